@@ -1,0 +1,188 @@
+"""Shared memory in which inputs travel to the worker and snapshots of outputs travel back.
+
+    judge                                   one anonymous file, mapped by both               worker
+    pour(leaves) ──►  | q | kv | indptr | ...            |  ──► page in at fresh addresses
+                      | snapshot of the outputs | ...    |  ◄── snapshot after the timed call
+    view(spec)   ◄──
+
+The same bytes serve first one way and then the other, so an arena is as large as the larger of the two. It has no name
+and vanishes with its last holder, however that ends. Its size is sealed: a worker that could shrink it would crash the
+judge. What the two sides say about the bytes is a `TensorSpec`; the shape of `data` around the tensors is a tree of
+plain JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+ALIGNMENT = 256
+"""Bytes. Every tensor starts at a multiple, so vector loads in a copy are as aligned as in an allocation of torch."""
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2,
+        torch.float8_e5m2fnuz,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    )
+}
+_DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A contiguous tensor in an arena: dtype by name, shape, and the offset of its first byte."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> TensorSpec:
+        return cls(fields["dtype"], tuple(fields["shape"]), fields["offset"])
+
+
+class Arena:
+    """An anonymous shared file of a fixed size. Judge: `Arena.create(size)`; worker: `Arena.adopt(fd, size)`."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd, self.size = fd, size
+        self._map = mmap.mmap(fd, size)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+    @classmethod
+    def create(cls, size: int) -> Arena:
+        """A new arena of at least `size` bytes. Raises OSError when memory cannot be had."""
+        size = max(_align(size), mmap.PAGESIZE)
+        fd = _anonymous_file()
+        os.ftruncate(fd, size)
+        if hasattr(fcntl, "F_ADD_SEALS"):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return cls(fd, size)
+
+    @classmethod
+    def adopt(cls, fd: int, size: int) -> Arena:
+        """The arena behind a file descriptor that the other side sent."""
+        return cls(fd, size)
+
+    def view(self, spec: TensorSpec) -> torch.Tensor:
+        """The tensor at `spec`, sharing the arena's memory. Raises ValueError if it does not lie inside."""
+        if spec.offset < 0 or spec.offset % ALIGNMENT or spec.offset + spec.nbytes > self.size:
+            raise ValueError(
+                f"a tensor of {spec.nbytes:,} bytes at {spec.offset:,} is outside an arena of {self.size:,}"
+            )
+        raw = self._bytes[spec.offset : spec.offset + spec.nbytes]
+        return raw.view(DTYPES[spec.dtype]).view(spec.shape)
+
+    def close(self) -> None:
+        """Give the file back. The mapping goes when the last tensor over it does."""
+        os.close(self.fd)
+
+
+def layout(tensors: Sequence[torch.Tensor]) -> list[TensorSpec]:
+    """Where `tensors` lie in an arena, one after another. Raises TypeError for a dtype that does not travel."""
+    specs, offset = [], 0
+    for tensor in tensors:
+        if tensor.dtype not in _DTYPE_NAMES:
+            raise TypeError(f"tensors of {tensor.dtype} cannot be passed to a worker")
+        specs.append(TensorSpec(_DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), offset))
+        offset = _align(offset + specs[-1].nbytes)
+    return specs
+
+
+def extent(specs: Sequence[TensorSpec]) -> int:
+    """The bytes that an arena needs to hold `specs`."""
+    return max((_align(spec.offset + spec.nbytes) for spec in specs), default=0)
+
+
+def room(sizes: Sequence[int]) -> int:
+    """The bytes that an arena needs to hold blocks of these sizes, one after another."""
+    return sum(_align(size) for size in sizes)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`bfloat16` for torch.bfloat16; also for dtypes that do not travel."""
+    return _DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def flatten(data: Any, names: Sequence[str]) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
+    """`data` as a JSON tree, and its tensors in order with the names a person calls them by.
+
+    `names` are those of the members of a top-level tuple; deeper ones are joined by dots: kv_data.fp8.0.
+    Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool or None.
+    """
+    leaves: list[tuple[str, torch.Tensor]] = []
+
+    def visit(node: Any, name: str) -> Any:
+        if isinstance(node, torch.Tensor):
+            leaves.append((name, node))
+            return {"tensor": len(leaves) - 1}
+        if isinstance(node, tuple | list):
+            kind = "tuple" if isinstance(node, tuple) else "list"
+            children = names if not name and len(names) == len(node) else [str(i) for i in range(len(node))]
+            return {kind: [visit(child, _join(name, part)) for child, part in zip(node, children, strict=True)]}
+        if isinstance(node, dict) and all(isinstance(key, str) for key in node):
+            return {"dict": {key: visit(child, _join(name, key)) for key, child in node.items()}}
+        if node is None or isinstance(node, bool | int | float | str):
+            return {"value": node}
+        raise TypeError(f"{name or 'data'} is a {type(node).__name__}, which cannot be passed to a worker")
+
+    return visit(data, ""), leaves
+
+
+def unflatten(tree: Any, leaf: Callable[[int], Any]) -> Any:
+    """The data that `flatten` made `tree` from, with `leaf(i)` in place of tensor i."""
+    ((kind, content),) = tree.items()
+    if kind == "tensor":
+        return leaf(content)
+    if kind == "tuple":
+        return tuple(unflatten(child, leaf) for child in content)
+    if kind == "list":
+        return [unflatten(child, leaf) for child in content]
+    if kind == "dict":
+        return {key: unflatten(child, leaf) for key, child in content.items()}
+    return content
+
+
+def _join(prefix: str, part: str) -> str:
+    return f"{prefix}.{part}" if prefix else part
+
+
+def _align(count: int) -> int:
+    return -(-count // ALIGNMENT) * ALIGNMENT
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("podium", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with tempfile.TemporaryFile() as file:  # systems other than Linux
+        return os.dup(file.fileno())

@@ -1,0 +1,212 @@
+"""Finding problems and submissions on disk and turning them into values.
+
+    problems/<problem>/problem.yml    ─► Problem     strict: an unknown key, a case that lacks a parameter, a duplicate
+    problems/<problem>/reference.py   ─► its generate_input's parameters, read without importing it
+    problems/<problem>/controls/<verdict>/*.py  ─► Submission, with the verdict it must get
+    submissions/<problem>/<name>.py   ─► Submission
+
+Nothing here runs or imports a problem's or a competitor's code, and nothing needs torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness import strict_yaml
+from harness.errors import ProblemError, UsageError, did_you_mean
+from harness.model import (
+    Case,
+    Cases,
+    CaseValue,
+    Limits,
+    Problem,
+    PublishedFigure,
+    SampledRows,
+    Submission,
+    Tolerance,
+    Verdict,
+)
+
+MAX_SOURCE_BYTES = 1 << 20
+"""A submission is one source file written by a person; a larger one is a mistake."""
+
+
+def problem_names(root: Path) -> list[str]:
+    """The problems under `root/problems`, by name."""
+    return sorted(path.parent.name for path in (root / "problems").glob("*/problem.yml"))
+
+
+def load_problem(root: Path, name: str) -> Problem:
+    """The problem called `name`. Raises UsageError if there is none, ProblemError if its files are broken."""
+    names = problem_names(root)
+    if name not in names:
+        raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
+    folder = root / "problems" / name
+    return _read_problem(folder)
+
+
+def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
+    """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        siblings = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise UsageError(f"there is no file {path}", did_you_mean(str(path), siblings) if siblings else None) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if len(source) > MAX_SOURCE_BYTES:
+        raise UsageError(f"{path} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
+    if path.suffix != ".py":
+        raise UsageError(f"{path} is not a .py file", "kernels in HIP, CUDA or C++ go inline in a Python file")
+    return Submission(
+        name=name or path.stem,
+        problem=problem.name,
+        sha256=hashlib.sha256(source).hexdigest(),
+        source=source,
+        path=str(path),
+    )
+
+
+def submissions(root: Path, problem: Problem) -> list[Submission]:
+    """Every submission under `root/submissions/<problem>`, by name."""
+    folder = root / "submissions" / problem.name
+    return [load_submission(problem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+
+
+def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
+    """The submissions shipped with a problem, each with the verdict it must get: the name of its folder."""
+    verdicts = {verdict.value for verdict in Verdict}
+    for folder in sorted(path for path in (problem.folder / "controls").glob("*") if path.is_dir()):
+        if folder.name.startswith((".", "__")):
+            continue
+        if folder.name not in verdicts:
+            raise ProblemError(f"{folder} is not the name of a verdict", did_you_mean(folder.name, verdicts))
+        for path in sorted(folder.glob("*.py")):
+            yield load_submission(problem, path, name=f"{folder.name}/{path.stem}"), Verdict(folder.name)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _CaseLists(_Strict):
+    test: list[dict[str, CaseValue]] = Field(min_length=1)
+    benchmark: list[dict[str, CaseValue]] = Field(min_length=1)
+
+
+class _ProblemFile(_Strict):
+    """problem.yml as written. Its keys are explained in docs/problems.md."""
+
+    name: str
+    title: str
+    description: str
+    revision: int = 1
+    inputs: list[str]
+    outputs: list[str] = Field(min_length=1)
+    in_place: list[str] = []
+    axes: dict[str, list[str]]
+    tolerances: dict[str, Tolerance | list[Tolerance]] = Field(min_length=1)
+    cases: _CaseLists
+    cpu: _CaseLists
+    sampled_rows: SampledRows | None = None
+    limits: Limits = Limits()
+    baselines: list[str] = []
+    published: list[PublishedFigure] = []
+
+
+def _read_problem(folder: Path) -> Problem:
+    yml, reference = folder / "problem.yml", folder / "reference.py"
+    stated = strict_yaml.read(yml, _ProblemFile)
+    if stated.name != folder.name:
+        raise ProblemError(f"{yml}: name is {stated.name!r} but its folder is called {folder.name!r}")
+    reference_text = strict_yaml.read_text(reference)
+    parameters = _generator_parameters(reference, reference_text)
+    problem = Problem(
+        **stated.model_dump(exclude={"tolerances", "cases", "cpu", "in_place"}),
+        in_place=tuple(stated.in_place),
+        tolerances={
+            name: tuple(value) if isinstance(value, list) else (value,) for name, value in stated.tolerances.items()
+        },
+        cases=_cases(yml, "cases", stated.cases, parameters),
+        cpu=_cases(yml, "cpu", stated.cpu, parameters),
+        folder=folder,
+        sha256=hashlib.sha256(yml.read_bytes() + b"\0" + reference_text.encode()).hexdigest(),
+    )
+    _check_names(yml, problem, parameters)
+    _check_tolerances(yml, problem)
+    return problem
+
+
+def _generator_parameters(path: Path, text: str) -> dict[str, bool]:
+    """The parameters of `generate_input` but seed and device; True for one that has to be given."""
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise ProblemError(f"{path}, line {error.lineno}: {error.msg}") from None
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    for name in ("generate_input", "ref_kernel", "cost"):
+        if name not in functions:
+            raise ProblemError(f"{path} does not define {name}")
+    arguments = functions["generate_input"].args
+    positional = arguments.posonlyargs + arguments.args
+    required = {
+        argument.arg: index < len(positional) - len(arguments.defaults) for index, argument in enumerate(positional)
+    }
+    required |= {
+        argument.arg: default is None
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    }
+    for name in ("seed", "device"):
+        if name not in required:
+            raise ProblemError(f"{path}: generate_input must take {name}")
+    return {name: needed for name, needed in required.items() if name not in ("seed", "device")}
+
+
+def _cases(path: Path, section: str, lists: _CaseLists, parameters: dict[str, bool]) -> Cases:
+    def read(kind: str, entries: list[dict[str, CaseValue]]) -> tuple[Case, ...]:
+        seen: dict[str, int] = {}
+        for index, entry in enumerate(entries):
+            where = f"{path}: {section}.{kind}[{index}]"
+            for key in entry:
+                if key not in parameters:
+                    raise ProblemError(f"{where}: unknown parameter {key}", did_you_mean(key, parameters))
+            for key, needed in parameters.items():
+                if needed and key not in entry:
+                    raise ProblemError(f"{where} lacks the parameter {key}")
+            case = Case(parameters=entry)
+            if case.key in seen:
+                raise ProblemError(f"{where} is the same case as {section}.{kind}[{seen[case.key]}]: {case.label}")
+            seen[case.key] = index
+        return tuple(Case(parameters=entry) for entry in entries)
+
+    return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark))
+
+
+def _check_names(path: Path, problem: Problem, parameters: dict[str, bool]) -> None:
+    sampled = problem.sampled_rows
+    if sampled is not None and sampled.parameter not in parameters:
+        raise ProblemError(
+            f"{path}: sampled_rows.parameter: {sampled.parameter} is no parameter of generate_input",
+            did_you_mean(sampled.parameter, parameters),
+        )
+    for name in problem.in_place:
+        if name not in problem.inputs:
+            raise ProblemError(f"{path}: in_place names {name}, which is no input", did_you_mean(name, problem.inputs))
+    described = {*problem.outputs, *problem.in_place}
+    for name in described - problem.axes.keys():
+        raise ProblemError(f"{path}: axes does not name the axes of {name}")
+    for name in problem.axes.keys() - described:
+        raise ProblemError(f"{path}: axes names {name}, which is no output", did_you_mean(name, described))
+
+
+def _check_tolerances(path: Path, problem: Problem) -> None:
+    every = (*problem.cases.test, *problem.cases.benchmark, *problem.cpu.test, *problem.cpu.benchmark)
+    for name, options in problem.tolerances.items():
+        for case in every:
+            if not any(option.applies_to(case) for option in options):
+                raise ProblemError(f"{path}: no entry of the tolerance {name} applies to the case {case.label}")

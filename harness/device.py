@@ -1,0 +1,124 @@
+"""Which device is here, as a `Device` value; found without importing torch where there is no GPU to ask about.
+
+What is known of a model (peaks, caches, the size of the flush) comes from configs/devices/*.yml, matched by name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import platform
+import re
+from pathlib import Path
+
+from pydantic import Field
+
+from harness import strict_yaml
+from harness.errors import UsageError
+from harness.model import Device, Value
+
+DEFAULT_FLUSH_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20, "rocm": 768 << 20}
+"""For a model without a file: twice the last-level cache of a common server core complex; H200; MI300X."""
+
+_GPU_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+
+
+class DeviceFile(Value):
+    """configs/devices/<name>.yml: what a datasheet says of a model, each number with its source."""
+
+    matches: tuple[str, ...]
+    flush_bytes: int = Field(gt=0)
+    bandwidth_bytes_per_s: float | None = Field(default=None, gt=0)
+    peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
+    sources: dict[str, str] = Field(default_factory=dict)
+
+
+def detect(root: Path, wanted: str = "auto") -> Device:
+    """The device that `wanted` names: auto, cpu, cuda, cuda:1. Raises UsageError if it is not here."""
+    if not re.fullmatch(r"auto|cpu|(cuda|rocm)(:\d+)?", wanted):
+        raise UsageError(f"{wanted!r} is no device", "say cpu, cuda, cuda:1 or auto")
+    if wanted == "cpu" or (wanted == "auto" and not _driver_present()):
+        return _cpu(root)
+    index = int(wanted.partition(":")[2] or 0)
+    found = _gpu(root, index)
+    if found is not None:
+        return found
+    if wanted == "auto":
+        return _cpu(root)
+    raise UsageError(f"torch sees no GPU {wanted} on this machine", "DEVICE=cpu judges on the processor")
+
+
+def slug(name: str) -> str:
+    """`nvidia-h200` for NVIDIA H200: the name of a device's folder."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
+
+
+def _driver_present() -> bool:
+    return any(os.path.exists(path) for path in _GPU_DRIVER_FILES)
+
+
+def _cpu(root: Path) -> Device:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    name = f"{_processor_name()} ({count} CPUs)"
+    return _described(
+        root,
+        Device(
+            kind="cpu",
+            name=name,
+            slug=slug(name),
+            arch=platform.machine(),
+            torch_device="cpu",
+            memory_bytes=_memory_bytes(),
+            flush_bytes=DEFAULT_FLUSH_BYTES["cpu"],
+        ),
+    )
+
+
+def _gpu(root: Path, index: int) -> Device | None:
+    import torch
+
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        return None
+    properties = torch.cuda.get_device_properties(index)
+    rocm = torch.version.hip is not None
+    arch = properties.gcnArchName.partition(":")[0] if rocm else f"sm_{properties.major}{properties.minor}"
+    return _described(
+        root,
+        Device(
+            kind="rocm" if rocm else "cuda",
+            name=properties.name,
+            slug=slug(properties.name),
+            arch=arch,
+            torch_device=f"cuda:{index}",
+            memory_bytes=properties.total_memory,
+            flush_bytes=DEFAULT_FLUSH_BYTES["rocm" if rocm else "cuda"],
+        ),
+    )
+
+
+def _described(root: Path, device: Device) -> Device:
+    """`device` with what its file in configs/devices says of it, if it has one."""
+    for path in sorted((root / "configs" / "devices").glob("*.yml")):
+        known = strict_yaml.read(path, DeviceFile)
+        if any(fnmatch.fnmatch(device.name.lower(), pattern.lower()) for pattern in known.matches):
+            return device.model_copy(
+                update={
+                    "flush_bytes": known.flush_bytes,
+                    "bandwidth_bytes_per_s": known.bandwidth_bytes_per_s,
+                    "peak_flops_per_s": known.peak_flops_per_s,
+                }
+            )
+    return device
+
+
+def _processor_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,85 @@
+"""What is to be judged, and judging it: one submission after another, the device ours alone meanwhile.
+
+Each run is stored as soon as it has its verdict, so that whatever interrupts a long evaluation costs one run at most;
+started again, it goes on with what has none.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from harness import catalog
+from harness.config import load_config
+from harness.errors import InfrastructureError
+from harness.model import Device, Problem, Run, Submission
+from harness.store import Store
+
+Narrate = Callable[[str], None]
+LOCK_POLL_S = 0.2
+
+
+def submissions_to_judge(
+    root: Path, problem: Problem, files: Sequence[Path], device: Device, quick: bool
+) -> list[Submission]:
+    """The named files; without any, every submission of the problem whose source has no verdict on this device."""
+    if files:
+        return [catalog.load_submission(problem, path) for path in files]
+    with Store(root).index() as index:
+        judged = index.judged(problem.name, problem.revision, device.slug, quick)
+    return [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
+
+
+def judge(
+    root: Path, problem: Problem, submissions: Sequence[Submission], device: Device, quick: bool, narrate: Narrate
+) -> list[Run]:
+    """Judge `submissions` in order and store each run.
+
+    Raises InfrastructureError when results cannot be stored, ProblemError when the problem's own code fails.
+    """
+    if not submissions:
+        return []
+    store = Store(root)
+    store.check_writable()
+    config = load_config(root)
+    narrate(f"judging on {device.name}")
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    runs = []
+    with device_to_ourselves(device, narrate):
+        for submission in submissions:
+            narrate(f"{submission.name}:")
+            run = evaluate(
+                problem,
+                submission,
+                device,
+                config,
+                quick=quick,
+                narrate=lambda line, name=submission.name: narrate(f"{name}: {line}"),  # type: ignore[misc]
+            )
+            store.write(run, submission)
+            narrate(f"{submission.name}: {run.ending.verdict.words}, {run.duration_s:.1f} s")
+            runs.append(run)
+    return runs
+
+
+@contextmanager
+def device_to_ourselves(device: Device, narrate: Narrate = lambda line: None) -> Iterator[None]:
+    """Hold the machine-wide lock of `device`, waiting for whoever has it: timings taken side by side are worthless."""
+    lock = FileLock(Path(tempfile.gettempdir()) / f"podium-{device.slug}.lock", mode=0o666, poll_interval=LOCK_POLL_S)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            narrate(f"another evaluation has {device.name}: waiting for it to finish")
+            lock.acquire()
+    except OSError as error:
+        raise InfrastructureError(f"the lock {lock.lock_file} cannot be taken: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()

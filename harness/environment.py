@@ -1,0 +1,38 @@
+"""What a run was measured on: versions and the machine, as far as they can change a latency or a result."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+from harness import __version__
+from harness.model import Device
+
+_PACKAGES = ("torch", "triton", "numpy")
+
+
+def describe(device: Device) -> dict[str, Any]:
+    """Versions of what computes, the operating system, the processor's load before the run."""
+    found: dict[str, Any] = {
+        "podium": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpus": os.cpu_count(),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "isolation": "process",
+    }
+    if device.kind != "cpu":
+        import torch
+
+        found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,58 @@
+"""What can go wrong, and the exit code and advice that go with it.
+
+Exit codes: 0 accepted, 2 usage, 10 to 14 the verdicts on a submission (`model.Verdict`), 20 slower than asked,
+30 infrastructure, 130 interrupted. A `PodiumError` is for the person at the keyboard: one sentence that says what
+happened and where, and a hint that says what to do next. Anything else that escapes is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PodiumError(Exception):
+    """A failure with an exit code, one sentence and, where there is one, the next step."""
+
+    exit_code = 30
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+
+class UsageError(PodiumError):
+    """The command line names something that is not there or makes no sense."""
+
+    exit_code = 2
+
+
+class ProblemError(PodiumError):
+    """A problem's own files are broken: an organiser has to mend them before anything can be judged."""
+
+    exit_code = 2
+
+
+class InfrastructureError(PodiumError):
+    """The machine, not the submission, is at fault: disk, device, a missing package."""
+
+    exit_code = 30
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The valid word that `word` was probably meant to be, or None when nothing is close."""
+    matches = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """A hint for a misspelt `word`: the nearest choice where there is one, else all of them."""
+    options = sorted(choices)
+    guess = nearest(word, options)
+    if guess is not None:
+        return f"did you mean {guess}?"
+    return "valid: " + ", ".join(options) if options else "there are none"

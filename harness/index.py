@@ -1,0 +1,261 @@
+"""A SQLite cache over the run files, so that a board over many runs is read in a moment.
+
+A directory of runs is looked through again only when its modification time says that it changed; then only files not
+seen before are read. A file that is no run is left alone and reported. Where the cache cannot be written (a read-only
+`results`), its content is used from memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from harness.model import Run, Verdict
+
+TIERS = ("published", "local")
+
+INDEX_VERSION = 1
+"""Raise it when the tables change; an index of another version is thrown away and built anew."""
+
+_SETTLED_NS = 2_000_000_000
+"""A directory changed this recently may change again within one tick of its file system's clock: look again."""
+
+_DISQUALIFYING = (Verdict.WRONG_ANSWER.value, Verdict.INTEGRITY_VIOLATION.value)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts its source's runs."""
+
+    id: str
+    path: str
+    problem: str
+    revision: int
+    device: str
+    device_name: str
+    submission: str
+    sha256: str
+    started_at: str
+    verdict: Verdict
+    message: str
+    unranked: str | None
+    tolerance: str | None
+    error: float | None
+    score_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    floor_ns: float | None
+    runs: int = 1
+
+    @property
+    def ranked(self) -> bool:
+        return self.verdict is Verdict.ACCEPTED and self.score_ns is not None and self.unranked is None
+
+
+_COLUMNS = tuple(field.name for field in fields(Entry) if field.name != "runs")
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, modified_ns INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS runs ({", ".join(_COLUMNS)}, PRIMARY KEY (path));
+CREATE TABLE IF NOT EXISTS faults (path TEXT PRIMARY KEY, fault TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS board ON runs (problem, device, revision, submission, sha256, started_at, verdict, unranked,
+                                          score_ns);
+CREATE INDEX IF NOT EXISTS ids ON runs (id);
+PRAGMA user_version = {INDEX_VERSION};
+"""
+
+_STANDINGS = f"""
+WITH
+  mine AS (SELECT rowid AS run, submission, sha256, started_at, verdict, score_ns,
+                  verdict = 'accepted' AND unranked IS NULL AND score_ns IS NOT NULL AS ranked
+           FROM runs WHERE problem = :problem AND device = :device AND revision = :revision),
+  latest AS (SELECT submission, sha256, MAX(started_at) FROM mine GROUP BY submission),
+  numbered AS (SELECT mine.*, COUNT(*) OVER source AS runs, SUM(ranked) OVER source AS ranked_runs,
+                      SUM(verdict IN {_DISQUALIFYING}) OVER source AS failed_runs,
+                      ROW_NUMBER() OVER (PARTITION BY submission, ranked ORDER BY score_ns) AS place,
+                      ROW_NUMBER() OVER (PARTITION BY submission, verdict IN {_DISQUALIFYING}
+                                         ORDER BY started_at DESC) AS age
+               FROM mine JOIN latest USING (submission, sha256) WINDOW source AS (PARTITION BY submission))
+SELECT {", ".join(f"runs.{column}" for column in _COLUMNS)}, numbered.runs
+FROM numbered JOIN runs ON runs.rowid = numbered.run
+WHERE CASE WHEN failed_runs > 0 THEN numbered.verdict IN {_DISQUALIFYING} AND age = 1
+           WHEN ranked_runs > 0 THEN ranked AND place = ranked_runs / 2 + 1
+           ELSE age = 1 END
+"""
+
+
+class Index:
+    """Opened, brought up to date, and closed by `with`. `load` reads a run file or raises ValueError."""
+
+    def __init__(self, results: Path, load: Callable[[Path], Run]) -> None:
+        self._results, self._load = results, load
+        self._database = _open(results / "index.sqlite")
+        self._refresh()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def paths(self) -> dict[str, str]:
+        """Every run's file, relative to `results`, by the run's id."""
+        return dict(self._database.execute("SELECT id, path FROM runs"))
+
+    def devices(self, problem: str) -> dict[str, str]:
+        """The devices with runs of `problem`: their names by their folders."""
+        query = "SELECT device, MAX(device_name) FROM runs WHERE problem = ? GROUP BY device"
+        return dict(self._database.execute(query, (problem,)))
+
+    def standings(self, problem: str, revision: int, device: str) -> list[Entry]:
+        """One run a submission, of its latest source: the ranked one with the median score (the slower of two middles),
+        so that judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run
+        instead, and one without ranked runs its latest.
+        """
+        parameters = {"problem": problem, "device": device, "revision": revision}
+        return [
+            Entry(**dict(zip(_COLUMNS, row, strict=False)) | {"verdict": Verdict(row[9]), "runs": row[-1]})
+            for row in self._database.execute(_STANDINGS, parameters)
+        ]
+
+    def judged(self, problem: str, revision: int, device: str, quick: bool) -> set[str]:
+        """The sha256 of every source that has a verdict here; quick runs count only if `quick`."""
+        query = """SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
+                   AND verdict != 'infrastructure_error' AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')"""
+        return {str(sha256) for (sha256,) in self._database.execute(query, (problem, device, revision, quick))}
+
+    def outdated(self, problem: str, revision: int, device: str) -> int:
+        """How many runs of other revisions of the problem there are, which a board leaves out."""
+        query = "SELECT COUNT(*) FROM runs WHERE problem = ? AND device = ? AND revision != ?"
+        return int(self._database.execute(query, (problem, device, revision)).fetchone()[0])
+
+    def faults(self) -> list[tuple[str, str]]:
+        """The files under `results` that are no runs, each with what is wrong with it."""
+        return list(self._database.execute("SELECT path, fault FROM faults ORDER BY path"))
+
+    def _refresh(self) -> None:
+        known = dict(self._database.execute("SELECT path, modified_ns FROM folders"))
+        found = {str(folder.relative_to(self._results)): folder for folder in _run_folders(self._results)}
+        stale = {}
+        for path, folder in found.items():
+            modified_ns = folder.stat().st_mtime_ns
+            if known.get(path) != modified_ns:
+                stale[path] = modified_ns
+        gone = known.keys() - found.keys()
+        if not stale and not gone:
+            return
+        with self._database:
+            for path in gone:
+                self._database.execute("DELETE FROM folders WHERE path = ?", (path,))
+                self._forget(self._files_in(path))
+            for path, modified_ns in stale.items():
+                settled = modified_ns if time.time_ns() - modified_ns > _SETTLED_NS else 0
+                self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, settled))
+                self._read_folder(path)
+
+    def _read_folder(self, path: str) -> None:
+        with os.scandir(self._results / path) as entries:
+            present = {f"{path}/{e.name}" for e in entries if e.name.endswith(".json") and not e.name.startswith(".")}
+        known = self._files_in(path)
+        self._forget(known - present)
+        for name in sorted(present - known):
+            try:
+                row = _row(name, self._load(self._results / name))
+            except ValueError as error:
+                self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (name, str(error)))
+            else:
+                marks = ", ".join("?" * len(row))
+                self._database.execute(f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})", row)
+
+    def _files_in(self, folder: str) -> set[str]:
+        query = "SELECT path FROM {} WHERE path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
+        tables = [self._database.execute(query.format(table), (folder, folder)) for table in ("runs", "faults")]
+        return {path for rows in tables for (path,) in rows}
+
+    def _forget(self, paths: set[str]) -> None:
+        for table in ("runs", "faults"):
+            self._database.executemany(f"DELETE FROM {table} WHERE path = ?", [(path,) for path in paths])
+
+
+def _run_folders(results: Path) -> list[Path]:
+    return [
+        folder
+        for tier in TIERS
+        for folder in sorted((results / tier).glob("*/*"))
+        if folder.name != "sources" and folder.is_dir()
+    ]
+
+
+def _row(path: str, run: Run) -> tuple[object, ...]:
+    floors = [m.floor.latency_ns for m in run.measurements if m.floor is not None]
+    complete = floors and len(floors) == len(run.measurements)
+    score = run.score
+    # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
+    floor_ns = _geometric_mean(floors) if complete else None
+    return (
+        run.id,
+        path,
+        run.problem,
+        run.problem_revision,
+        run.device.slug,
+        run.device.name,
+        run.submission,
+        run.submission_sha256,
+        run.started_at,
+        run.ending.verdict.value,
+        run.ending.message,
+        run.unranked_because,
+        run.tolerance,
+        run.error,
+        score.latency_ns if score else None,
+        score.low_ns if score else None,
+        score.high_ns if score else None,
+        floor_ns,
+    )
+
+
+def _geometric_mean(values: list[float]) -> float:
+    product = 1.0
+    for value in values:
+        product *= value ** (1 / len(values))
+    return product
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """The index at `path`, with its tables; one in memory if it cannot be written, made from it if it can be read."""
+    with contextlib.suppress(sqlite3.Error, OSError):
+        return _open_file(path)
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)  # damaged, or of another version
+    with contextlib.suppress(sqlite3.Error, OSError):
+        return _open_file(path)
+    memory = sqlite3.connect(":memory:")
+    with contextlib.suppress(sqlite3.Error, OSError), contextlib.closing(_connect_read_only(path)) as file:
+        file.backup(memory)
+    memory.executescript(_TABLES)
+    return memory
+
+
+def _open_file(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=60)
+    try:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version not in (0, INDEX_VERSION):
+            raise sqlite3.DatabaseError(f"an index of version {version}")
+        if version == 0:
+            database.executescript(_TABLES)
+        database.execute("BEGIN IMMEDIATE")  # raises where the file cannot be written
+        database.rollback()
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)

@@ -1,0 +1,259 @@
+"""Comparing what a call left behind with what it should have left: one pass over each tensor, in bounded memory.
+
+    worker's description ─► shape, dtype, device, layout        anything wrong here is wrong whatever the values
+    snapshot in the arena ─► differences ─► per tolerance: the worst limit's value over the limit (Excess)
+
+Each chunk of a snapshot is copied out of shared memory once and judged from the copy, so that a worker that still
+writes to it cannot show two faces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from harness.arena import Arena, TensorSpec, dtype_name
+from harness.judge.inputs import Call, Selection
+from harness.judge.session import CallReply, OutputDescription
+from harness.model import Excess, Tolerance
+
+CHUNK_ELEMENTS = 1 << 20
+"""Elements compared at a time: 8 MiB for each float64 temporary."""
+
+NEVER = math.inf
+
+
+@dataclass
+class Difference:
+    """How one tensor differs from its expectation, summed over its elements.
+
+    `structural` says in words what is wrong with the tensor as such; then nothing else is filled in.
+    """
+
+    name: str
+    expected: torch.Tensor
+    is_state: bool = False
+    structural: str | None = None
+    actual: torch.Tensor | None = None
+    elements: int = 0
+    mismatches: dict[str, int] = field(default_factory=dict)
+    different_bits: int = 0
+    bad_specials: int = 0
+    squared_error: float = 0.0
+    squared_reference: float = 0.0
+    worst_row: float = 0.0
+
+    @property
+    def rel_l2(self) -> float:
+        return _ratio(math.sqrt(self.squared_error), math.sqrt(self.squared_reference))
+
+    def excess(self, name: str, tolerance: Tolerance) -> Excess:
+        """Where this tensor stands against the tolerance called `name`. Memory and integers are compared bit for bit,
+        whatever the tolerance says."""
+        if self.structural is not None:
+            return Excess(limit="structure", ratio=NEVER)
+        if tolerance.bitwise or self.is_state or not self.expected.is_floating_point():
+            return Excess(limit="bitwise", ratio=NEVER if self.different_bits else 0.0)
+        if self.bad_specials:
+            return Excess(limit="nan_or_inf", ratio=NEVER)
+        values = {
+            "max_mismatch": self.mismatches[name] / max(self.elements, 1),
+            "rel_l2": self.rel_l2,
+            "row_rel_l2": self.worst_row,
+        }
+        ratios = [
+            Excess(limit=limit, ratio=_ratio(value, bound))
+            for limit, value in values.items()
+            if (bound := getattr(tolerance, limit)) is not None
+        ]
+        return max(ratios, key=lambda excess: excess.ratio)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One call's outcome: the differences of its outputs and of the memory that was looked at afterwards."""
+
+    differences: list[Difference]
+    excess: dict[str, Excess]
+    error: float | None
+    reference_error: float | None
+
+    @property
+    def tolerance(self) -> str | None:
+        """The strictest tolerance that the call meets, or None."""
+        return next((name for name, excess in self.excess.items() if excess.ratio <= 1), None)
+
+
+def compare(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]) -> Comparison:
+    """Hold a call's snapshot in `arena` against its expectation."""
+    outputs = _output_differences(call, reply, arena, tolerances)
+    differences = outputs + _state_differences(call, reply, arena, tolerances)
+    excess = {
+        name: max((difference.excess(name, tolerance) for difference in differences), key=lambda e: e.ratio)
+        for name, tolerance in tolerances.items()
+    }
+    comparable = all(difference.actual is not None for difference in outputs)
+    exact = call.expectation.exact
+    if not comparable or exact is None:
+        error = max(difference.rel_l2 for difference in outputs) if comparable else None
+        return Comparison(differences, excess, error, None)
+    error = max(
+        _rel_l2(difference.actual, truth)
+        for difference, truth in zip(outputs, exact, strict=True)
+        if difference.actual is not None
+    )
+    noise = max(_rel_l2(difference.expected, truth) for difference, truth in zip(outputs, exact, strict=True))
+    return Comparison(differences, excess, error, noise)
+
+
+def _output_differences(
+    call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]
+) -> list[Difference]:
+    expected = call.expectation.outputs
+    if len(reply.outputs) != len(expected):
+        first = next(iter(expected))
+        return [Difference(first, expected[first], structural=_wrong_count(list(expected), reply))]
+    differences = []
+    for (name, want), got in zip(expected.items(), reply.outputs, strict=True):
+        shape = call.expectation.shape(name)
+        fault = _structural_fault(want, shape, got)
+        spec = TensorSpec(dtype_name(want.dtype), shape, got.offset or 0)
+        differences.append(
+            Difference(name, want, structural=fault)
+            if fault
+            else _difference(name, want, spec, arena, tolerances, call.expectation.selection)
+        )
+    return differences
+
+
+def _state_differences(
+    call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]
+) -> list[Difference]:
+    expected = call.expectation.state
+    offsets = reply.state if len(reply.state) == len(expected) else [None] * len(expected)
+    differences = []
+    for (name, want), offset in zip(expected.items(), offsets, strict=True):
+        if offset is None:
+            difference = Difference(name, want, structural="the worker did not return it")
+        else:
+            spec = replace(call.state_specs[name], offset=offset)
+            difference = _difference(name, want, spec, arena, tolerances)
+        difference.is_state = True
+        differences.append(difference)
+    return differences
+
+
+def _wrong_count(names: list[str], reply: CallReply) -> str:
+    wanted = f"a tuple of {len(names)}: {', '.join(names)}" if len(names) > 1 else "one tensor"
+    got = f"a tuple of {len(reply.outputs)}" if reply.several else f"a {reply.outputs[0].type}"
+    return f"custom_kernel returned {got}; it must return {wanted}"
+
+
+def _structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: OutputDescription) -> str | None:
+    """What is wrong with a returned value before its numbers are looked at, in words, or None."""
+    if got.type != "Tensor":
+        article = "an" if got.type[:1].upper() in "AEIOU" else "a"
+        return f"custom_kernel returned {article} {got.type} where a plain torch.Tensor is due"
+    dtype = dtype_name(expected.dtype)
+    if got.shape is None or tuple(got.shape) != shape:
+        return f"its shape is {tuple(got.shape or ())}, not {shape}"
+    if got.dtype != dtype:
+        return f"its dtype is {got.dtype}, not {dtype}"
+    if got.device != expected.device.type:
+        return f"it is on {got.device}, not on {expected.device.type}"
+    if got.offset is None and tuple(got.stride or ()) == _contiguous_strides(shape):
+        return "it is a fresh tensor; the one that was supplied is to be written to and returned"
+    if got.offset is None:
+        return f"it is not contiguous: its strides are {tuple(got.stride or ())}; call .contiguous()"
+    return None
+
+
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _difference(
+    name: str,
+    expected: torch.Tensor,
+    spec: TensorSpec,
+    arena: Arena,
+    tolerances: dict[str, Tolerance],
+    selection: Selection | None = None,
+) -> Difference:
+    try:
+        actual = arena.view(spec)
+    except ValueError:
+        return Difference(name, expected, structural="the worker says that it lies outside the shared memory")
+    if selection is not None:
+        actual = actual.index_select(selection.axis, selection.rows.cpu())
+    total = Difference(
+        name, expected, actual=actual, elements=expected.numel(), mismatches=dict.fromkeys(tolerances, 0)
+    )
+    bitwise_only = all(tolerance.bitwise for tolerance in tolerances.values())
+    for want, got in _chunks(expected, actual):
+        got = got.to(want.device, copy=True)
+        same = _bits(got) == _bits(want)
+        total.different_bits += int(want.numel() - same.sum())
+        if bitwise_only or not want.is_floating_point() or bool(same.all()):
+            total.squared_reference += float(_float64(want).square().nan_to_num().sum())
+            continue
+        _accumulate(total, _float64(want), _float64(got), tolerances)
+    return total
+
+
+def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolerances: dict[str, Tolerance]) -> None:
+    same_special = (want.isnan() & got.isnan()) | (want == got)
+    bad = (~got.isfinite() | ~want.isfinite()) & ~same_special
+    total.bad_specials += int(bad.sum())
+    error = torch.where(same_special | bad, 0.0, (got - want).abs())
+    size = torch.where(want.isfinite(), want.abs(), 0.0)
+    for name, tolerance in tolerances.items():
+        total.mismatches[name] += int(((error > tolerance.atol + tolerance.rtol * size) | bad).sum())
+    row_error, row_size = error.square().sum(-1), size.square().sum(-1)
+    total.squared_error += float(row_error.sum())
+    total.squared_reference += float(row_size.sum())
+    ratios = torch.where(row_error > 0, (row_error / row_size).sqrt(), 0.0)
+    if ratios.numel():
+        total.worst_row = max(total.worst_row, float(ratios.max()))
+
+
+def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Both tensors as matrices of rows (last axis), a bounded number of elements at a time."""
+    width = expected.shape[-1] if expected.dim() else 1
+    if expected.numel() == 0:
+        return
+    want, got = expected.reshape(-1, width), actual.reshape(-1, width)
+    rows = max(CHUNK_ELEMENTS // width, 1)
+    for start in range(0, want.shape[0], rows):
+        yield want[start : start + rows], got[start : start + rows]
+
+
+def _rel_l2(actual: torch.Tensor, exact: torch.Tensor) -> float:
+    squared_error = squared_exact = 0.0
+    for want, got in _chunks(exact, actual):
+        want = _float64(want)
+        squared_error += float((_float64(got).to(want.device) - want).square().sum())
+        squared_exact += float(want.square().sum())
+    return _ratio(math.sqrt(squared_error), math.sqrt(squared_exact))
+
+
+def _float64(tensor: torch.Tensor) -> torch.Tensor:
+    # float8 types convert to float32 only.
+    return tensor.float().double() if tensor.itemsize == 1 else tensor.double()
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.contiguous().view(integers[tensor.itemsize])
+
+
+def _ratio(value: float, bound: float) -> float:
+    """value / bound, where nothing over nothing is nothing and something over nothing is infinite."""
+    if value == 0:
+        return 0.0
+    if math.isnan(value):
+        return NEVER
+    return value / bound if bound > 0 else NEVER

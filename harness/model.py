@@ -1,0 +1,294 @@
+"""The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
+
+Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `store` reads runs).
+Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+SCHEMA_VERSION = 1
+"""Version of the run files in `results/`; a reader refuses a file from the future."""
+
+CaseValue = bool | int | float | str | list[int]
+
+
+class Value(BaseModel):
+    """Base of every type here: frozen, and strict about unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Verdict(enum.StrEnum):
+    """How a run ended. The values are the words used in files, folders of controls and messages."""
+
+    ACCEPTED = "accepted"
+    WRONG_ANSWER = "wrong_answer"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    INTEGRITY_VIOLATION = "integrity_violation"
+    INFRASTRUCTURE_ERROR = "infrastructure_error"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+
+_EXIT_CODES = {
+    Verdict.ACCEPTED: 0,
+    Verdict.WRONG_ANSWER: 10,
+    Verdict.COMPILE_ERROR: 11,
+    Verdict.RUNTIME_ERROR: 12,
+    Verdict.TIMEOUT: 13,
+    Verdict.INTEGRITY_VIOLATION: 14,
+    Verdict.INFRASTRUCTURE_ERROR: 30,
+}
+
+
+class Tolerance(Value):
+    """What may differ from the reference. A limit left out is not applied; `bitwise` allows no difference at all.
+
+    An element misses when |out - ref| > atol + rtol * |ref|; at most the fraction `max_mismatch` may miss.
+    `rel_l2` bounds ||out - ref|| / ||ref|| over a whole output, `row_rel_l2` the same over its worst row (last axis).
+    """
+
+    rtol: float = Field(default=0.0, ge=0)
+    atol: float = Field(default=0.0, ge=0)
+    max_mismatch: float | None = Field(default=None, ge=0, le=1)
+    rel_l2: float | None = Field(default=None, ge=0)
+    row_rel_l2: float | None = Field(default=None, ge=0)
+    bitwise: bool = False
+    when: dict[str, CaseValue] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Tolerance:
+        limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
+        if self.bitwise and (any(limit is not None for limit in limits) or self.rtol or self.atol):
+            raise ValueError("bitwise allows no difference: leave the other limits out")
+        if not self.bitwise and all(limit is None for limit in limits):
+            raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
+        return self
+
+    def applies_to(self, case: Case) -> bool:
+        return all(case.parameters.get(key) == value for key, value in self.when.items())
+
+
+class Case(Value):
+    """One shape of a problem: every parameter of `generate_input` but the seed and the device."""
+
+    parameters: dict[str, CaseValue]
+
+    @property
+    def label(self) -> str:
+        """`batch_size=4 kv_seq_len=1024`, as boards and messages name the case."""
+        return " ".join(f"{key}={_plain(value)}" for key, value in self.parameters.items())
+
+    @property
+    def key(self) -> str:
+        """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+
+class Cases(Value):
+    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds."""
+
+    test: tuple[Case, ...]
+    benchmark: tuple[Case, ...]
+
+
+class Limits(Value):
+    """Wall-clock limits on what a submission does, in seconds."""
+
+    load_s: float = Field(default=300.0, gt=0)
+    call_s: float = Field(default=60.0, gt=0)
+
+
+class SampledRows(Value):
+    """Of outputs longer than this along an axis (the case's `parameter` says how long), secret rows are checked."""
+
+    output_axis: int = Field(ge=0)
+    parameter: str
+    longer_than: int = Field(ge=1)
+    rows: int = Field(ge=2)
+
+
+class PublishedFigure(Value):
+    """A figure that somebody else published for this problem; shown apart from anything measured here."""
+
+    device: str
+    case: str
+    what: str
+    value: str
+    source: str
+
+
+class Problem(Value):
+    """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it."""
+
+    name: str
+    title: str
+    description: str
+    revision: int = Field(ge=1)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    in_place: tuple[str, ...] = ()
+    axes: dict[str, tuple[str, ...]]
+    tolerances: dict[str, tuple[Tolerance, ...]]
+    cases: Cases
+    cpu: Cases
+    sampled_rows: SampledRows | None = None
+    limits: Limits = Limits()
+    baselines: tuple[str, ...] = ()
+    published: tuple[PublishedFigure, ...] = ()
+    folder: Path
+    sha256: str
+
+    def cases_for(self, device_kind: str) -> Cases:
+        return self.cpu if device_kind == "cpu" else self.cases
+
+    def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
+        """The tolerances that hold for `case`, by name, strict to loose."""
+        return {name: next(t for t in options if t.applies_to(case)) for name, options in self.tolerances.items()}
+
+
+class Submission(Value):
+    """One immutable source file. `name` is what boards show; the sha256 is what a run is tied to."""
+
+    name: str
+    problem: str
+    sha256: str
+    source: bytes = Field(repr=False)
+    path: str
+
+    @property
+    def text(self) -> str:
+        return self.source.decode("utf-8", errors="replace")
+
+
+class Device(Value):
+    """The card (or processor) that is here, passed along as a value.
+
+    `kind` is cpu, cuda or rocm; `torch_device` what torch calls it; `slug` names its folder in `results/`;
+    `arch` is gfx942, sm_90, x86_64 and the like. `flush_bytes` is the size of the sweep that empties its caches.
+    """
+
+    kind: Literal["cpu", "cuda", "rocm"]
+    name: str
+    slug: str
+    arch: str
+    torch_device: str
+    memory_bytes: int
+    flush_bytes: int
+    bandwidth_bytes_per_s: float | None = None
+    peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
+
+
+class Floor(Value):
+    """The least time that the device's datasheet allows for a case, and what binds it."""
+
+    latency_ns: float
+    binds: str
+    format: str
+
+
+class Estimate(Value):
+    """A centre with its confidence interval, all in nanoseconds. A single process gives no interval: low and high are
+    None."""
+
+    latency_ns: float = Field(gt=0)
+    low_ns: float | None = None
+    high_ns: float | None = None
+
+
+class Measurement(Value):
+    """One benchmark case's samples within a run: a list a worker process, in the order they were taken."""
+
+    case: Case
+    samples_ns: tuple[tuple[float, ...], ...]
+    latency: Estimate
+    floor: Floor | None = None
+    labels: tuple[str, ...] = ()
+
+
+class Excess(Value):
+    """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.
+
+    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, layout ...).
+    """
+
+    limit: str
+    ratio: float
+
+
+class CaseCheck(Value):
+    """The comparison of one case's output with the reference, over all its checked calls."""
+
+    case: Case
+    verdict: Verdict
+    tolerance: str | None
+    excess: dict[str, Excess]
+    error: float | None
+    reference_error: float | None = None
+    report: str | None = None
+    calls: int = 1
+
+
+class Ending(Value):
+    """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
+
+    verdict: Verdict
+    message: str
+    detail: str | None = None
+
+
+class Run(Value):
+    """One judged evaluation of one submission on one device: the truth, as stored in `results/`."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    problem: str
+    problem_revision: int
+    problem_sha256: str
+    submission: str
+    submission_sha256: str
+    submission_path: str
+    device: Device
+    environment: dict[str, Any]
+    started_at: str
+    duration_s: float
+    ending: Ending
+    checks: tuple[CaseCheck, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    score: Estimate | None = None
+    unranked_because: str | None = None
+    tolerance: str | None = None
+    error: float | None = None
+    output: str = ""
+    master_seed: str
+    config: dict[str, Any]
+
+    @field_validator("schema_version")
+    @classmethod
+    def _readable(cls, version: int) -> int:
+        if version > SCHEMA_VERSION:
+            raise ValueError(f"schema version {version} is newer than this program's {SCHEMA_VERSION}")
+        return version
+
+    @property
+    def ranked(self) -> bool:
+        return self.ending.verdict is Verdict.ACCEPTED and self.score is not None and self.unranked_because is None
+
+
+def _plain(value: CaseValue) -> str:
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, list) else str(value)

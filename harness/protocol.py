@@ -1,0 +1,125 @@
+"""The messages that judge and worker exchange: length-prefixed JSON over one socket, and nothing else.
+
+    judge  ── {"nonce": n, "op": "load" | "arena" | "call" | "quit", ...} ──►  worker
+    judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
+
+Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
+untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
+A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from typing import Any
+
+MAX_FRAME_BYTES = 1 << 20
+_LENGTH = struct.Struct(">I")
+
+Message = dict[str, Any]
+
+
+class ProtocolViolation(Exception):
+    """The other side sent what no honest one would."""
+
+
+class ChannelClosed(Exception):
+    """The other side is gone."""
+
+
+class ReplyTimeout(Exception):
+    """No complete frame came in time."""
+
+
+class Channel:
+    """Frames over a connected stream socket. Bytes that belong to the next frame are kept for it.
+
+    With `accepts_fds`, file descriptors that came along are appended to `fds`. The judge accepts none: the kernel
+    drops what a worker might send it.
+    """
+
+    def __init__(self, connection: socket.socket, accepts_fds: bool = False) -> None:
+        self._connection = connection
+        self._accepts_fds = accepts_fds
+        self._pending = bytearray()
+        self.fds: list[int] = []
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
+        """One frame, with file descriptors attached to its first byte. Raises ChannelClosed, ValueError if too long."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        if len(body) > MAX_FRAME_BYTES:
+            raise ValueError(f"a message of {len(body):,} bytes is over the limit of {MAX_FRAME_BYTES:,}")
+        frame = _LENGTH.pack(len(body)) + body
+        self._connection.settimeout(None)
+        try:
+            sent = socket.send_fds(self._connection, [frame], fds) if fds else 0
+            self._connection.sendall(frame[sent:])
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """The next frame's object. Raises ReplyTimeout, ChannelClosed or ProtocolViolation."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        (length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline))
+        if length > MAX_FRAME_BYTES:
+            raise ProtocolViolation(f"a frame announces {length:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
+        return _parse(self._take(length, deadline))
+
+    def is_quiet(self) -> bool:
+        """True when nothing more has been sent than was received: no frame waits, complete or not."""
+        if self._pending:
+            return False
+        self._connection.setblocking(False)
+        try:
+            extra = self._connection.recv(1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return True
+        self._pending += extra
+        return not extra
+
+    def _take(self, count: int, deadline: float | None) -> bytes:
+        while len(self._pending) < count:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                raise ReplyTimeout
+            self._connection.settimeout(remaining)
+            try:
+                data = self._read()
+            except TimeoutError:
+                raise ReplyTimeout from None
+            except OSError as error:
+                raise ChannelClosed(str(error)) from None
+            if not data:
+                raise ChannelClosed("the other side closed the channel")
+            self._pending += data
+        taken = bytes(self._pending[:count])
+        del self._pending[:count]
+        return taken
+
+    def _read(self) -> bytes:
+        if not self._accepts_fds:
+            return self._connection.recv(65536)
+        data, fds, _, _ = socket.recv_fds(self._connection, 65536, 4)
+        self.fds += fds
+        return data
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ProtocolViolation("a frame holds no JSON") from None
+    if not isinstance(message, dict):
+        raise ProtocolViolation("a frame holds no JSON object")
+    return message

@@ -1,0 +1,61 @@
+"""The one place that orders submissions.
+
+Ranked are accepted runs with a score. Two whose intervals overlap cannot be told apart; each then has a range of ranks,
+from one more than the number certainly faster than it to the number not certainly slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.index import Entry
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An entry's place on its board. `first` and `last` are equal unless it is tied; `times_baseline` is the best
+    baseline's latency over its own, above 1 for what is faster."""
+
+    entry: Entry
+    first: int
+    last: int
+    times_baseline: float | None
+    fraction_of_floor: float | None
+
+    @property
+    def rank(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}\N{EN DASH}{self.last}"
+
+
+@dataclass(frozen=True)
+class Board:
+    """One problem on one device: what is ranked, best first, and what is not, with the reason in each entry."""
+
+    standings: tuple[Standing, ...]
+    unranked: tuple[Entry, ...]
+
+
+def rank(entries: Sequence[Entry], baselines: Sequence[str]) -> Board:
+    """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with."""
+    ranked = sorted((e for e in entries if e.ranked), key=lambda e: (e.score_ns or 0.0, e.submission))
+    best_baseline = min((e.score_ns for e in ranked if e.submission in baselines and e.score_ns), default=None)
+    standings = [_standing(entry, ranked, best_baseline) for entry in ranked]
+    unranked = sorted((e for e in entries if not e.ranked), key=lambda e: (e.verdict.exit_code, e.submission))
+    return Board(tuple(standings), tuple(unranked))
+
+
+def _standing(entry: Entry, ranked: Sequence[Entry], best_baseline_ns: float | None) -> Standing:
+    assert entry.score_ns is not None
+    return Standing(
+        entry=entry,
+        first=1 + sum(_certainly_faster(other, entry) for other in ranked),
+        last=len(ranked) - sum(_certainly_faster(entry, other) for other in ranked),
+        times_baseline=best_baseline_ns / entry.score_ns if best_baseline_ns else None,
+        fraction_of_floor=entry.floor_ns / entry.score_ns if entry.floor_ns else None,
+    )
+
+
+def _certainly_faster(one: Entry, other: Entry) -> bool:
+    """True when `one`'s interval lies wholly below the other's. Without an interval nothing is certain."""
+    return one.high_ns is not None and other.low_ns is not None and one.high_ns < other.low_ns

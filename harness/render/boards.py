@@ -1,0 +1,66 @@
+"""A problem's boards, read from the index and ranked: as text for a terminal, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError, did_you_mean
+from harness.index import Index
+from harness.model import Problem
+from harness.ranking import Board, rank
+from harness.render import terminal
+from harness.store import Store
+
+
+def as_text(root: Path, problem: Problem, device: str | None) -> str:
+    """The boards of `problem`, of one device's folder or of all."""
+    texts = []
+    with Store(root).index() as index:
+        for folder, name in _devices(index, problem, device).items():
+            texts.append(terminal.board(problem, name, _board(index, problem, folder), _notes(index, problem, folder)))
+        faults = [f"Left alone in results/: {path}: {fault}" for path, fault in index.faults()]
+    if not texts:
+        texts.append(f"No runs of {problem.name} yet: python -m harness eval {problem.name}")
+    return "\n\n".join([*texts, *faults])
+
+
+def as_json(root: Path, problem: Problem, device: str | None) -> list[dict[str, Any]]:
+    """The same, one object a device."""
+    with Store(root).index() as index:
+        return [
+            {
+                "problem": problem.name,
+                "revision": problem.revision,
+                "device": name,
+                "ranked": [
+                    {**asdict(standing.entry), **{k: v for k, v in asdict(standing).items() if k != "entry"}}
+                    for standing in board.standings
+                ],
+                "unranked": [asdict(entry) for entry in board.unranked],
+                "published": [figure.model_dump() for figure in problem.published],
+            }
+            for folder, name in _devices(index, problem, device).items()
+            for board in [_board(index, problem, folder)]
+        ]
+
+
+def _devices(index: Index, problem: Problem, device: str | None) -> dict[str, str]:
+    devices = index.devices(problem.name)
+    if device is None:
+        return devices
+    if device not in devices and devices:
+        raise UsageError(f"there are no runs of {problem.name} on {device!r}", did_you_mean(device, devices))
+    return {folder: name for folder, name in devices.items() if folder == device}
+
+
+def _board(index: Index, problem: Problem, folder: str) -> Board:
+    return rank(index.standings(problem.name, problem.revision, folder), problem.baselines)
+
+
+def _notes(index: Index, problem: Problem, folder: str) -> list[str]:
+    outdated = index.outdated(problem.name, problem.revision, folder)
+    if not outdated:
+        return []
+    return [f"{outdated} runs of other revisions of the problem are left out: this is revision {problem.revision}."]

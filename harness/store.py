@@ -1,0 +1,109 @@
+"""Runs on disk, one JSON file each: the truth. `index` is a cache over them.
+
+results/<published|local>/<problem>/<device>/<run id>.json       written whole or not at all
+results/<published|local>/<problem>/sources/<sha256>.py          the submission as it was
+results/index.sqlite                                             delete it and it comes back
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.errors import InfrastructureError, UsageError, did_you_mean
+from harness.index import Index
+from harness.model import Run, Submission
+
+MAX_RUN_BYTES = 64 << 20
+"""A run file is some hundred kilobytes; what is larger is not ours to read."""
+
+
+class Store:
+    """The runs under `root/results`."""
+
+    def __init__(self, root: Path) -> None:
+        self._results = root / "results"
+
+    def index(self) -> Index:
+        """The index, brought up to date with the files."""
+        return Index(self._results, load_run)
+
+    def write(self, run: Run, submission: Submission, tier: str = "local") -> Path:
+        """Store `run` and its source. Raises InfrastructureError if that cannot be done; nothing is left half done."""
+        problem = self._results / tier / run.problem
+        path = problem / run.device.slug / f"{run.id}.json"
+        try:
+            _write_whole(problem / "sources" / f"{submission.sha256}.py", submission.source)
+            _write_whole(path, run.model_dump_json(indent=1).encode())
+        except OSError as error:
+            raise InfrastructureError(
+                f"the run could not be stored in {path.parent}: {error.strerror}",
+                "make room or unlock the directory and judge again: what was stored before is untouched",
+            ) from None
+        return path
+
+    def check_writable(self) -> None:
+        """Raises InfrastructureError now rather than after minutes of measuring."""
+        try:
+            self._results.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._results):
+                pass
+        except OSError as error:
+            raise InfrastructureError(
+                f"{self._results} cannot be written to: {error.strerror}", "runs are stored there; unlock it first"
+            ) from None
+
+    def read(self, run_id: str) -> Run:
+        """The run with this id, or the only one whose id holds it. Raises UsageError, InfrastructureError."""
+        with self.index() as index:
+            paths = index.paths()
+        found = [run_id] if run_id in paths else [other for other in paths if run_id in other]
+        if not found:
+            raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, paths) if paths else None)
+        if len(found) > 1:
+            raise UsageError(f"{run_id} could be any of {len(found)} runs", "such as " + ", ".join(sorted(found)[-4:]))
+        path = self._results / paths[found[0]]
+        try:
+            return load_run(path)
+        except ValueError as error:
+            raise InfrastructureError(f"{path} {error}") from None
+
+
+def load_run(path: Path) -> Run:
+    """The run in the file at `path`. Raises ValueError saying what is wrong with it."""
+    try:
+        if path.stat().st_size > MAX_RUN_BYTES:
+            raise ValueError("is too large to be a run")
+        text = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    try:
+        run = Run.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise ValueError(f"is no run: {where + ': ' if where else ''}{fault['msg']}") from None
+    if run.id != path.stem:
+        raise ValueError(f"holds the run {run.id}, which is not what it is called")
+    return run
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write by way of a temporary file in the same directory, so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

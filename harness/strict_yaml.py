@@ -1,0 +1,84 @@
+"""YAML files read strictly: what is wrong is named with its file, line or key, and the nearest valid key."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from harness.errors import ProblemError, nearest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read(path: Path, model: type[Model]) -> Model:
+    """The document at `path` as a `model`. Raises ProblemError with one sentence about the first fault found."""
+    document = _parse(path, read_text(path))
+    try:
+        return model.model_validate(document if document is not None else {})
+    except ValidationError as error:
+        raise ProblemError(_first_complaint(path, model, error)) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of `path`. Raises ProblemError if it is missing or no UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ProblemError(f"{path} is missing") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path} cannot be read: {error}") from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key given twice, which PyYAML would settle silently in favour of the later one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(path: Path, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ProblemError(f"{path}{line}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ProblemError(f"{path}: {error}") from None
+
+
+def _first_complaint(path: Path, model: type[BaseModel], error: ValidationError) -> str:
+    complaint = error.errors()[0]
+    # Between the keys pydantic names the branch of a union that it tried; nobody wrote those words.
+    where = [part for part in complaint["loc"] if not str(part).startswith(("list[", "Tolerance", "function-", "bool"))]
+    key = ".".join(map(str, where)) or "the document"
+    if complaint["type"] == "extra_forbidden":
+        guess = nearest(str(where[-1]), _keys_at(model, where[:-1]))
+        return f"{path}: unknown key {key}" + (f": did you mean {guess}?" if guess else "")
+    if complaint["type"] == "missing":
+        return f"{path}: {key} is missing"
+    return f"{path}: {key}: {complaint['msg'].removeprefix('Value error, ')}"
+
+
+def _keys_at(model: type[BaseModel], where: list[str | int]) -> list[str]:
+    """The keys that are valid at the place `where` of a `model` document."""
+    for part in where:
+        field = model.model_fields.get(str(part))
+        if field is not None and (inner := _model_in(field.annotation)) is not None:
+            model = inner
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for arg in typing.get_args(annotation) if (found := _model_in(arg))), None)

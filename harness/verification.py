@@ -1,0 +1,72 @@
+"""`verify`: does every control get its verdict, and does every tolerance by itself reject every canary?
+
+A control is a submission shipped with a problem, in a folder named after the verdict that it must get. Wrong-answer
+controls are the canaries. What is shown is the margin: the worst limit's value over the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import catalog
+from harness.config import load_config
+from harness.errors import ProblemError
+from harness.model import Device, Excess, Problem, Run, Verdict
+
+Narrate = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ControlResult:
+    """One control: the verdict due and the one it got, and where it stands against each tolerance, over its cases."""
+
+    name: str
+    due: Verdict
+    got: Verdict
+    message: str
+    excess: dict[str, Excess]
+    tolerance: str | None
+    faults: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        excess = {name: worst.model_dump() for name, worst in self.excess.items()}
+        return {**asdict(self), "excess": excess}
+
+
+def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> Iterator[ControlResult]:
+    """Judge each control on the test cases for `device`, untimed. Raises ProblemError if there are none."""
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    controls = list(catalog.controls(problem))
+    if not controls:
+        raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / 'controls'}")
+    config = load_config(root)
+    for submission, due in controls:
+        narrate(f"{problem.name}: {submission.name}")
+        yield _result(submission.name, due, evaluate(problem, submission, device, config, timed=False), problem)
+
+
+def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:
+    """The tolerances that no accepted control meets as its strictest: nothing shows that they let honest work pass."""
+    met = {result.tolerance for result in results if result.due is Verdict.ACCEPTED}
+    return [name for name in problem.tolerances if name not in met]
+
+
+def _result(name: str, due: Verdict, run: Run, problem: Problem) -> ControlResult:
+    got = run.ending.verdict
+    # A canary must be rejected in some case; an honest control must pass in all.
+    excess = {
+        tolerance: max((check.excess[tolerance] for check in run.checks), key=lambda e: e.ratio)
+        for tolerance in problem.tolerances
+        if run.checks
+    }
+    faults = []
+    if got is not due:
+        faults.append(f"{name} must get {due.words}, but got {got.words}: {run.ending.message}")
+    if due is Verdict.WRONG_ANSWER:
+        lenient = [tolerance for tolerance, worst in excess.items() if worst.ratio <= 1]
+        faults += [f"the tolerance {tolerance} does not reject {name}" for tolerance in lenient]
+    return ControlResult(name, due, got, run.ending.message, excess, run.tolerance, tuple(faults))

@@ -1,0 +1,102 @@
+"""Importing a submission: from one file to its `custom_kernel`, or a failure that says whose fault it is.
+
+Files written for GPU MODE's competitions start with `from task import input_t, output_t`; a module of that name is
+provided. On a CPU, a submission that uses Triton is given the interpreter with its arithmetic put right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MAX_TRACEBACK_CHARS = 8000
+_COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
+_COMPILE_ERROR_STARTS = ("Error building extension", "Error compiling objects for extension")
+
+
+class Unloadable(Exception):
+    """The submission's file does not give a `custom_kernel`."""
+
+
+class LoadedSubmission:
+    """A submission's `custom_kernel`, ready to be called, and how it must be called on this device."""
+
+    def __init__(self, kernel: Callable[[Any], Any], around_call: Callable[[], Any], launches: Callable[[], int]):
+        self.kernel, self.around_call, self.interpreted_launches = kernel, around_call, launches
+
+
+def load(path: Path, interpreted: bool) -> LoadedSubmission:
+    """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels.
+
+    Raises Unloadable without a callable `custom_kernel`, and whatever the file raises when imported.
+    """
+    source = path.read_text(encoding="utf-8")
+    around, launches = _cpu_stand_ins(source) if interpreted else (contextlib.nullcontext, lambda: 0)
+    sys.modules["task"] = _task_module()
+    spec = importlib.util.spec_from_file_location("submission", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["submission"] = module
+    with around():
+        spec.loader.exec_module(module)
+    kernel = getattr(module, "custom_kernel", None)
+    if not callable(kernel):
+        what = "no custom_kernel" if kernel is None else f"a custom_kernel that is a {type(kernel).__name__}"
+        raise Unloadable(f"the file defines {what}: it must define custom_kernel(data)")
+    return LoadedSubmission(kernel, around, launches)
+
+
+def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
+    """What the judge is told of an exception: whose verdict it is, one sentence, the submission's own traceback."""
+    kind = "compile_error" if _is_compile_error(error) else "runtime_error"
+    if type(error).__name__ == "CannotInterpret":
+        kind = "cannot_judge"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else (own[-1].lineno if own else None)
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    message = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    if isinstance(error, Unloadable):
+        message = first_line
+    if isinstance(error, SystemExit):
+        message = f"the submission called sys.exit({error.code!r})"
+    shown = "".join(traceback.format_exception_only(error))
+    if own:
+        shown = "".join(traceback.format_list(frames[frames.index(own[0]) :])) + shown
+    return {
+        "kind": kind,
+        "message": message[:2000] + (f" (line {line})" if line else ""),
+        "detail": shown[-MAX_TRACEBACK_CHARS:],
+    }
+
+
+def _is_compile_error(error: BaseException) -> bool:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return (
+        isinstance(error, SyntaxError | Unloadable)
+        or bool(names & _COMPILE_ERROR_TYPES)
+        or str(error).startswith(_COMPILE_ERROR_STARTS)
+    )
+
+
+def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
+    """What a submission written for a GPU needs on a CPU; nothing for one that mentions neither Triton nor CUDA."""
+    if "triton" not in source and "cuda" not in source:
+        return contextlib.nullcontext, lambda: 0
+    from harness.offline import interpreter
+
+    if "triton" in source:
+        interpreter.install()
+    return interpreter.cuda_on_cpu, interpreter.launches
+
+
+def _task_module() -> types.ModuleType:
+    module = types.ModuleType("task")
+    module.__dict__.update(input_t=Any, output_t=Any)
+    return module

@@ -1,0 +1,119 @@
+"""The worker's program: read a request, do it, answer; end when told to or when the judge is gone.
+
+    python -m harness.worker.main --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N
+
+Requests and replies are in `protocol`; only `load` and `call` run the submission's code. An exception of the
+submission's is an answer like any other; whatever else ends the process, the judge sees that it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.arena import Arena
+from harness.protocol import Channel, ChannelClosed
+from harness.worker import load
+from harness.worker.bracket import Bracket
+from harness.worker.timers import CpuTimer, GpuTimer
+from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport
+
+MAX_FILE_BYTES = 8 << 30
+"""No file that a submission writes may be larger; compilers need far less."""
+
+
+class Worker:
+    def __init__(self, channel: Channel, device_kind: str, flush_bytes: int) -> None:
+        self._channel = channel
+        self._interpreted = device_kind == "cpu"
+        self._bracket = _bracket(device_kind, flush_bytes)
+        self._submission: load.LoadedSubmission | None = None
+        self._path = Path()
+
+    def serve(self) -> None:
+        """Answer requests until `quit`. Raises ChannelClosed when the judge is gone."""
+        while True:
+            request = self._channel.receive()
+            try:
+                answer = {"reply": self._answer(request)}
+            except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
+                answer = {"failure": load.describe_failure(error, self._path)}
+            self._channel.send({"nonce": request["nonce"], **answer})
+            if request["op"] == "quit":
+                return
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["op"]:
+            case "load":
+                self._path = Path(request["path"])
+                self._submission = load.load(self._path, self._interpreted)
+                return {}
+            case "arena":
+                if self._bracket.arena is not None:
+                    self._bracket.arena.close()
+                self._bracket.arena = Arena.adopt(self._channel.fds.pop(), request["size"])
+                return {}
+            case "call":
+                submission = self._submission
+                assert submission is not None
+                reply = self._bracket.call(submission.kernel, request, submission.around_call)
+                return {**reply, "interpreted": submission.interpreted_launches() > 0}
+            case "quit":
+                return {}
+        raise ValueError(f"unknown request {request['op']!r}")
+
+
+def _bracket(device_kind: str, flush_bytes: int) -> Bracket:
+    if device_kind == "cpu":
+        return Bracket("cpu", CpuTimer(flush_bytes), CpuTransport())
+    torch.cuda.init()
+    return Bracket("cuda", GpuTimer(flush_bytes), GpuTransport(GpuRuntime.loaded_by_torch(), "cuda"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="harness.worker.main")
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--device", choices=("cpu", "cuda", "rocm"), required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--flush-bytes", type=int, required=True)
+    options = parser.parse_args()
+    _die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    torch.set_num_threads(options.threads)
+    _hide_harness_from_imports()
+    channel = Channel(socket.socket(fileno=options.channel), accepts_fds=True)
+    try:
+        Worker(channel, options.device, options.flush_bytes).serve()
+    except ChannelClosed:
+        os._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: the hooks and threads that a submission left behind get no say in how this ends.
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """A judge that is killed takes its workers along."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG, linux/prctl.h
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+
+
+def _hide_harness_from_imports() -> None:
+    """The submission's directory stands first on the path, and the project's own is not on it."""
+    root = str(Path(__file__).resolve().parents[2])
+    sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if Path(entry).resolve() != Path(root)]
+
+
+if __name__ == "__main__":
+    main()

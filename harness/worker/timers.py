@@ -1,0 +1,138 @@
+"""Timing one call, one class a kind of device, and emptying the caches before it.
+
+    CPU   flush ─► perf_counter ─► call ─► perf_counter
+    GPU   sleep ─► flush ─► event ─► call ─► event        enqueued while the device sleeps, so that no gap on the
+                                                          host's side falls between the events
+
+Every handle is taken when this module is imported, before the submission is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+_clock_ns = time.perf_counter_ns
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed call: what it returned, how long it took in nanoseconds, and what to know about the number."""
+
+    output: Any
+    latency_ns: float
+    labels: tuple[str, ...] = ()
+
+
+class Timer(Protocol):
+    def sample(self, call: Callable[[], Any]) -> Sample:
+        """Empty the caches, then time `call` once."""
+
+
+class CpuTimer:
+    """The process's own monotonic clock around the call. Ticks of 1 ns; the call is synchronous."""
+
+    def __init__(self, flush_bytes: int) -> None:
+        self._flusher = CpuFlusher(flush_bytes)
+
+    def sample(self, call: Callable[[], Any]) -> Sample:
+        self._flusher.flush()
+        start = _clock_ns()
+        output = call()
+        return Sample(output, float(max(_clock_ns() - start, 1)))
+
+
+class CpuFlusher:
+    """Writes one buffer and reads another, each larger than the last-level cache."""
+
+    def __init__(self, flush_bytes: int) -> None:
+        self._size = max(flush_bytes, 1)
+        self._written = ctypes.create_string_buffer(self._size)
+        self._read = ctypes.create_string_buffer(self._size)
+        # Pages that were never written are all the same page of zeros, and reading those evicts nothing.
+        ctypes.memset(self._read, 2, self._size)
+
+    def flush(self) -> None:
+        ctypes.memset(self._written, 1, self._size)
+        # memchr for an absent byte reads all of it at memory speed and keeps no line dirty.
+        _memchr(self._read, 7, self._size)
+
+
+_memchr = ctypes.CDLL(None).memchr
+_memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+_memchr.restype = ctypes.c_void_p
+
+
+class GpuTimer:
+    """A pair of events on the current stream. `gpu` is torch.cuda, which serves CUDA and ROCm alike.
+
+    The device sleeps while the host enqueues flush, event, call, event. If it reached the first event before the host
+    was done, the sleep is doubled for the next samples, up to three times; a sample that still shows it is labelled
+    host-bound and counted as it is.
+    """
+
+    MIN_SLEEP_US, MAX_SLEEP_US, MAX_DOUBLINGS = 20.0, 5000.0, 3
+
+    def __init__(self, flush_bytes: int, gpu: Any = torch.cuda, clock_ns: Callable[[], int] = _clock_ns) -> None:
+        self._gpu, self._host_clock_ns = gpu, clock_ns
+        self._sleep, self._event, self._synchronize = gpu._sleep, gpu.Event, gpu.synchronize
+        self._flusher = GpuFlusher(flush_bytes)
+        self._cycles_per_us = self._calibrate()
+        self._host_us: list[float] = []
+        self._doublings = 0
+
+    def sample(self, call: Callable[[], Any]) -> Sample:
+        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        self._synchronize()
+        self._sleep(int(self._sleep_us() * self._cycles_per_us))
+        self._flusher.flush()
+        host_start = self._host_clock_ns()
+        start.record()
+        output = call()
+        end.record()
+        host_us = (self._host_clock_ns() - host_start) / 1e3
+        hidden = not start.query()
+        end.synchronize()
+        self._host_us.append(host_us)
+        if not hidden and self._doublings < self.MAX_DOUBLINGS:
+            self._doublings += 1
+        return Sample(output, start.elapsed_time(end) * 1e6, () if hidden else ("host-bound",))
+
+    def _sleep_us(self) -> float:
+        recent = sorted(self._host_us[-64:])
+        p95 = recent[int(0.95 * (len(recent) - 1))] if recent else 200.0
+        return min(max(1.5 * p95 * 2**self._doublings, self.MIN_SLEEP_US), self.MAX_SLEEP_US)
+
+    def _calibrate(self) -> float:
+        """Cycles of `_sleep` a microsecond, measured, since its clock is the device's and varies."""
+        cycles = 1_000_000
+        for _ in range(2):  # the first one wakes the device
+            start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+            start.record()
+            self._sleep(cycles)
+            end.record()
+            end.synchronize()
+        return cycles / max(start.elapsed_time(end) * 1e3, 1e-3)
+
+
+class GpuFlusher:
+    """A write sweep and then a read sweep of another buffer, enqueued on the current stream.
+
+    The read sweep matters: after a plain write sweep the cache is full of dirty lines, whose write-back would compete
+    with the timed reads.
+    """
+
+    def __init__(self, flush_bytes: int, device: str = "cuda") -> None:
+        count = max(flush_bytes // 4, 1)
+        self._written = torch.zeros(count, dtype=torch.int32, device=device)
+        self._read = torch.zeros(count, dtype=torch.int32, device=device)
+        self._sum = torch.zeros((), dtype=torch.int64, device=device)
+
+    def flush(self) -> None:
+        self._written.zero_()
+        torch.sum(self._read, dim=0, dtype=torch.int64, out=self._sum)
