@@ -8,13 +8,14 @@ seen before are read. A file that is no run is left alone and reported. Where th
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from harness.model import Run, Verdict
 
@@ -26,7 +27,7 @@ INDEX_VERSION = 1
 _SETTLED_NS = 2_000_000_000
 """A directory changed this recently may change again within one tick of its file system's clock: look again."""
 
-_DISQUALIFYING = (Verdict.WRONG_ANSWER.value, Verdict.INTEGRITY_VIOLATION.value)
+_DISQUALIFYING = (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
 
 
 @dataclass(frozen=True)
@@ -59,34 +60,35 @@ class Entry:
 
 
 _COLUMNS = tuple(field.name for field in fields(Entry) if field.name != "runs")
+_GROUP = ("problem", "device", "revision", "submission")
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, modified_ns INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs ({", ".join(_COLUMNS)}, PRIMARY KEY (path));
 CREATE TABLE IF NOT EXISTS faults (path TEXT PRIMARY KEY, fault TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS board ON runs (problem, device, revision, submission, sha256, started_at, verdict, unranked,
-                                          score_ns);
-CREATE INDEX IF NOT EXISTS ids ON runs (id);
+CREATE TABLE IF NOT EXISTS standings ({", ".join(_GROUP)}, path, runs, all_runs, PRIMARY KEY ({", ".join(_GROUP)}));
+CREATE INDEX IF NOT EXISTS groups ON runs ({", ".join(_GROUP)}, started_at);
 PRAGMA user_version = {INDEX_VERSION};
 """
 
-_STANDINGS = f"""
-WITH
-  mine AS (SELECT rowid AS run, submission, sha256, started_at, verdict, score_ns,
-                  verdict = 'accepted' AND unranked IS NULL AND score_ns IS NOT NULL AS ranked
-           FROM runs WHERE problem = :problem AND device = :device AND revision = :revision),
-  latest AS (SELECT submission, sha256, MAX(started_at) FROM mine GROUP BY submission),
-  numbered AS (SELECT mine.*, COUNT(*) OVER source AS runs, SUM(ranked) OVER source AS ranked_runs,
-                      SUM(verdict IN {_DISQUALIFYING}) OVER source AS failed_runs,
-                      ROW_NUMBER() OVER (PARTITION BY submission, ranked ORDER BY score_ns) AS place,
-                      ROW_NUMBER() OVER (PARTITION BY submission, verdict IN {_DISQUALIFYING}
-                                         ORDER BY started_at DESC) AS age
-               FROM mine JOIN latest USING (submission, sha256) WINDOW source AS (PARTITION BY submission))
-SELECT {", ".join(f"runs.{column}" for column in _COLUMNS)}, numbered.runs
-FROM numbered JOIN runs ON runs.rowid = numbered.run
-WHERE CASE WHEN failed_runs > 0 THEN numbered.verdict IN {_DISQUALIFYING} AND age = 1
-           WHEN ranked_runs > 0 THEN ranked AND place = ranked_runs / 2 + 1
-           ELSE age = 1 END
-"""
+
+def standing(runs: Sequence[Entry]) -> Entry:
+    """The run that stands for one submission on a board, of all its runs there; `runs` counts those of its source.
+
+    Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
+    judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run instead,
+    and one without ranked runs its latest.
+    """
+    latest = max(runs, key=lambda run: run.started_at)
+    source = sorted((run for run in runs if run.sha256 == latest.sha256), key=lambda run: run.started_at)
+    disqualifying = [run for run in source if run.verdict in _DISQUALIFYING]
+    ranked = sorted((run for run in source if run.ranked), key=lambda run: run.score_ns or 0.0)
+    if disqualifying:
+        chosen = disqualifying[-1]
+    elif ranked:
+        chosen = ranked[len(ranked) // 2]
+    else:
+        chosen = source[-1]
+    return replace(chosen, runs=len(source))
 
 
 class Index:
@@ -109,19 +111,17 @@ class Index:
 
     def devices(self, problem: str) -> dict[str, str]:
         """The devices with runs of `problem`: their names by their folders."""
-        query = "SELECT device, MAX(device_name) FROM runs WHERE problem = ? GROUP BY device"
-        return dict(self._database.execute(query, (problem,)))
+        query = (
+            "SELECT device, MAX(device_name) FROM standings JOIN runs USING (path, device) WHERE standings.problem = ?"
+        )
+        return dict(self._database.execute(f"{query} GROUP BY device", (problem,)))
 
     def standings(self, problem: str, revision: int, device: str) -> list[Entry]:
-        """One run a submission, of its latest source: the ranked one with the median score (the slower of two middles),
-        so that judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run
-        instead, and one without ranked runs its latest.
-        """
-        parameters = {"problem": problem, "device": device, "revision": revision}
-        return [
-            Entry(**dict(zip(_COLUMNS, row, strict=False)) | {"verdict": Verdict(row[9]), "runs": row[-1]})
-            for row in self._database.execute(_STANDINGS, parameters)
-        ]
+        """One run a submission; see `standing`."""
+        columns = ", ".join(f"runs.{column}" for column in _COLUMNS)
+        query = f"""SELECT {columns}, standings.runs FROM standings JOIN runs USING (path)
+                    WHERE standings.problem = ? AND standings.device = ? AND standings.revision = ?"""
+        return [_entry(row) for row in self._database.execute(query, (problem, device, revision))]
 
     def judged(self, problem: str, revision: int, device: str, quick: bool) -> set[str]:
         """The sha256 of every source that has a verdict here; quick runs count only if `quick`."""
@@ -131,7 +131,7 @@ class Index:
 
     def outdated(self, problem: str, revision: int, device: str) -> int:
         """How many runs of other revisions of the problem there are, which a board leaves out."""
-        query = "SELECT COUNT(*) FROM runs WHERE problem = ? AND device = ? AND revision != ?"
+        query = "SELECT TOTAL(all_runs) FROM standings WHERE problem = ? AND device = ? AND revision != ?"
         return int(self._database.execute(query, (problem, device, revision)).fetchone()[0])
 
     def faults(self) -> list[tuple[str, str]]:
@@ -150,36 +150,57 @@ class Index:
         if not stale and not gone:
             return
         with self._database:
+            touched: set[tuple[object, ...]] = set()
             for path in gone:
                 self._database.execute("DELETE FROM folders WHERE path = ?", (path,))
-                self._forget(self._files_in(path))
+                touched |= self._forget(self._files_in(path))
             for path, modified_ns in stale.items():
                 settled = modified_ns if time.time_ns() - modified_ns > _SETTLED_NS else 0
                 self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, settled))
-                self._read_folder(path)
+                touched |= self._read_folder(path)
+            for group in touched:
+                self._settle(group)
 
-    def _read_folder(self, path: str) -> None:
+    def _read_folder(self, path: str) -> set[tuple[object, ...]]:
+        """Take in what is new in a folder and forget what is gone; the groups of submissions that this touches."""
         with os.scandir(self._results / path) as entries:
             present = {f"{path}/{e.name}" for e in entries if e.name.endswith(".json") and not e.name.startswith(".")}
         known = self._files_in(path)
-        self._forget(known - present)
+        touched = self._forget(known - present)
         for name in sorted(present - known):
             try:
-                row = _row(name, self._load(self._results / name))
+                entry = _entry_of_run(name, self._load(self._results / name))
             except ValueError as error:
                 self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (name, str(error)))
-            else:
-                marks = ", ".join("?" * len(row))
-                self._database.execute(f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})", row)
+                continue
+            row = [getattr(entry, column) for column in _COLUMNS]
+            self._database.execute(f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(row))})", row)
+            touched.add(tuple(getattr(entry, column) for column in _GROUP))
+        return touched
+
+    def _settle(self, group: tuple[object, ...]) -> None:
+        """Work out anew which run stands for the submission of `group`."""
+        where = " AND ".join(f"{column} = ?" for column in _GROUP)
+        rows = self._database.execute(f"SELECT {', '.join(_COLUMNS)}, 1 FROM runs WHERE {where}", group)
+        runs = [_entry(row) for row in rows]
+        self._database.execute(f"DELETE FROM standings WHERE {where}", group)
+        if runs:
+            chosen = standing(runs)
+            row = (*group, chosen.path, chosen.runs, len(runs))
+            self._database.execute(f"INSERT INTO standings VALUES ({', '.join('?' * len(row))})", row)
 
     def _files_in(self, folder: str) -> set[str]:
         query = "SELECT path FROM {} WHERE path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
         tables = [self._database.execute(query.format(table), (folder, folder)) for table in ("runs", "faults")]
         return {path for rows in tables for (path,) in rows}
 
-    def _forget(self, paths: set[str]) -> None:
-        for table in ("runs", "faults"):
-            self._database.executemany(f"DELETE FROM {table} WHERE path = ?", [(path,) for path in paths])
+    def _forget(self, paths: set[str]) -> set[tuple[object, ...]]:
+        touched: set[tuple[object, ...]] = set()
+        for path in paths:
+            touched.update(self._database.execute(f"SELECT {', '.join(_GROUP)} FROM runs WHERE path = ?", (path,)))
+            for table in ("runs", "faults"):
+                self._database.execute(f"DELETE FROM {table} WHERE path = ?", (path,))
+        return touched
 
 
 def _run_folders(results: Path) -> list[Path]:
@@ -191,39 +212,36 @@ def _run_folders(results: Path) -> list[Path]:
     ]
 
 
-def _row(path: str, run: Run) -> tuple[object, ...]:
+def _entry(row: Sequence[Any]) -> Entry:
+    values = dict(zip(_COLUMNS, row, strict=False))
+    return Entry(**{**values, "verdict": Verdict(values["verdict"]), "runs": row[-1]})
+
+
+def _entry_of_run(path: str, run: Run) -> Entry:
     floors = [m.floor.latency_ns for m in run.measurements if m.floor is not None]
-    complete = floors and len(floors) == len(run.measurements)
+    complete = bool(floors) and len(floors) == len(run.measurements)
     score = run.score
-    # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
-    floor_ns = _geometric_mean(floors) if complete else None
-    return (
-        run.id,
-        path,
-        run.problem,
-        run.problem_revision,
-        run.device.slug,
-        run.device.name,
-        run.submission,
-        run.submission_sha256,
-        run.started_at,
-        run.ending.verdict.value,
-        run.ending.message,
-        run.unranked_because,
-        run.tolerance,
-        run.error,
-        score.latency_ns if score else None,
-        score.low_ns if score else None,
-        score.high_ns if score else None,
-        floor_ns,
+    return Entry(
+        id=run.id,
+        path=path,
+        problem=run.problem,
+        revision=run.problem_revision,
+        device=run.device.slug,
+        device_name=run.device.name,
+        submission=run.submission,
+        sha256=run.submission_sha256,
+        started_at=run.started_at,
+        verdict=run.ending.verdict,
+        message=run.ending.message,
+        unranked=run.unranked_because,
+        tolerance=run.tolerance,
+        error=run.error,
+        score_ns=score.latency_ns if score else None,
+        low_ns=score.low_ns if score else None,
+        high_ns=score.high_ns if score else None,
+        # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
+        floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
     )
-
-
-def _geometric_mean(values: list[float]) -> float:
-    product = 1.0
-    for value in values:
-        product *= value ** (1 / len(values))
-    return product
 
 
 def _open(path: Path) -> sqlite3.Connection:
