@@ -141,22 +141,25 @@ def flatten(data: Any, names: Sequence[str]) -> tuple[Any, list[tuple[str, torch
     Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool or None.
     """
     leaves: list[tuple[str, torch.Tensor]] = []
+    return _flatten(data, "", names, leaves), leaves
 
-    def visit(node: Any, name: str) -> Any:
-        if isinstance(node, torch.Tensor):
-            leaves.append((name, node))
-            return {"tensor": len(leaves) - 1}
-        if isinstance(node, tuple | list):
-            kind = "tuple" if isinstance(node, tuple) else "list"
-            children = names if not name and len(names) == len(node) else [str(i) for i in range(len(node))]
-            return {kind: [visit(child, _join(name, part)) for child, part in zip(node, children, strict=True)]}
-        if isinstance(node, dict) and all(isinstance(key, str) for key in node):
-            return {"dict": {key: visit(child, _join(name, key)) for key, child in node.items()}}
-        if node is None or isinstance(node, bool | int | float | str):
-            return {"value": node}
-        raise TypeError(f"{name or 'data'} is a {type(node).__name__}, which cannot be passed to a worker")
 
-    return visit(data, ""), leaves
+def _flatten(node: Any, name: str, names: Sequence[str], leaves: list[tuple[str, torch.Tensor]]) -> Any:
+    # Not a function inside `flatten`: one that calls itself is a reference cycle, and would hold on to every tensor in
+    # `leaves` until the garbage collector came by.
+    if isinstance(node, torch.Tensor):
+        leaves.append((name, node))
+        return {"tensor": len(leaves) - 1}
+    if isinstance(node, tuple | list):
+        kind = "tuple" if isinstance(node, tuple) else "list"
+        parts = names if not name and len(names) == len(node) else [str(i) for i in range(len(node))]
+        children = zip(node, parts, strict=True)
+        return {kind: [_flatten(child, _join(name, part), (), leaves) for child, part in children]}
+    if isinstance(node, dict) and all(isinstance(key, str) for key in node):
+        return {"dict": {key: _flatten(child, _join(name, key), (), leaves) for key, child in node.items()}}
+    if node is None or isinstance(node, bool | int | float | str):
+        return {"value": node}
+    raise TypeError(f"{name or 'data'} is a {type(node).__name__}, which cannot be passed to a worker")
 
 
 def unflatten(tree: Any, leaf: Callable[[int], Any]) -> Any:

@@ -244,6 +244,13 @@ class CaseCheck(Value):
     calls: int = 1
 
 
+class Skipped(Value):
+    """A case that was not judged on this device, and why. A run with a skipped case is not ranked."""
+
+    case: Case
+    reason: str
+
+
 class Ending(Value):
     """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
 
@@ -270,6 +277,7 @@ class Run(Value):
     ending: Ending
     checks: tuple[CaseCheck, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     score: Estimate | None = None
     unranked_because: str | None = None
     tolerance: str | None = None

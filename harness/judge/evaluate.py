@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime
 import secrets
 import tempfile
@@ -45,6 +46,7 @@ def evaluate(
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     surroundings = environment.describe(device)
+    _return_freed_memory()
     reference = Reference(problem, device)
     with _scratch(submission) as scratch:
         trial = Trial(reference, device, scratch, config.sampling(device.kind, quick), narrate)
@@ -70,8 +72,9 @@ def evaluate(
         ending=ending,
         checks=tuple(trial.checks),
         measurements=tuple(measurements),
+        skipped=tuple(trial.skipped),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
-        unranked_because="interpreted" if trial.interpreted else "quick" if quick else None,
+        unranked_because=_unranked_because(trial, quick),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=trial.printed,
@@ -89,6 +92,16 @@ def replay(
             Reference(problem, device), device, scratch, config.sampling(device.kind, True), lambda line: None
         )
         return trial.replay(case, OneSeed(seed))
+
+
+def _return_freed_memory() -> None:
+    """Have glibc give freed blocks from 1 MiB up back to the system instead of keeping them for later.
+
+    The judge makes inputs anew for each call; kept blocks would pile up to several times what it holds.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        mmap_threshold = -3  # M_MMAP_THRESHOLD, malloc.h; setting it also turns its growth off
+        ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 20)
 
 
 @contextlib.contextmanager
@@ -125,6 +138,14 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
             return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
     what = "verified on the CPU through Triton's interpreter" if trial.interpreted else "accepted"
     return Ending(verdict=Verdict.ACCEPTED, message=f"{what}: all {len(trial.checks)} test cases are right")
+
+
+def _unranked_because(trial: Trial, quick: bool) -> str | None:
+    if trial.interpreted:
+        return "interpreted"
+    if trial.skipped:
+        return "skipped"
+    return "quick" if quick else None
 
 
 def _score(measurements: Sequence[Measurement], confidence: float) -> Estimate:

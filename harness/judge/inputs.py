@@ -26,6 +26,9 @@ from harness.arena import Arena, TensorSpec, extent, flatten, layout, room
 from harness.errors import ProblemError
 from harness.model import Case, Device, Problem
 
+JUDGING_HEADROOM = 1.15
+"""Device memory beyond inputs and outputs: flush buffers, workspaces, chunks of the check, the runtimes themselves."""
+
 
 class Reference:
     """A problem's reference.py, imported: its generator, reference kernel and, if it has one, its float64 oracle."""
@@ -56,6 +59,18 @@ class Reference:
 
     def _call(self, function: Callable[..., Any], data: Any, selection: Selection | None) -> Any:
         return function(data) if selection is None else function(data, rows=selection.rows)
+
+    def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
+        """Why `case` cannot be judged in `memory_bytes` of device memory, or None if it can or the problem cannot say.
+
+        Judge and worker hold its inputs and outputs at the same time, and each needs some room to work in.
+        """
+        if not hasattr(self._module, "device_bytes"):
+            return None
+        needed = int(2 * JUDGING_HEADROOM * self._module.device_bytes(**case.parameters))
+        if needed <= memory_bytes:
+            return None
+        return f"needs {needed / 1e9:.1f} GB of device memory; {memory_bytes / 1e9:.1f} GB are here"
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
         """Bytes and flops by dtype of `case`, for each storage format that the problem allows."""
@@ -178,13 +193,14 @@ class Dealer:
             exact=exact,
             selection=selection,
         )
-        sizes = [math.prod(expectation.shape(name)) * output.itemsize for name, output in expectation.outputs.items()]
-        self._make_room(expectation, sizes)
+        fresh = self._fresh_output_sizes(expectation)
+        state_sizes = {t.data_ptr(): t.numel() * t.itemsize for t in expectation.state.values()}
+        self._make_room([*state_sizes.values(), *fresh])
         request = {
             "tree": tree,
             "inputs": [spec.to_json() for spec in specs],
             "state": watched,
-            "poison": sizes,
+            "poison": fresh,
         }
         return Call(request, expectation, {leaves[index][0]: specs[index] for index in watched}, seed)
 
@@ -211,14 +227,18 @@ class Dealer:
         for tensor, spec in zip(tensors, specs, strict=True):
             self.arena.view(spec).copy_(tensor)
 
-    def _make_room(self, expectation: Expectation, output_sizes: list[int]) -> None:
-        """Grow the arena where outputs and state do not fit. An output that is state needs no room of its own."""
+    def _fresh_output_sizes(self, expectation: Expectation) -> list[int]:
+        """Bytes of each whole output that is not itself state, which a submission would have to allocate."""
+        state = {tensor.data_ptr() for tensor in expectation.state.values()}
+        return [
+            math.prod(expectation.shape(name)) * output.itemsize
+            for name, output in expectation.outputs.items()
+            if output.data_ptr() not in state
+        ]
+
+    def _make_room(self, sizes: list[int]) -> None:
+        """Grow the arena where a snapshot of these sizes does not fit."""
         assert self.arena is not None
-        state = {tensor.data_ptr(): tensor.numel() * tensor.itemsize for tensor in expectation.state.values()}
-        sizes = [*state.values()]
-        for output, size in zip(expectation.outputs.values(), output_sizes, strict=True):
-            if output.data_ptr() not in state:
-                sizes.append(size)
         needed = room(sizes)
         if needed <= self.arena.size:
             return

@@ -23,7 +23,7 @@ from harness.judge import mismatch
 from harness.judge.check import Comparison, compare
 from harness.judge.inputs import Call, Dealer, Reference, Seeds, new_master_seed
 from harness.judge.session import CallReply, Fault, Session
-from harness.model import Case, CaseCheck, Device, Verdict
+from harness.model import Case, CaseCheck, Device, Skipped, Verdict
 
 Narrate = Callable[[str], None]
 
@@ -46,7 +46,15 @@ class Trial:
         self._reference, self._device, self._scratch = reference, device, scratch
         self._sampling, self._narrate = sampling, narrate
         self._problem = reference.problem
-        self._cases = self._problem.cases_for(device.kind)
+        cases = self._problem.cases_for(device.kind)
+        self.skipped = [
+            Skipped(case=case, reason=reason)
+            for case in (*cases.test, *cases.benchmark)
+            if (reason := reference.does_not_fit(case, device.memory_bytes)) is not None
+        ]
+        too_large = {skipped.case.key for skipped in self.skipped}
+        self._tests = [case for case in cases.test if case.key not in too_large]
+        self._benchmarks = [case for case in cases.benchmark if case.key not in too_large]
         self.master_seed = new_master_seed()
         self.interpreted = False
         self.printed = ""
@@ -62,11 +70,11 @@ class Trial:
             session.finish()
         if not counts:
             return
-        timings = {case.key: Timings(case) for case in self._cases.benchmark}
+        timings = {case.key: Timings(case) for case in self._benchmarks}
         for process in range(self._sampling.processes):
             self._narrate(f"timing, process {process + 1} of {self._sampling.processes}")
             with self._session() as session:
-                for case in secrets.SystemRandom().sample(self._cases.benchmark, len(self._cases.benchmark)):
+                for case in secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks)):
                     self._time(session, timings[case.key], f"process {process}", counts[case.key])
                 session.finish()
         self.timings = list(timings.values())
@@ -95,8 +103,8 @@ class Trial:
 
         Interpreted kernels are slow: there only the first case is put twice.
         """
-        for number, case in enumerate(self._cases.test):
-            self._narrate(f"test {number + 1} of {len(self._cases.test)}: {case.label}")
+        for number, case in enumerate(self._tests):
+            self._narrate(f"test {number + 1} of {len(self._tests)}: {case.label}")
             once = self.interpreted and number > 0
             self.checks += self._check_case(session, case, Seeds(self.master_seed, "test", case), 1 if once else 2)
 
@@ -106,9 +114,7 @@ class Trial:
         checks: list[CaseCheck] = []
         try:
             for _ in range(repeats * dealer.steps):
-                call, reply, comparison = self._put(session, dealer, case, everything=True)
-                self.interpreted |= reply.interpreted
-                checks.append(self._case_check(case, call, comparison))
+                checks.append(self._put(session, dealer, case, everything=True)[0])
                 if checks[-1].verdict is not Verdict.ACCEPTED:
                     break
         finally:
@@ -118,7 +124,7 @@ class Trial:
     def _pilot(self, session: Session) -> dict[str, int]:
         """How many samples each benchmark case gets, by its key."""
         counts = {}
-        for case in self._cases.benchmark:
+        for case in self._benchmarks:
             self._narrate(f"pilot: {case.label}")
             dealer = Dealer(self._reference, case, Seeds(self.master_seed, "pilot", case))
             try:
@@ -143,20 +149,20 @@ class Trial:
 
     def _put_timed(self, session: Session, dealer: Dealer, case: Case) -> CallReply:
         """One call of a benchmark case. Raises Fault if its output is wrong, timed or not."""
-        call, reply, comparison = self._put(session, dealer, case, everything=False)
-        check = self._case_check(case, call, comparison)
+        check, reply = self._put(session, dealer, case, everything=False)
         if check.verdict is not Verdict.ACCEPTED:
             self.checks.append(check)
             raise Fault(Verdict.WRONG_ANSWER, f"a benchmark case is wrong: {case.label}", check.report)
         return reply
 
-    def _put(
-        self, session: Session, dealer: Dealer, case: Case, everything: bool
-    ) -> tuple[Call, CallReply, Comparison]:
+    def _put(self, session: Session, dealer: Dealer, case: Case, everything: bool) -> tuple[CaseCheck, CallReply]:
+        """Deal a call, have the worker answer it, judge the answer. Nothing of its tensors outlives this."""
         call = dealer.deal(everything)
         assert dealer.arena is not None
         reply = session.call(call.request, dealer.arena, case.label)
-        return call, reply, compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
+        self.interpreted |= reply.interpreted
+        comparison = compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
+        return self._case_check(case, call, comparison), reply
 
     def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
         met = comparison.tolerance

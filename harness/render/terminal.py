@@ -51,6 +51,7 @@ _RANKED_HEADERS = [
 _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
     "quick": "a quick look: one process",
+    "skipped": "cases left out that do not fit this device's memory",
 }
 
 
@@ -112,6 +113,8 @@ def run(shown: Run) -> str:
         parts.append(cases(shown.measurements))
     if shown.checks:
         parts.append(_checks(shown.checks))
+    if shown.skipped:
+        parts.append(_table(["skipped case", "why"], [[s.case.label, s.reason] for s in shown.skipped]))
     if shown.ending.detail:
         parts.append(shown.ending.detail)
     if shown.output.strip():

@@ -1,0 +1,132 @@
+"""How much memory judging a case takes, as a multiple of the case's inputs and outputs.
+
+    python bench/judge_memory.py [PROBLEM ...]
+
+For the largest CPU benchmark case of each problem: the peak resident memory of the judge, and of the worker with the
+problem's first baseline, each less what the same process holds before its first case, over the bytes of the case's
+inputs and outputs. Shared memory, which both map, counts once in the sum. The reference's and the submission's own
+workspaces are within it. Budget: 4. Prints a table and one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tabulate import tabulate
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+def main() -> None:
+    from harness import catalog
+
+    names = sys.argv[1:] or catalog.problem_names(ROOT)
+    rows = []
+    for name in names:
+        done = subprocess.run([sys.executable, __file__, "--child", name], check=True, capture_output=True, text=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    print(f"{time.strftime('%Y-%m-%d')}")
+    print(tabulate(rows, headers="keys", tablefmt="simple_outline", floatfmt=".2f"))
+    print(json.dumps({"bench": "judge_memory", "rows": rows}))
+
+
+def measure(name: str) -> dict[str, object]:
+    """Judge the case a few times in this process and read the peaks from /proc."""
+    from harness import catalog
+    from harness.arena import flatten
+    from harness.config import load_config
+    from harness.device import detect
+    from harness.judge.check import compare
+    from harness.judge.inputs import Dealer, OneSeed, Reference
+    from harness.judge.evaluate import _return_freed_memory
+    from harness.judge.session import Session
+
+    _return_freed_memory()
+    problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
+    load_config(ROOT)
+    reference = Reference(problem, here)
+
+    def payload(case: object) -> int:
+        data = reference.generate(case, 1)  # type: ignore[arg-type]
+        sizes = {t.data_ptr(): t.numel() * t.itemsize for _, t in flatten(data, problem.inputs)[1]}
+        for output in reference.expect(data, None):
+            sizes[output.data_ptr()] = output.numel() * output.itemsize
+        return sum(sizes.values())
+
+    small, large = problem.cpu.test[0], max(problem.cpu.benchmark, key=payload)
+    case_bytes = payload(large)
+    submission = ROOT / "submissions" / name / f"{problem.baselines[0]}.py"
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "submission.py").write_bytes(submission.read_bytes())
+        session = Session(problem, here, Path(scratch), 2)
+        try:
+            session.load(Path(scratch) / "submission.py")
+
+            def judge(case: object, repeats: int) -> None:
+                dealer = Dealer(reference, case, OneSeed(1))  # type: ignore[arg-type]
+                for _ in range(repeats):
+                    one(dealer, case)
+                arena_bytes.append(dealer.arena.size if dealer.arena else 0)
+                dealer.close()
+
+            def one(dealer: Dealer, case: object) -> None:
+                call = dealer.deal(everything=False)
+                assert dealer.arena is not None
+                reply = session.call(call.request, dealer.arena, "")
+                compare(call, reply, dealer.arena, problem.tolerances_for(case))  # type: ignore[arg-type]
+
+            arena_bytes: list[int] = []
+
+            # Code pages of torch that are touched for the first time are no part of it: a first round on both sides
+            # touches them. What the worker's allocator keeps of that round counts as the worker's own all the same.
+            judge(small, 2)
+            worker_kb = _status_kb(str(session._process.pid), "RssAnon")
+            judge(large, 2)
+            processes = {"judge": "self", "worker": str(session._process.pid)}
+            _release_unused()
+            before = {who: _status_kb(pid, "VmRSS") for who, pid in processes.items()}
+            before["worker"] -= _status_kb(processes["worker"], "RssAnon") - worker_kb
+            for pid in processes.values():
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peaks so far, proc(5)
+            judge(large, 5)
+            peak = {who: (_status_kb(pid, "VmHWM") - before[who]) * 1024 for who, pid in processes.items()}
+        finally:
+            session.kill()
+    return {
+        "problem": name,
+        "case": large.label,
+        "inputs and outputs MB": case_bytes / 1e6,
+        "judge MB": peak["judge"] / 1e6,
+        "worker MB": peak["worker"] / 1e6,
+        "judge x": peak["judge"] / case_bytes,
+        "worker x": peak["worker"] / case_bytes,
+        "sum x": (sum(peak.values()) - arena_bytes[-1]) / case_bytes,
+    }
+
+
+def _release_unused() -> None:
+    import ctypes
+    import gc
+
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status_kb(pid: str, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1])
+    raise KeyError(field)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(measure(sys.argv[2])))
+    else:
+        main()

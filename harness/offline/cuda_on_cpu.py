@@ -1,0 +1,261 @@
+"""Host code that says "cuda", run on CPU tensors.
+
+    with cuda_on_cpu():
+        x = torch.empty(4, device="cuda")      # a CPU tensor
+        x.cuda(), x.to("cuda:0"), x.is_cuda    # x, x, True
+        torch.cuda.synchronize()               # nothing to wait for
+
+Inside the context
+    device arguments    of torch's factories (torch.empty, ...), *_like, Tensor.to and new_*, torch.Generator,
+                        `with torch.device("cuda")` and torch.set_default_device: "cuda", "cuda:1", 0 mean the CPU
+    tensors             .cuda() and .pin_memory() return the tensor; .is_cuda is True; .device stays cpu
+    torch.cuda          is_available, device_count, current_device, set_device, get_device_name, get_device_capability,
+                        get_device_properties, synchronize, empty_cache, manual_seed, memory queries, device, Stream,
+                        stream, current_stream, default_stream, Event: one device as in PRETENDED, work done at once;
+                        torch's own code is told that there is none, so that torch.compile works
+
+Not simulated: CUDA graphs, NVTX, random number states, more than one device, `tensor.device.type == "cuda"`,
+kernels compiled by load_inline. Events measure the host's clock. What is patched is put back on leaving; code that says
+no "cuda" pays for the wrapper of a factory or of Tensor.to (under a microsecond a call) and for nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache, wraps
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.utils._device
+
+CPU = torch.device("cpu")
+
+# Datasheet of the H100 SXM, the sm_90 target: what host code sizes its grids by.
+PRETENDED = SimpleNamespace(
+    name="simulated on CPU",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    total_memory=80 * 1024**3,
+    warp_size=32,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=65536,
+    shared_memory_per_block=48 * 1024,
+    shared_memory_per_block_optin=227 * 1024,
+    shared_memory_per_multiprocessor=228 * 1024,
+    L2_cache_size=50 * 1024**2,
+    gcnArchName="",
+    is_integrated=False,
+    is_multi_gpu_board=False,
+)
+
+LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
+NUMBERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+EFFECTS = (
+    *("init", "set_device", "set_stream", "synchronize", "empty_cache"),
+    *("manual_seed", "manual_seed_all", "reset_peak_memory_stats"),
+)
+NEW = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided")
+
+
+@contextmanager
+def cuda_on_cpu() -> Iterator[None]:
+    """Run host code written for CUDA on the CPU for as long as the context lasts. Contexts may nest."""
+    before = [(owner, name, vars(owner).get(name, ABSENT)) for owner, name, _ in replacements()]
+    for owner, name, replacement in replacements():
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            if original is ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+
+ABSENT = object()
+
+
+@cache
+def replacements() -> tuple[tuple[Any, str, Any], ...]:
+    """(owner, attribute, what it is inside the context), from the functions as they are on the first entry."""
+    factories: list[tuple[Any, str]] = [(torch, fn.__name__) for fn in torch.utils._device._device_constructors()]
+    factories += [(torch, name) for name in LIKE] + [(torch.Tensor, name) for name in NEW]
+    redirected = [
+        (owner, name, without_cuda(getattr(owner, name))) for owner, name in factories if hasattr(owner, name)
+    ]
+    return (
+        *redirected,
+        (torch, "Generator", CpuGenerator),
+        (torch.Tensor, "to", tensor_to(torch.Tensor.to)),
+        (torch.Tensor, "cuda", lambda self, *args, **kwargs: self),
+        (torch.Tensor, "pin_memory", lambda self, *args, **kwargs: self),
+        (torch.Tensor, "is_cuda", property(claiming(True, truth=False))),
+        (torch.utils._device.DeviceContext, "__init__", device_context(torch.utils._device.DeviceContext.__init__)),
+        *((torch.cuda, name, value) for name, value in SIMULATED_CUDA.items()),
+    )
+
+
+class AnyGenerator(type):
+    """Makes every generator an instance of CpuGenerator, so that torch's own isinstance checks hold."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, GENERATOR)
+
+
+GENERATOR = torch.Generator
+
+
+class CpuGenerator(metaclass=AnyGenerator):
+    """torch.Generator(device), on the CPU whatever `device` says."""
+
+    def __new__(cls, device: Any = None) -> torch.Generator:  # type: ignore[misc]
+        return GENERATOR()
+
+
+def means_cuda(device: Any) -> bool:
+    """Whether `device`, as given to torch, is a CUDA device: "cuda", "cuda:1", torch.device("cuda"), 0."""
+    if isinstance(device, str):
+        return device.startswith("cuda")
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def without_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with a CUDA `device` argument (torch takes it by keyword only) replaced by the CPU."""
+
+    @wraps(function)
+    def redirected(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs and means_cuda(kwargs["device"]):
+            kwargs["device"] = CPU
+        if kwargs.get("pin_memory"):
+            del kwargs["pin_memory"]
+        return function(*args, **kwargs)
+
+    return redirected
+
+
+def tensor_to(to: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(to)
+    def redirected(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if args and means_cuda(args[0]):
+            args = (CPU, *args[1:])
+        elif kwargs and means_cuda(kwargs.get("device")):
+            kwargs["device"] = CPU
+        return to(self, *args, **kwargs)
+
+    return redirected
+
+
+def device_context(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def redirected(self: Any, device: Any) -> None:
+        init(self, CPU if means_cuda(device) else device)
+
+    return redirected
+
+
+class SimulatedStream:
+    """The one stream there is: work on it is done when the call returns."""
+
+    cuda_stream = 0
+    device = CPU
+    device_index = 0
+
+    def __init__(self, device: Any = None, priority: int = 0, **named: Any) -> None:
+        self.priority = priority
+
+    def synchronize(self) -> None: ...
+    def wait_stream(self, stream: Any) -> None: ...
+    def wait_event(self, event: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: Any = None) -> SimulatedEvent:
+        event = event or SimulatedEvent()
+        event.record()
+        return event
+
+
+class SimulatedEvent:
+    """A moment of the host's clock, in nanoseconds, since what was queued before it is done."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self.at_ns = 0
+
+    def record(self, stream: Any = None) -> None:
+        self.at_ns = time.perf_counter_ns()
+
+    def elapsed_time(self, end_event: SimulatedEvent) -> float:
+        """Milliseconds, as torch's."""
+        return (end_event.at_ns - self.at_ns) / 1e6
+
+    def synchronize(self) -> None: ...
+    def wait(self, stream: Any = None) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+
+class SimulatedDevice:
+    """`with torch.cuda.device(0):` on a machine with one device."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> SimulatedDevice:
+        return self
+
+    def __exit__(self, *error: Any) -> None: ...
+
+
+class SimulatedDeviceOf(SimulatedDevice):
+    """`with torch.cuda.device_of(tensor):` likewise."""
+
+
+def returning(value: Any) -> Callable[..., Any]:
+    """A new function that takes anything and returns `value`: torch.compile refuses one function under two names."""
+
+    def simulated(*args: Any, **kwargs: Any) -> Any:
+        return value
+
+    return simulated
+
+
+def claiming(value: Any, truth: Any) -> Callable[..., Any]:
+    """A function that returns `value`, but `truth` to torch's own code, which would go on to use what is not there."""
+
+    def simulated(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return truth if caller.partition(".")[0] == "torch" else value
+
+    return simulated
+
+
+SIMULATED_CUDA: dict[str, Any] = {
+    "device": SimulatedDevice,
+    "device_of": SimulatedDeviceOf,
+    "Stream": SimulatedStream,
+    "Event": SimulatedEvent,
+    "stream": lambda stream: nullcontext(),
+    "is_available": claiming(True, truth=False),
+    "is_initialized": claiming(True, truth=False),
+    "is_bf16_supported": returning(True),
+    "device_count": claiming(1, truth=0),
+    "current_device": returning(0),
+    "get_device_name": returning(PRETENDED.name),
+    "get_device_capability": returning((PRETENDED.major, PRETENDED.minor)),
+    "get_device_properties": returning(PRETENDED),
+    "mem_get_info": returning((PRETENDED.total_memory, PRETENDED.total_memory)),
+    "current_stream": returning(SimulatedStream()),
+    "default_stream": returning(SimulatedStream()),
+    **{name: returning(0) for name in NUMBERS},
+    **{name: returning(None) for name in EFFECTS},
+}

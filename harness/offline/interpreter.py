@@ -1,0 +1,123 @@
+"""Triton kernels on the CPU, with the arithmetic of the hardware.
+
+    TRITON_INTERPRET=1 ─► import triton ─► install() ─► import the submission ─► call it within cuda_on_cpu()
+                                              │
+        triton.runtime.interpreter            ▼                          what upstream gets wrong (see each module)
+          InterpreterBuilder      ◄── arithmetic, microscaling, memory   bf16, fp8, NaN, dot_scaled, atomics
+          ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
+          FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
+          InterpretedFunction     ◄── launch                             argument types, loop bounds, refusals
+          Autotuner, driver       ◄── autotune                           needs a device to time on
+                                              │
+                                              ▼
+                              self_check: small kernels, run as any kernel is; InterpreterUnfit if one is wrong
+
+Tested with triton 3.6.0, 3.7.1 and 3.9.0, torch 2.13.0 and numpy 2.4. Other versions stand or fall by the self-check.
+
+Refused with CannotInterpret: inline assembly, libdevice and other external functions, float8e4b15, arithmetic on fp8,
+casts that Triton does not compile, combining functions that change the type, kernels without readable source, and every
+operation this version's interpreter lacks. Used in the process that runs the submission, before it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from harness.offline.cuda_on_cpu import cuda_on_cpu
+from harness.offline.refusal import CannotInterpret, InterpreterUnfit
+
+__all__ = ["CannotInterpret", "InterpreterUnfit", "cuda_on_cpu", "install", "launches", "self_check"]
+
+is_installed = False
+
+
+def install() -> None:
+    """Put the interpreter right, once a process, and check that it is. Call before the submission is imported.
+
+    Raises InterpreterUnfit if triton was imported without TRITON_INTERPRET=1, or if the self-check fails.
+    """
+    global is_installed
+    if is_installed:
+        return
+    require_interpretation()
+    for owner, name, replacement in replacements():
+        setattr(owner, name, replacement)
+    is_installed = True
+    wrong = self_check()
+    if wrong is not None:
+        is_installed = False
+        raise InterpreterUnfit(triton_version(), wrong)
+
+
+def self_check() -> str | None:
+    """What the interpreter gets wrong, in a line, from kernels that take some tens of milliseconds; None if nothing."""
+    from harness.offline import launch
+    from harness.offline.self_check import first_failure
+
+    before = launch.count
+    try:
+        return first_failure()
+    finally:
+        launch.count = before
+
+
+def launches() -> int:
+    """Kernels interpreted so far in this process, those of the self-check not counted."""
+    from harness.offline import launch
+
+    return launch.count
+
+
+def require_interpretation() -> None:
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        raise InterpreterUnfit(triton_version(), "TRITON_INTERPRET=1 is not set; set it before triton is imported")
+    import triton
+    from triton.runtime.interpreter import InterpretedFunction
+
+    if not isinstance(triton.language.standard.sum, InterpretedFunction):
+        raise InterpreterUnfit(triton_version(), "triton was imported before TRITON_INTERPRET=1 was set")
+
+
+def triton_version() -> str:
+    return getattr(sys.modules.get("triton"), "__version__", "(not imported)")
+
+
+def replacements() -> list[tuple[Any, str, Any]]:
+    """(owner, attribute, replacement) of everything that install() changes in Triton."""
+    from triton.runtime import interpreter as upstream
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.driver import driver
+
+    from harness.offline import arithmetic, autotune, launch, memory, microscaling, reductions, refused, source
+
+    classes = [
+        (upstream.InterpreterBuilder, arithmetic.Arithmetic),
+        (upstream.InterpreterBuilder, microscaling.Microscaling),
+        (upstream.InterpreterBuilder, memory.Memory),
+        (upstream.InterpreterBuilder, refused.Refused),
+        (upstream.ReduceOps, reductions.Reduction),
+        (upstream.ScanOps, reductions.Scan),
+        (Autotuner, autotune.FirstValid),
+    ]
+    return [
+        *((owner, name, method) for owner, ours in classes for name, method in methods(ours).items()),
+        *((module, name, function) for module, name, function in refused.external_functions()),
+        *((upstream, function.__name__, function) for function in source.FUNCTIONS),
+        (upstream.FunctionRewriter, "ast_transformer", source.Transformer()),
+        (upstream.FunctionRewriter, "rewrite_ast", source.rewrite_ast),
+        (upstream.InterpretedFunction, "run", launch.run),
+        (upstream, "_implicit_cvt", launch.implicit_cvt),
+        (upstream, "_patch_lang", launch.patch_lang),
+        (upstream, "_patch_lang_core", launch.patch_core),
+        (upstream, "_patch_lang_tensor", launch.patch_tensor),
+        (upstream.interpreter_builder, "options", launch.OPTIONS),
+        (upstream.TritonSemantic, "dot_scaled", microscaling.dot_scaled),
+        (driver, "_active", autotune.NoDevice()),
+    ]
+
+
+def methods(ours: type) -> dict[str, Any]:
+    """What the class `ours` defines, which is what it replaces."""
+    return {name: value for name, value in vars(ours).items() if callable(value)}

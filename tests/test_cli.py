@@ -1,0 +1,251 @@
+"""The command line, as a person or a script meets it: exit codes, one sentence for bad input, clean streams."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.cli import cli, main
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
+WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
+
+
+@pytest.fixture
+def podium(toy_root, capsys):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["--root", str(toy_root), *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+def submit(root: Path, name: str, source: str) -> Path:
+    path = root / "submissions" / "double" / f"{name}.py"
+    path.write_text(source)
+    return path
+
+
+def command(root: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "harness", "--root", str(root), *arguments]
+
+
+def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root):
+    submit(toy_root, "honest", HONEST)
+    code, out, err = podium("eval", "double")
+    assert code == 0 and "honest" in out and out.rstrip().splitlines()[-1].startswith("accepted: honest")
+    assert "test 1 of" in err and "test 1 of" not in out
+    code, out, _ = podium("eval", "double")
+    assert code == 0 and "Nothing new" in out
+
+
+def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root):
+    submit(toy_root, "one", HONEST)
+    submit(toy_root, "two", HONEST + "# another\n")
+    podium("eval", "double")
+    submit(toy_root, "two", HONEST + "# changed\n")
+    _, _, err = podium("eval", "double")
+    assert "two:" in err and "one:" not in err
+
+
+def test_the_exit_code_is_that_of_the_first_failure_in_the_order_named(podium, toy_root):
+    honest, wrong = submit(toy_root, "a", HONEST), submit(toy_root, "b", WRONG)
+    broken = submit(toy_root, "c", "syntax error here")
+    assert podium("eval", "double", str(honest), str(broken), str(wrong))[0] == 11
+    assert podium("eval", "double", str(honest), str(wrong))[0] == 10
+
+
+def test_a_wrong_submission_is_left_out_of_the_board_with_the_reason(podium, toy_root):
+    submit(toy_root, "honest", HONEST)
+    submit(toy_root, "wrong", WRONG)
+    code, out, _ = podium("eval", "double")
+    assert code == 10
+    table = out[out.index("left out (1)") :]
+    assert "wrong" in table and "honest" not in table.split("\n\n")[0]
+
+
+def test_json_is_exactly_one_document(podium, toy_root):
+    path = submit(toy_root, "honest", HONEST)
+    code, out, _ = podium("eval", "double", str(path), "--json")
+    document = json.loads(out)
+    assert code == 0 and document["runs"][0]["ending"]["verdict"] == "accepted"
+    for arguments in (("leaderboard", "double"), ("problems",), ("show", document["runs"][0]["id"])):
+        assert json.loads(podium(*arguments, "--json")[1])
+
+
+def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
+    path = submit(toy_root, "honest", HONEST)
+    run = json.loads(podium("eval", "double", str(path), "--json")[1])["runs"][0]
+    code, out, _ = podium("show", run["id"][9:22])
+    assert code == 0 and run["id"] in out and "rows=" in out
+    code, _, err = podium("show", "nonsense")
+    assert code == 2 and "no run nonsense" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("eval", "duoble"), "did you mean double?"),
+        (("leaderboard", "doubl"), "did you mean double?"),
+        (("evla", "double"), "did you mean eval?"),
+        (("eval", "double", "--devcie", "cpu"), "--device"),
+        (("eval", "double", "nowhere.py"), "no file nowhere.py"),
+        (("eval", "double", "--device", "tpu"), "no device"),
+        (("eval", "double", "--device", "cuda"), "torch sees no GPU"),
+        (("eval",), "PROBLEM"),
+    ],
+)
+def test_a_misspelt_word_is_answered_in_a_sentence_with_exit_code_2(podium, arguments, words):
+    code, out, err = podium(*arguments)
+    assert code == 2 and words in err and "Traceback" not in err and not out
+
+
+def test_a_broken_problem_is_named_by_file_and_key(podium, toy_root):
+    yml = toy_root / "problems" / "double" / "problem.yml"
+    yml.write_text(yml.read_text().replace("title:", "titel:"))
+    code, _, err = podium("leaderboard", "double")
+    assert code == 2 and "problem.yml" in err and ("titel" in err or "title" in err)
+
+
+def test_a_reference_that_cannot_be_imported_is_the_organisers_fault_not_the_submissions(podium, toy_root):
+    submit(toy_root, "honest", HONEST)
+    reference = toy_root / "problems" / "double" / "reference.py"
+    reference.write_text("import no_such_module\n" + reference.read_text())
+    code, _, err = podium("eval", "double")
+    assert code == 2 and "reference.py cannot be imported" in err
+    assert not list((toy_root / "results").rglob("2*.json"))
+
+
+def test_a_corrupt_result_is_left_alone_and_reported(podium, toy_root):
+    submit(toy_root, "honest", HONEST)
+    podium("eval", "double")
+    (stored,) = (toy_root / "results" / "local" / "double").glob("*/2*.json")
+    corrupt = stored.with_name("corrupt.json")
+    corrupt.write_text('{"half": ')
+    code, out, _ = podium("leaderboard", "double")
+    assert code == 0 and "honest" in out and "corrupt.json: is no run" in out
+    assert corrupt.read_text() == '{"half": '
+
+
+def test_results_that_cannot_be_written_stop_it_before_anything_is_judged(podium, toy_root):
+    submit(toy_root, "honest", HONEST)
+    results = toy_root / "results"
+    for path in results.rglob("*"):
+        path.unlink() if path.is_file() else None
+    results.rmdir() if results.exists() else None
+    results.write_text("a file where the directory should be")
+    code, _, err = podium("eval", "double")
+    assert code == 30 and "results" in err and "Traceback" not in err and "test 1 of" not in err
+
+
+def test_the_boards_need_no_torch(toy_root):
+    script = (
+        "import sys; from harness.cli import main; import harness.store, harness.ranking, harness.stats\n"
+        f"code = main(['--root', {str(toy_root)!r}, 'leaderboard', 'double'])\n"
+        "assert not {'torch', 'triton', 'scipy'} & set(sys.modules), 'imported'\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("moment_s", [0.3, 2.0, 4.5])
+def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, moment_s):
+    submit(toy_root, "slow", "import time\ndef custom_kernel(data):\n    time.sleep(0.5)\n    return data[0] * 2\n")
+    process = subprocess.Popen(
+        command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(moment_s)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGINT), err
+    if process.returncode == 130:
+        assert "Traceback" not in err
+    assert not list((toy_root / "results").rglob("2*.json"))
+    assert not _workers_of(toy_root)
+
+
+def test_a_killed_judge_takes_its_worker_along(toy_root):
+    submit(toy_root, "slow", "import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
+    process = subprocess.Popen(
+        command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    while not (workers := _descendants(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers
+    time.sleep(2.5)  # the worker has loaded and asked to die with its parent
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_alive(pid) for pid in workers)
+
+
+def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
+    first, second = submit(toy_root, "one", HONEST), submit(toy_root, "two", HONEST + "# two\n")
+    processes = [
+        subprocess.Popen(command(toy_root, "eval", "double", str(path)), cwd=CHECKOUT, stderr=subprocess.PIPE, text=True)
+        for path in (first, second)
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    waited = [process.stderr.read() for process in processes]
+    assert sum("waiting for it to finish" in text for text in waited) == 1
+    runs = list((toy_root / "results" / "local" / "double").glob("*/2*.json"))
+    assert {json.loads(path.read_text())["submission"] for path in runs} == {"one", "two"}
+
+
+def test_verify_passes_good_controls_and_names_bad_ones(podium, toy_root):
+    controls = toy_root / "problems" / "double" / "controls"
+    for folder, source in (("accepted", HONEST), ("wrong_answer", WRONG)):
+        (controls / folder).mkdir(parents=True, exist_ok=True)
+        (controls / folder / "control.py").write_text(source)
+    assert podium("verify", "double")[0] == 0
+    (controls / "wrong_answer" / "fine.py").write_text(HONEST)
+    code, out, _ = podium("verify", "double")
+    assert code == 10 and "wrong_answer/fine must get wrong answer, but got accepted" in out
+    assert "the tolerance close does not reject wrong_answer/fine" in out
+
+
+def test_every_verb_and_option_explains_itself_and_every_verb_has_an_example():
+    for name, verb in cli.commands.items():
+        assert verb.help and "Example: python -m harness" in verb.help, name
+        for parameter in verb.params:
+            if parameter.param_type_name == "option":
+                assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+def _descendants(pid: int) -> set[int]:
+    try:
+        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    except OSError:
+        return set()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _workers_of(root: Path) -> list[int]:
+    """Workers whose judge is gone, which would be orphans of this test's."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            if b"harness.worker.main" in arguments and parent in ("1", str(os.getpid())):
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,282 @@
+"""End to end on the toy problem `double`: every way a submission can go wrong gets its verdict and one sentence."""
+
+import os
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import catalog
+from harness.config import load_config
+from harness.device import detect
+from harness.judge.evaluate import evaluate, replay
+from harness.judge.session import Fault
+from harness.model import Run, Verdict
+
+HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
+
+
+def judge(root: Path, source: str, **options) -> Run:
+    path = root / "submissions" / "double" / "subject.py"
+    path.write_text(textwrap.dedent(source))
+    problem = catalog.load_problem(root, "double")
+    submission = catalog.load_submission(problem, path)
+    return evaluate(problem, submission, detect(root, "cpu"), load_config(root), **options)
+
+
+def children() -> set[int]:
+    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+    return {int(pid) for pid in listed.split()}
+
+
+def test_an_honest_submission_is_accepted_timed_and_scored(toy_root):
+    run = judge(toy_root, HONEST)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    assert run.tolerance == "close" and run.ranked
+    assert run.score is not None and run.score.low_ns < run.score.latency_ns < run.score.high_ns
+    problem = catalog.load_problem(toy_root, "double")
+    assert [m.case for m in run.measurements] == list(problem.cpu.benchmark)
+    assert all(len(m.samples_ns) == 2 and all(map(all, m.samples_ns)) for m in run.measurements)
+
+
+def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
+    assert judge(toy_root, HONEST, quick=True).unranked_because == "quick"
+    untimed = judge(toy_root, HONEST, timed=False)
+    assert untimed.ending.verdict is Verdict.ACCEPTED and untimed.score is None and not untimed.ranked
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "words"),
+    [
+        ("import torch", Verdict.COMPILE_ERROR, "no custom_kernel"),
+        ("custom_kernel = 7", Verdict.COMPILE_ERROR, "custom_kernel that is a int"),
+        ("def custom_kernel(data:\n    pass", Verdict.COMPILE_ERROR, "line 1"),
+        ("import no_such_module_anywhere", Verdict.RUNTIME_ERROR, "no_such_module_anywhere"),
+        ("def custom_kernel(data):\n    return data[0] / {}['a']", Verdict.RUNTIME_ERROR, "KeyError"),
+        ("import sys\ndef custom_kernel(data):\n    sys.exit(0)", Verdict.RUNTIME_ERROR, "sys.exit(0)"),
+        ("import os\ndef custom_kernel(data):\n    os._exit(0)", Verdict.RUNTIME_ERROR, "exited with status 0"),
+        ("import os\nos._exit(3)", Verdict.RUNTIME_ERROR, "exited with status 3 during loading"),
+        ("import ctypes\ndef custom_kernel(data):\n    ctypes.string_at(0)", Verdict.RUNTIME_ERROR, "SIGSEGV"),
+        ("def custom_kernel(data):\n    return None", Verdict.WRONG_ANSWER, "NoneType"),
+        ("def custom_kernel(data):\n    return data[0][:-1] * 2", Verdict.WRONG_ANSWER, "its shape is"),
+        ("def custom_kernel(data):\n    return data[0].double() * 2", Verdict.WRONG_ANSWER, "float64, not float32"),
+        ("def custom_kernel(data):\n    return (data[0] * 2).t().contiguous().t()", Verdict.WRONG_ANSWER, "not contiguous"),
+        ("def custom_kernel(data):\n    return data[0] * 2, data[0]", Verdict.WRONG_ANSWER, "a tuple of 2"),
+        ("def custom_kernel(data):\n    return data[0] * 2.01", Verdict.WRONG_ANSWER, "x what is allowed"),
+        ("def custom_kernel(data):\n    return data[0].zero_()", Verdict.WRONG_ANSWER, "may not write to it"),
+    ],
+)
+def test_a_failing_submission_gets_its_verdict_and_a_sentence(toy_root, source, verdict, words):
+    run = judge(toy_root, source)
+    assert run.ending.verdict is verdict, run.ending
+    assert words in f"{run.ending.message}\n{run.ending.detail}"
+    assert run.score is None and not run.ranked
+
+
+def test_a_tensor_subclass_is_not_mistaken_for_its_values(toy_root):
+    source = """
+        import torch
+        class Lazy(torch.Tensor):
+            pass
+        def custom_kernel(data):
+            return (data[0] * 2).as_subclass(Lazy)
+    """
+    run = judge(toy_root, source)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER and "Lazy" in (run.ending.detail or "")
+
+
+@pytest.mark.parametrize("where", ["import", "call"])
+def test_a_hanging_submission_times_out_and_leaves_no_process(toy_root, where):
+    before = children()
+    hang = "while True: pass"
+    source = f"{hang}\n" if where == "import" else f"def custom_kernel(data):\n    {hang}\n"
+    config = toy_root / "problems" / "double" / "problem.yml"
+    config.write_text(config.read_text().replace("load_s: 20", "load_s: 4"))
+    start = time.monotonic()
+    run = judge(toy_root, source)
+    assert run.ending.verdict is Verdict.TIMEOUT and "longer than the limit" in run.ending.message
+    assert time.monotonic() - start < 20
+    assert children() == before
+
+
+def test_a_process_that_the_submission_started_dies_with_it(toy_root):
+    source = """
+        import subprocess
+        child = subprocess.Popen(["sleep", "600"])
+        print("CHILD", child.pid)
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    run = judge(toy_root, source, timed=False)
+    pid = int(run.output.split("CHILD ")[1].split()[0])
+    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+def test_a_million_printed_lines_cost_only_their_middle(toy_root):
+    source = """
+        def custom_kernel(data):
+            print("first")
+            print("spam\\n" * 1_000_000)
+            print("last")
+            return data[0] * 2
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.ACCEPTED
+    assert len(run.output) < 100_000 and "bytes left out" in run.output
+    assert run.output.startswith("first") and run.output.rstrip().endswith("last")
+
+
+def test_answers_remembered_by_shape_are_wrong(toy_root):
+    source = """
+        known = {}
+        def custom_kernel(data):
+            x = data[0]
+            return known.setdefault(x.shape, x * 2)
+    """
+    assert judge(toy_root, source).ending.verdict is Verdict.WRONG_ANSWER
+
+
+def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
+    source = """
+        calls = 0
+        def custom_kernel(data):
+            global calls
+            calls += 1
+            return data[0] * (2 if calls < 6 else 3)
+    """
+    run = judge(toy_root, source)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
+
+
+def test_leftovers_in_empty_memory_are_poisoned(toy_root):
+    source = """
+        import torch
+        def custom_kernel(data):
+            return torch.empty_like(data[0])
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER
+
+
+FORGERY = """
+    import gc, json, os, socket, struct
+    def channel():
+        for fd in range(3, 64):
+            try:
+                with socket.socket(fileno=os.dup(fd)) as s:
+                    if s.family == socket.AF_UNIX:
+                        return fd
+            except OSError:
+                pass
+    def custom_kernel(data):
+        body = BODY
+        os.write(channel(), HEADER + body)
+        return data[0] * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [
+        ('b"no json at all"', 'struct.pack(">I", len(body))'),
+        ('b"{}"', 'struct.pack(">I", len(body))'),
+        ('b"x"', 'struct.pack(">I", 2**31)'),
+        ("""json.dumps({"nonce": "guess", "reply": {}}).encode()""", 'struct.pack(">I", len(body))'),
+    ],
+)
+def test_a_forged_message_is_an_integrity_violation(toy_root, body, header):
+    run = judge(toy_root, FORGERY.replace("BODY", body).replace("HEADER", header))
+    assert run.ending.verdict is Verdict.INTEGRITY_VIOLATION, run.ending
+
+
+def test_a_pickle_in_the_channel_is_not_unpickled(toy_root, tmp_path):
+    bomb = tmp_path / "boom"
+    body = f"""__import__("pickle").dumps(type("X", (), {{"__reduce__": lambda s: (open, ({str(bomb)!r}, "w"))}})())"""
+    run = judge(toy_root, FORGERY.replace("BODY", body).replace("HEADER", 'struct.pack(">I", len(body))'))
+    assert run.ending.verdict is not Verdict.ACCEPTED and not bomb.exists()
+
+
+def test_the_worker_knows_no_seed_expectation_or_tolerance(toy_root):
+    """What a submission can see of its process: environment, arguments, modules, objects."""
+    source = """
+        import gc, os, sys
+        def custom_kernel(data):
+            words = " ".join([*os.environ, *os.environ.values(), *sys.argv, *sys.modules, *sys.orig_argv])
+            seen = [m for m in sys.modules if m.startswith(("harness.judge", "harness.model", "podium_problem"))]
+            here = [o for o in gc.get_objects() if type(o).__name__ in ("Tolerance", "Expectation", "Reference", "Dealer")]
+            print("LEAK" if seen or here or "seed" in words.lower() else "CLEAN", seen, here)
+            return data[0] * 2
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.ACCEPTED
+    assert "CLEAN" in run.output and "LEAK" not in run.output, run.output
+
+
+def test_every_call_gets_other_values_at_other_addresses(toy_root):
+    source = """
+        def custom_kernel(data):
+            x = data[0]
+            print("VALUE", float(x.flatten()[0]), "ADDRESS", x.data_ptr(), x.data_ptr() % 256)
+            return x * 2
+    """
+    output = judge(toy_root, source, timed=False).output
+    lines = [line.split() for line in output.splitlines() if line.startswith("VALUE")]
+    values, addresses = [line[1] for line in lines], [line[3] for line in lines]
+    assert len(lines) == 4 and len(set(values)) == 4
+    assert len(set(addresses)) > 1
+    assert all(line[4] == "0" for line in lines)
+
+
+def test_a_mismatch_report_can_be_replayed_from_its_own_line(toy_root):
+    import shlex
+
+    source = "def custom_kernel(data):\n    out = data[0] * 2\n    out[-1, -1] += 5\n    return out\n"
+    run = judge(toy_root, source)
+    line = next(line for line in (run.ending.detail or "").splitlines() if line.startswith("reproduce:"))
+    words = shlex.split(line.removeprefix("reproduce:"))
+    label, seed = words[words.index("FILE") + 1], int(words[words.index("--seed") + 1])
+    problem = catalog.load_problem(toy_root, "double")
+    case = next(c for c in problem.cpu.test if c.label == label)
+    submission = catalog.load_submission(problem, toy_root / "submissions" / "double" / "subject.py")
+    check = replay(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), case, seed)
+    worst = next(line for line in (run.ending.detail or "").splitlines() if "worst" in line)
+    assert worst in (check.report or "")
+
+
+def test_a_replay_of_a_crash_raises_its_fault(toy_root):
+    path = toy_root / "submissions" / "double" / "crash.py"
+    path.write_text("def custom_kernel(data):\n    raise ValueError('no')\n")
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.load_submission(problem, path)
+    with pytest.raises(Fault, match="ValueError: no"):
+        replay(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), problem.cpu.test[0], 1)
+
+
+def test_a_gpu_mode_file_runs_unchanged(toy_root):
+    source = """
+        #!POPCORN leaderboard double
+        from task import input_t, output_t
+        def custom_kernel(data: input_t) -> output_t:
+            x, config = data
+            return x + x
+    """
+    assert judge(toy_root, source, timed=False).ending.verdict is Verdict.ACCEPTED
+
+
+def test_a_triton_submission_is_verified_but_not_ranked_on_a_cpu(toy_root):
+    source = """
+        import torch, triton, triton.language as tl
+        @triton.jit
+        def double(X, Y, n, BLOCK: tl.constexpr):
+            i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(Y + i, tl.load(X + i, mask=i < n) * 2, mask=i < n)
+        def custom_kernel(data):
+            x = data[0]
+            y = torch.empty_like(x)
+            double[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+            return y
+    """
+    run = judge(toy_root, source)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    assert run.unranked_because == "interpreted" and run.score is None and not run.measurements
