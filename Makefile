@@ -1,0 +1,105 @@
+# The front door: each target is one line over `python -m harness VERB`, and makes .venv first if need be.
+# A new verb is one line here: its prerequisite, a ## comment for `make help`, and $(call run,harness VERB WORDS).
+
+VARIABLES := PROBLEM SUBMISSION DEVICE RUN ARGS PYTHON
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+PYTHON ?= python3
+PY     := .venv/bin/python
+READY  := .venv/.podium-ready
+DEV    := .venv/.podium-ready-dev
+
+# Values reach the shell as environment variables and never as text of a command: nothing in them is expanded by make
+# or executed by the shell. SUBMISSION is split at spaces, and a * in it is expanded. ARGS is split as a shell would
+# split it, quotes included.
+asked_python := $(filter command environment,$(origin PYTHON))
+$(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
+export $(VARIABLES)
+unexport MAKEFLAGS MFLAGS VIRTUAL_ENV PYTHONHOME
+
+define split
+import shlex, sys
+try:
+    print(shlex.join(shlex.split(sys.argv[1])))
+except ValueError as error:
+    sys.exit(f"podium: ARGS={sys.argv[1]}: {error}")
+endef
+export split
+words = words=$$($(PY) -Ic "$$split" "$$ARGS") || exit; eval "set -- $$words";
+run   = @$(if $(ARGS),$(words)) exec $(PY) -m $(1) "$$@"
+device = $${DEVICE:+--device "$$DEVICE"}
+
+## Judge
+
+eval: $(READY)         ## judge SUBMISSION="FILE ..." (default: all that have no run yet) of PROBLEM [on DEVICE]; show the board
+	$(call run,harness eval "$$PROBLEM" $$SUBMISSION $(device))
+
+verify: $(READY)       ## check that every control of PROBLEM (default: of all problems) gets its verdict
+	$(call run,harness verify $${PROBLEM:+"$$PROBLEM"} $(device))
+
+## Look
+
+leaderboard: $(READY)  ## the table of PROBLEM
+	$(call run,harness leaderboard "$$PROBLEM" $(device))
+
+show: $(READY)         ## one RUN in full
+	$(call run,harness show "$$RUN")
+
+problems: $(READY)     ## list the problems
+	$(call run,harness problems)
+
+## Work on Podium itself
+
+test: $(DEV)           ## the tests
+	$(call run,pytest -q)
+
+lint: $(DEV)           ## ruff and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy harness reference
+
+clean:                 ## remove .venv and all caches; results stay
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find harness reference problems submissions tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || :
+
+help:                  ## this list
+	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
+	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+
+verbs := eval verify leaderboard show problems test lint clean help
+.PHONY: $(verbs) again
+
+# .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.
+
+$(READY) $(DEV): pyproject.toml constraints.txt $(if $(asked_python),again,$(shell test -x $(PY) || echo again))
+	@command -v "$$PYTHON" >/dev/null || { echo "podium: there is no $$PYTHON here: install Python 3.11 or newer \
+	(Debian and Ubuntu: apt install python3 python3-venv) or name one: PYTHON=/path/to/python3" >&2; exit 30; }
+	@exec "$$PYTHON" -I harness/bootstrap.py install $(if $(filter $(DEV),$@),--dev)
+again:
+
+# A slip of the fingers is refused by name before anything is done.
+
+quote   = '$(subst ','\'',$(1))'
+closest = import difflib, sys; [word, *known] = sys.argv[1:]; near = lambda typed: difflib.get_close_matches(typed, \
+	known, 1, 0.5); print(*(near(word) or near(word.upper()) or near(word.lower())))
+nearest = $(shell $(call quote,$(PYTHON)) -Ic $(call quote,$(closest)) $(call quote,$(1)) $(2) 2>/dev/null)
+meant   = $(addprefix : did you mean ,$(addsuffix ?,$(call nearest,$(1),$(2))))
+
+typed   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+unknown := $(firstword $(filter-out $(VARIABLES) -*-command-variables-*-,$(typed)))
+ifneq ($(unknown),)
+$(error unknown variable $(unknown)$(or $(call meant,$(unknown),$(VARIABLES)),: there are $(VARIABLES)))
+endif
+
+mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV),$(MAKECMDGOALS)))
+ifneq ($(mistyped),)
+$(error unknown target $(mistyped)$(or $(call meant,$(mistyped),$(verbs)),: see make help))
+endif
+
+known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/problem.yml))),none yet)
+$(foreach goal,$(filter eval leaderboard,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
+	$(error say which problem: make $(goal) PROBLEM=mla; problems are: $(known_problems))))
+$(foreach goal,$(filter show,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,$(error say which run: make show RUN=<run id>)))

@@ -1,0 +1,3 @@
+"""Does not compile: a return outside of any function."""
+
+return lambda data: data  # noqa: F706

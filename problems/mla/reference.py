@@ -1,0 +1,247 @@
+"""MLA decode with three KV caches: the inputs, what must come of them, and what it costs at least.
+
+generate_input ─► (q, kv_data, qo_indptr, kv_indptr, config)      README.md states the contract
+ref_kernel     ─► the reference: fp8 queries on the fp8 cache, float32 accumulation
+oracle         ─► float64 over the bf16 cache: what no quantization would give
+cost           ─► bytes and flops for each of the three caches
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from reference.aiter import find_aiter, mla_decode
+from reference.attention import ragged_decode_attention
+from reference.quantization import fp8_dtype, quantize_fp8, quantize_mxfp4
+
+# DeepSeek R1's absorbed MLA on one of eight GPUs (https://huggingface.co/deepseek-ai/DeepSeek-R1/blob/main/config.json)
+NUM_HEADS = 16
+NUM_KV_HEADS = 1
+KV_LORA_RANK = 512
+QK_ROPE_HEAD_DIM = 64
+QK_HEAD_DIM = KV_LORA_RANK + QK_ROPE_HEAD_DIM
+V_HEAD_DIM = KV_LORA_RANK
+SM_SCALE = QK_HEAD_DIM**-0.5
+
+Q_DTYPE = "fp8"
+KV_DTYPE = "fp8"
+"""What `ref_kernel` computes on: fp8 + fp8, bf16 + fp8 or bf16 + bf16. The verdict is against fp8 + fp8."""
+
+NEEDLES = 8
+"""Heads of each sequence that have a needle; the other eight stay ordinary."""
+
+NEEDLE_MASS = (0.6, 0.95)
+"""Bounds between which the share of a head's softmax that its needle takes is drawn."""
+
+ROPE_TILT = 2.5
+"""How much more a needle follows its query in the 64 rope dims than in the others."""
+
+Data = tuple[Tensor, dict, Tensor, Tensor, dict]
+
+
+def generate_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], seed: int, device: str) -> Data:
+    """Unit-normal queries and keys with needles, the cache in its three formats.
+
+    kv_seq_len is the length of every sequence or a list of one length a sequence; 0 is allowed. q_seq_len is 1.
+
+    Needles. Over thousands of unit-normal keys the softmax is nearly flat: dropping 1 % of the keys moves the output by
+    10 % of its norm, less than mxfp4 does. So in each sequence eight heads, drawn anew, each get a needle: a key that
+    takes 60 to 95 % of that head's softmax. A head whose needle is dropped is wrong by about 100 %. The other eight
+    heads stay ordinary; they show skipped or approximated bulk, to which a head with a needle is nearly blind.
+
+    Where they lie. Uniformly at random in each quarter of the sequence (4) and in all of it (1); log-uniformly, so at
+    every scale alike, counted from the first key (1) and from the last (1); and uniformly in the last 1/128 (1).
+    - Of any range of half the sequence, and of the last 1 % or the last 1/8, at least one needle is dropped: certain in
+      every sequence of at least 100 keys, whatever the draw.
+    - Any range of the fraction f inside a quarter holds one with a chance of about 5 f a sequence: B sequences and n
+      checked calls miss a dropped 1/64 with (1 - 5/64)^(B n), which is 2 % after 12 calls of batch 4.
+    - The very last key is one with a chance of ln 2 / ln L + 1 / floor(L / 128), the first with ln 2 / ln L; in between
+      the same holds for every power of two from either end.
+
+    How they are made. A key is moved along its query until its score is ln(sum of exp of the others) + logit(share),
+    and shrunk before by so much that its elements stay of unit scale: neither its norm nor a block's maximum gives it
+    away, every value stays random, and it costs a quantizer nothing. In the rope dims it follows the query 2.5 times as
+    closely, or scores without them would be off by less than mxfp4's. Where two needles fall on one key (short
+    sequences), the key carries both.
+
+    Raises ValueError for parameters outside the contract.
+    """
+    lengths = _lengths(batch_size, q_seq_len, kv_seq_len)
+    generator = torch.Generator(device).manual_seed(seed)
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    total_kv = int(starts[-1])
+    if total_kv >= 2**31:
+        raise ValueError(f"the cache holds {total_kv:,} tokens, more than kv_indptr's int32 can count")
+
+    # Drawn in bfloat16 at once: a float32 copy of the largest cache would take 5 GB.
+    q = torch.empty(batch_size, NUM_HEADS, QK_HEAD_DIM, dtype=torch.bfloat16, device=device)
+    kv = torch.empty(total_kv, NUM_KV_HEADS, QK_HEAD_DIM, dtype=torch.bfloat16, device=device)
+    q.normal_(generator=generator)
+    kv.normal_(generator=generator)
+    _plant_needles(q, kv.view(total_kv, QK_HEAD_DIM), starts, generator)
+
+    kv_data = {"bf16": kv, "fp8": quantize_fp8(kv, fp8_dtype(device)), "mxfp4": _quantize_mxfp4(kv)}
+    config = {
+        "batch_size": batch_size,
+        "num_heads": NUM_HEADS,
+        "num_kv_heads": NUM_KV_HEADS,
+        "qk_head_dim": QK_HEAD_DIM,
+        "kv_lora_rank": KV_LORA_RANK,
+        "qk_rope_head_dim": QK_ROPE_HEAD_DIM,
+        "v_head_dim": V_HEAD_DIM,
+        "q_seq_len": q_seq_len,
+        "kv_seq_len": max(lengths),
+        "sm_scale": SM_SCALE,
+    }
+    qo_indptr = torch.arange(batch_size + 1, dtype=torch.int32, device=device)
+    return q, kv_data, qo_indptr, starts.to(device, torch.int32), config
+
+
+def ref_kernel(data: Data) -> Tensor:
+    """The reference output `(total_q, 16, 512)` bf16, on the operands that Q_DTYPE and KV_DTYPE name.
+
+    On a ROCm GPU with AMD's aiter by its persistent decode kernels, elsewhere by torch on the same quantized operands,
+    accumulating in float32. fp8 queries are quantized per tensor, as the cache is.
+    """
+    q, kv_data, qo_indptr, kv_indptr, config = data
+    if (Q_DTYPE, KV_DTYPE) not in (("fp8", "fp8"), ("bf16", "fp8"), ("bf16", "bf16")):
+        raise ValueError(
+            f"no kernel takes {Q_DTYPE} queries on a {KV_DTYPE} cache: Q_DTYPE + KV_DTYPE must be fp8 + fp8, "
+            "bf16 + fp8 or bf16 + bf16"
+        )
+    kv, kv_scale = kv_data["fp8"] if KV_DTYPE == "fp8" else (kv_data["bf16"], None)
+    q, q_scale = quantize_fp8(q, fp8_dtype(q.device)) if Q_DTYPE == "fp8" else (q, None)
+
+    aiter = _aiter().module if q.is_cuda else None
+    if aiter is not None:
+        return mla_decode(
+            aiter,
+            q,
+            kv,
+            qo_indptr,
+            kv_indptr,
+            sm_scale=config["sm_scale"],
+            v_dim=config["v_head_dim"],
+            q_scale=q_scale,
+            kv_scale=kv_scale,
+        )
+    q_factor, kv_factor = (1.0 if scale is None else float(scale) for scale in (q_scale, kv_scale))
+    out = ragged_decode_attention(
+        q,
+        kv.squeeze(1),
+        qo_indptr,
+        kv_indptr,
+        sm_scale=config["sm_scale"] * q_factor * kv_factor,
+        v_dim=config["v_head_dim"],
+        dtype=torch.float32,
+    )
+    return out.mul_(kv_factor).bfloat16()
+
+
+def oracle(data: Data) -> Tensor:
+    """Attention over the bf16 cache in float64: `(total_q, 16, 512)`."""
+    q, kv_data, qo_indptr, kv_indptr, config = data
+    return ragged_decode_attention(
+        q,
+        kv_data["bf16"].squeeze(1),
+        qo_indptr,
+        kv_indptr,
+        sm_scale=config["sm_scale"],
+        v_dim=config["v_head_dim"],
+    )
+
+
+def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> dict[str, dict]:
+    """The least traffic and arithmetic of a case for each cache: queries and output once, the cache once.
+
+    An mxfp4 cache is charged bf16 arithmetic, which every device has; bandwidth binds all three formats either way.
+    """
+    total_kv = sum(_lengths(batch_size, q_seq_len, kv_seq_len))
+    flops = 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * total_kv
+    activations = 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * batch_size
+    formats = {
+        "bf16": (2 * QK_HEAD_DIM, "bf16"),
+        "fp8": (QK_HEAD_DIM, "fp8"),
+        "mxfp4": (QK_HEAD_DIM // 2 + QK_HEAD_DIM // 32, "bf16"),
+    }
+    return {
+        name: {"bytes": token_bytes * total_kv + activations, "flops": {dtype: flops}}
+        for name, (token_bytes, dtype) in formats.items()
+    }
+
+
+def _lengths(batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> list[int]:
+    """The length of each sequence, the parameters checked."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+    if q_seq_len != 1:
+        raise ValueError(f"q_seq_len is {q_seq_len}; this is decode, one query a sequence")
+    lengths = [kv_seq_len] * batch_size if isinstance(kv_seq_len, int) else list(kv_seq_len)
+    if len(lengths) != batch_size:
+        raise ValueError(f"kv_seq_len lists {len(lengths)} lengths for a batch of {batch_size}")
+    if min(lengths) < 0:
+        raise ValueError(f"kv_seq_len holds the negative length {min(lengths)}")
+    return lengths
+
+
+def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Generator) -> None:
+    """Turn up to NEEDLES keys of each sequence into needles, in place. Shapes (B, 16, 576) and (total_kv, 576)."""
+    device = q.device
+    batch_size = q.shape[0]
+    # Drawn for empty sequences too, so that what a sequence gets does not depend on the others' lengths.
+    where = torch.rand(batch_size, NEEDLES, dtype=torch.float64, device=device, generator=generator)
+    share = torch.empty_like(where).uniform_(*NEEDLE_MASS, generator=generator)
+    heads = torch.rand(batch_size, NUM_HEADS, device=device, generator=generator).argsort(dim=1)[:, :NEEDLES]
+
+    full = starts.diff().nonzero()[:, 0].to(device)
+    if full.numel() == 0:
+        return
+    first = starts[:-1].to(device)[full]
+    length = starts.diff().to(device)[full]
+    position = _needle_positions(where[full], length)
+    tilt = torch.ones(QK_HEAD_DIM, device=device)
+    tilt[KV_LORA_RANK:] = ROPE_TILT
+    # One needle of every sequence at a time: no two of them write to one key, so the result has one order.
+    for needle in range(NEEDLES):
+        rows = first + position[:, needle]
+        query = q[full, heads[full, needle]].float()
+        # E[exp score] over unit-normal keys is exp(|q|^2 sm_scale^2 / 2).
+        others = length.log() + 0.5 * (query.norm(dim=1) * SM_SCALE).square()
+        score = (others + torch.logit(share[full, needle])).float()[:, None]
+        direction = query * tilt
+        reach = SM_SCALE * (direction * query).sum(1, keepdim=True)
+        base = kv[rows].float() * (1 - (score / reach * tilt).square()).clamp(min=0).sqrt()
+        base_score = SM_SCALE * (base * query).sum(1, keepdim=True)
+        kv[rows] = (base + (score - base_score) / reach * direction).bfloat16()
+
+
+def _needle_positions(where: Tensor, length: Tensor) -> Tensor:
+    """Each needle's index within its sequence, int64 (n, NEEDLES), from `where` uniform in [0, 1).
+
+    `generate_input` says which needle lies where.
+    """
+    n = length[:, None].double()
+    quarter = torch.arange(4, device=where.device)
+    position = torch.cat(
+        [
+            (quarter + where[:, :4]) / 4 * n,
+            where[:, 4:5] * n,
+            n ** where[:, 5:6] - 1,
+            n - (n ** where[:, 6:7]).floor(),
+            n - 1 - (where[:, 7:8] * (n / 128).floor().clamp(min=1)).floor(),
+        ],
+        dim=1,
+    )
+    return torch.minimum(position.long(), length[:, None] - 1)
+
+
+def _quantize_mxfp4(kv: Tensor) -> tuple[Tensor, Tensor]:
+    """Packed codes (total_kv, 1, 288) and scales (total_kv, 18), both uint8."""
+    packed, e8m0 = quantize_mxfp4(kv)
+    return packed, e8m0.view(kv.shape[0], QK_HEAD_DIM // 32)
+
+
+@functools.cache
+def _aiter():
+    return find_aiter()

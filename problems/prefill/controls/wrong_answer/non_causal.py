@@ -1,0 +1,11 @@
+"""Lets every query see every key, also where attention is causal."""
+
+import torch
+
+
+def custom_kernel(data):
+    q, k, v, config = data
+    group = config["num_q_heads"] // config["num_kv_heads"]
+    k, v = (tensor.repeat_interleave(group, dim=2).float() for tensor in (k, v))
+    scores = torch.einsum("bnhd,bmhd->bhnm", q.float(), k) * config["sm_scale"]
+    return torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), v).to(q.dtype).contiguous()

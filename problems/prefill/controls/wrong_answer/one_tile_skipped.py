@@ -1,0 +1,14 @@
+"""Leaves out one tile of 64 keys, the second, for the queries that come after it."""
+
+import torch
+
+
+def custom_kernel(data):
+    q, k, v, config = data
+    group = config["num_q_heads"] // config["num_kv_heads"]
+    k, v = (tensor.repeat_interleave(group, dim=2).float() for tensor in (k, v))
+    scores = torch.einsum("bnhd,bmhd->bhnm", q.float(), k) * config["sm_scale"]
+    if config["causal"]:
+        scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
+    scores[..., 128:, 64:128] = float("-inf")
+    return torch.einsum("bhnm,bmhd->bnhd", scores.softmax(-1), v).to(q.dtype).contiguous()

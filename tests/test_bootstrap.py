@@ -1,0 +1,480 @@
+"""harness/bootstrap.py, run for real on a checkout whose packages are a few lines each and come from a folder."""
+
+import ast
+import base64
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from packaging.requirements import Requirement
+
+from harness import bootstrap
+
+ROOT = Path(__file__).parent.parent
+
+PROJECT = """
+[project]
+dependencies = ["torch>=2.11", "triton>=3.6; platform_system == 'Linux'", "podium-stub-table>=1"]
+[project.optional-dependencies]
+dev = ["podium-stub-tests"]
+"""
+PINS = {"torch": "2.13.0", "triton": "3.7.1", "podium_stub_table": "1.2", "podium_stub_tests": "9.2"}
+
+STUB = "__version__ = {version!r}\nclass cuda:\n    is_available = staticmethod(lambda: {gpu})\n"
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheels")
+    for name, version in PINS.items():
+        files = {f"{name}/__init__.py": STUB.format(version=version, gpu=False), **dist_info(name, version)}
+        files[f"{name}-{version}.dist-info/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        record = "".join(f"{path},sha256={sha256(text)},{len(text)}\n" for path, text in files.items())
+        files[f"{name}-{version}.dist-info/RECORD"] = record + f"{name}-{version}.dist-info/RECORD,,\n"
+        with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+            for path, text in files.items():
+                wheel.writestr(path, text)
+    return folder
+
+
+def dist_info(name, version):
+    return {f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
+
+
+def sha256(text):
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+def make_host(folder, stubs, gpu):
+    """A Python with nothing but `stubs`, each (distribution, module, version)."""
+    venv.create(folder, with_pip=False)
+    for distribution, module, version in stubs:
+        files = {f"{module}/__init__.py": STUB.format(version=version, gpu=gpu), **dist_info(distribution, version)}
+        for path, text in files.items():
+            target = Path(bootstrap.site_packages(str(folder))) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory):
+    return make_host(tmp_path_factory.mktemp("host") / "bare", [], gpu=False)
+
+
+def write_checkout(folder):
+    (folder / "harness").mkdir(parents=True)
+    shutil.copy(ROOT / "harness/bootstrap.py", folder / "harness")
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "constraints.txt").write_text("".join(f"{name}=={version}\n" for name, version in PINS.items()))
+    return folder
+
+
+def command(checkout, python, *words):
+    return [str(python), "-I", str(checkout / "harness/bootstrap.py"), "install", *words]
+
+
+def pip_from(folder, **variables):
+    """The environment in which pip knows of `folder` alone."""
+    hidden = ("PIP_", "PYTHON", "VIRTUAL_ENV", "MAKE")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    return environment | {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)} | variables
+
+
+def install(checkout, python, wheels, *words, **variables):
+    return subprocess.run(
+        command(checkout, python, *words),
+        env=pip_from(wheels, **variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def versions(checkout):
+    """Version and file of each stub, as .venv sees them."""
+    program = "import importlib, json, sys; modules = map(importlib.import_module, sys.argv[1:])\n"
+    program += "print(json.dumps({m.__name__: [m.__version__, m.__file__] for m in modules}))"
+    names = ["torch", "triton", "podium_stub_table"]
+    output = subprocess.check_output([checkout / ".venv/bin/python", "-I", "-c", program, *names], text=True)
+    return json.loads(output)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory, bare_python, wheels):
+    """A checkout that is ready for eval, and what its installation said."""
+    checkout = write_checkout(tmp_path_factory.mktemp("installed") / "checkout")
+    offline = install(checkout, bare_python, checkout)
+    stamped_offline = (checkout / ".venv/.podium-ready").exists()
+    return checkout, offline, stamped_offline, install(checkout, bare_python, wheels)
+
+
+@pytest.fixture
+def ready(installed, tmp_path):
+    """A copy of it to be harmed."""
+    return Path(shutil.copytree(installed[0], tmp_path / "ready", symlinks=True, copy_function=copy_all_but_pip))
+
+
+def copy_all_but_pip(source, target):
+    """pip itself is a thousand files that no test writes to: they are linked."""
+    os.link(source, target) if "/site-packages/pip/" in source else shutil.copy2(source, target)
+
+
+def forget_stamps(checkout):
+    for stamp in (checkout / ".venv").glob(".podium-ready*"):
+        stamp.unlink()
+
+
+# What it installs
+
+
+def test_the_pinned_versions_are_installed_after_a_failure_without_network(installed):
+    checkout, _, _, result = installed
+    assert result.returncode == 0, result.stderr
+    assert {name: version for name, (version, _) in versions(checkout).items()} == {
+        "torch": "2.13.0",
+        "triton": "3.7.1",
+        "podium_stub_table": "1.2",
+    }
+    assert (checkout / ".venv/.podium-ready").exists()
+    assert not (checkout / ".venv/.podium-ready-dev").exists()
+    assert result.stdout == ""
+    assert all(line.startswith("podium: ") for line in result.stderr.splitlines())
+
+
+def test_no_network_is_one_sentence_and_leaves_no_stamp(installed):
+    _, offline, stamped, _ = installed
+    assert offline.returncode == 30
+    assert "No matching distribution found for torch==2.13.0" in offline.stderr
+    assert "is there a network?" in offline.stderr.splitlines()[-1]
+    assert not stamped
+
+
+def test_a_second_run_says_and_installs_nothing(ready, bare_python):
+    result = install(ready, bare_python, ready)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_edit_that_changes_no_byte_only_renews_the_stamp(ready, bare_python):
+    stamp = ready / ".venv/.podium-ready"
+    os.utime(stamp, (1e9, 1e9))
+    assert install(ready, bare_python, ready).stderr == ""
+    assert stamp.stat().st_mtime > 1e9
+
+
+def test_the_tests_add_the_dev_packages(ready, bare_python, wheels):
+    result = install(ready, bare_python, wheels, "--dev")
+    assert result.returncode == 0, result.stderr
+    assert list((ready / ".venv").glob("lib/python3*/site-packages/podium_stub_tests"))
+    assert (ready / ".venv/.podium-ready-dev").exists()
+
+
+def test_a_changed_pin_is_installed_from_the_activated_environment_itself(ready, bare_python, wheels):
+    with (ready / "constraints.txt").open("a") as file:
+        file.write("# changed\n")
+    result = install(ready, ready / ".venv/bin/python", wheels)
+    assert result.returncode == 0, result.stderr
+    assert "making" not in result.stderr
+
+
+def test_an_ignored_folder_of_wheels_is_not_worth_a_word(ready, bare_python, wheels):
+    forget_stamps(ready)
+    result = install(ready, bare_python, wheels, PIP_FIND_LINKS=f"{wheels} {ready}/no-such-folder/")
+    assert result.returncode == 0
+    assert "ignored" not in result.stderr
+
+
+# What it recovers from
+
+
+def test_packages_that_are_not_whole_are_installed_again(ready, bare_python, wheels):
+    forget_stamps(ready)
+    site = Path(bootstrap.site_packages(str(ready / ".venv")))
+    (site / "torch/__init__.py").unlink()
+    (site / "triton/__init__.py").write_text("")
+    (site / "podium_stub_table-1.2.dist-info/RECORD").unlink()
+    (site / "podium_stub_table").rename(site / "~odium_stub_table")  # as pip does while it takes one away
+    result = install(ready, bare_python, wheels)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("is only partly there") == 3
+    assert [version for version, _ in versions(ready).values()] == ["2.13.0", "3.7.1", "1.2"]
+    assert not list(site.glob("~*"))
+
+
+def test_whole_packages_are_not_installed_again(ready, bare_python):
+    forget_stamps(ready)
+    assert install(ready, bare_python, ready).returncode == 0  # from an empty folder
+
+
+@pytest.mark.slow
+def test_an_environment_left_without_pip_gets_it(ready, bare_python, wheels):
+    forget_stamps(ready)
+    site = Path(bootstrap.site_packages(str(ready / ".venv")))
+    shutil.rmtree(next(site.glob("pip-*.dist-info")))
+    shutil.rmtree(site / "pip/_internal")
+    assert install(ready, bare_python, wheels).returncode == 0
+
+
+def test_a_termination_leaves_no_process_and_a_rerun_finishes(ready, bare_python, wheels):
+    forget_stamps(ready)
+    shutil.rmtree(Path(bootstrap.site_packages(str(ready / ".venv"))) / "torch")
+    with socket.create_server(("127.0.0.1", 0)) as index:  # accepts, and never answers
+        url = f"http://127.0.0.1:{index.getsockname()[1]}/"
+        environment = pip_from(ready, PIP_INDEX_URL=url, PIP_DEFAULT_TIMEOUT="60")
+        del environment["PIP_NO_INDEX"]
+        process = subprocess.Popen(command(ready, bare_python), env=environment, stderr=subprocess.PIPE, text=True)
+        index.settimeout(300)
+        connection, _ = index.accept()
+        connection.settimeout(300)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=300)
+        while connection.recv(4096):  # ends when pip does
+            pass
+        connection.close()
+    assert process.returncode == 130
+    assert said.endswith("podium: interrupted; the same command goes on from here\n")
+    assert not (ready / ".venv/.podium-ready").exists()
+    assert install(ready, bare_python, wheels).returncode == 0
+    assert not list((ready / ".venv").glob("podium-tmp-*"))
+
+
+def test_two_installations_wait_for_each_other(ready, bare_python, wheels):
+    forget_stamps(ready)
+    with bootstrap.locked(str(ready)):
+        second = subprocess.Popen(command(ready, bare_python), env=pip_from(wheels), stderr=subprocess.PIPE, text=True)
+        assert "another installation is at work" in second.stderr.readline()
+        time.sleep(0.2)
+        assert second.poll() is None
+    second.communicate(timeout=300)
+    assert second.returncode == 0
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(tmp_path, bare_python, wheels):
+    checkout = write_checkout(tmp_path / "checkout")
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv/thesis.txt").touch()
+    result = install(checkout, bare_python, wheels)
+    assert result.returncode == 30
+    assert "is no virtual environment: move it away" in result.stderr
+    assert (checkout / ".venv/thesis.txt").exists()
+
+
+# What it keeps
+
+
+@pytest.mark.slow
+def test_a_torch_that_sees_a_gpu_is_kept_with_its_triton(tmp_path, wheels):
+    stubs = [("torch", "torch", "2.12.0+rocm7.2"), ("pytorch-triton-rocm", "triton", "3.6.0")]
+    host = make_host(tmp_path / "container", stubs, gpu=True)
+    checkout = write_checkout(tmp_path / "checkout")
+    result = install(checkout, host, wheels)
+    assert result.returncode == 0, result.stderr
+    assert "keeping the torch 2.12.0+rocm7.2 and triton 3.6.0 that are here" in result.stderr
+    found = versions(checkout)
+    assert found["torch"][0] == "2.12.0+rocm7.2"
+    assert found["triton"][0] == "3.6.0"
+    assert Path(found["torch"][1]).is_relative_to(tmp_path / "container")
+    assert Path(found["podium_stub_table"][1]).is_relative_to(checkout / ".venv")
+    assert "torch==2.12.0+rocm7.2\n" in (checkout / ".venv/podium-constraints.txt").read_text()
+    assert "include-system-site-packages = true" in (checkout / ".venv/pyvenv.cfg").read_text()
+
+
+@pytest.mark.slow
+def test_a_python_that_has_every_pin_installs_nothing_and_asks_no_network(tmp_path):
+    host = make_host(tmp_path / "complete", [(name, name, version) for name, version in PINS.items()], gpu=False)
+    checkout = write_checkout(tmp_path / "checkout")
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        url = f"http://127.0.0.1:{index.getsockname()[1]}/"
+        environment = pip_from(tmp_path, PIP_INDEX_URL=url, PIP_DEFAULT_TIMEOUT="1", PIP_RETRIES="0")
+        del environment["PIP_NO_INDEX"]
+        subprocess.run(command(checkout, host, "--dev"), env=environment, check=True, timeout=300)
+        index.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            index.accept()
+    assert all(Path(file).is_relative_to(tmp_path / "complete") for _, file in versions(checkout).values())
+
+
+def test_a_torch_without_a_gpu_is_no_reason_to_keep_it(tmp_path):
+    found = bootstrap.probe(str(make_host(tmp_path / "host", [("torch", "torch", "2.12.0")], gpu=False)))
+    assert (found.modules, found.gpu) == ({"torch": "2.12.0"}, False)
+    assert bootstrap.what_to_keep(found, PINS, ["torch>=2.11", "triton>=3.6"]) == ""
+
+
+def test_an_environment_made_by_hand_keeps_its_gpu_torch(tmp_path, bare_python, ready, wheels):
+    forget_stamps(ready)
+    (ready / ".venv/podium.json").unlink()
+    site = Path(bootstrap.site_packages(str(ready / ".venv")))
+    shutil.rmtree(site / "torch-2.13.0.dist-info")
+    for path, text in dist_info("torch", "2.12.0+rocm7.2").items():
+        (site / path).parent.mkdir()
+        (site / path).write_text(text)
+        (site / path).with_name("RECORD").write_text("torch/__init__.py,,\n")
+    (site / "torch/__init__.py").write_text(STUB.format(version="2.12.0+rocm7.2", gpu=True))
+    result = install(ready, bare_python, wheels)
+    assert result.returncode == 0, result.stderr
+    assert versions(ready)["torch"][0] == "2.12.0+rocm7.2"
+
+
+def test_what_is_kept_may_be_old_but_is_named(capsys):
+    found = bootstrap.Found({"torch": "2.9.1", "numpy": "2.1.0"}, {"torch": "2.9.1"}, True, [])
+    asked, pins = bootstrap.ask_around(
+        ["torch>=2.11", "numpy>=1.26", "click>=8.1"], dict(numpy="2.4.6", click="8"), found
+    )
+    assert asked == ["numpy>=1.26", "click>=8.1"]
+    assert pins == {"torch": "2.9.1", "click": "8"}
+    assert "warning: torch 2.9.1 is older than 2.11" in capsys.readouterr().err
+
+
+# What it refuses
+
+
+def test_it_parses_where_it_must_say_that_python_is_too_old():
+    ast.parse((ROOT / "harness/bootstrap.py").read_text(), feature_version=(3, 6))
+
+
+def old_pythons():
+    names = [f"python3.{minor}" for minor in range(6, 11)]
+    return [name for name in names if bootstrap.runs([name, "-c", ""])]
+
+
+@pytest.mark.parametrize("python", old_pythons() or [pytest.param(None, marks=pytest.mark.skip("no old Python here"))])
+def test_an_old_python_says_what_to_do_instead(tmp_path, python):
+    result = install(write_checkout(tmp_path / "checkout"), python, tmp_path)
+    assert result.returncode == 30
+    assert re.fullmatch(r"podium: Podium needs Python 3\.11 or newer, but .* is 3\.\d+: .*PYTHON=.*\n", result.stderr)
+
+
+def test_the_sentence_for_an_old_python(monkeypatch):
+    monkeypatch.setattr(bootstrap, "runs", lambda command: command[0] == "python3.12")
+    with pytest.raises(bootstrap.SetupError, match=r"needs Python 3\.11 or newer.* is 3\.8: make PYTHON=python3\.12"):
+        bootstrap.require_new_python((3, 8))
+    monkeypatch.setattr(bootstrap, "runs", lambda command: False)
+    with pytest.raises(bootstrap.SetupError, match="install one, then make PYTHON=/path/to/python3"):
+        bootstrap.require_new_python((3, 8))
+
+
+@pytest.mark.parametrize("module", ["ensurepip", "venv"])
+def test_a_python_without_venv_names_the_package_that_has_it(tmp_path, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    nothing = bootstrap.Found({}, {}, False, [])
+    with pytest.raises(bootstrap.SetupError, match="apt install python3-venv"):
+        bootstrap.prepare_venv(str(tmp_path / ".venv"), {"python": sys.executable, "keeps": False}, nothing)
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, bare_python, wheels):
+    checkout = write_checkout(tmp_path / "checkout")
+    (checkout / ".venv").symlink_to("/proc/podium")
+    result = install(checkout, bare_python, wheels)
+    assert result.returncode == 30
+    assert "cannot write /proc/podium" in result.stderr.splitlines()[-1]
+
+
+def with_free_space(monkeypatch, gigabytes):
+    monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda folder: SimpleNamespace(free=gigabytes * 1e9))
+
+
+def test_too_little_disk_space_is_said_before_pip_starts(ready, monkeypatch):
+    folder = str(ready / ".venv")
+    with_free_space(monkeypatch, 1)
+    bootstrap.require_room(folder, kept=False)  # torch is there
+    shutil.rmtree(Path(bootstrap.site_packages(folder)) / "torch")
+    bootstrap.require_room(folder, kept=True)
+    with pytest.raises(bootstrap.SetupError, match=r"need 3\.0 GB, .* has 1\.0 GB free\. Make room"):
+        bootstrap.require_room(folder, kept=False)
+
+
+def test_the_cuda_build_is_stopped_where_it_cannot_fit(monkeypatch):
+    with_free_space(monkeypatch, 5)
+    bootstrap.narrate_pip("Collecting networkx>=2.5.1", "/")
+    with pytest.raises(bootstrap.SetupError, match=r"CUDA build need 9\.0 GB"):
+        bootstrap.narrate_pip("Collecting nvidia-cublas==13.1", "/")
+    with_free_space(monkeypatch, 20)
+    bootstrap.narrate_pip("Collecting nvidia-cublas==13.1", "/")
+
+
+@pytest.mark.parametrize(
+    ("output", "meaning"),
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("error: [Errno 13] Permission denied: '/x'", "pip may not write"),
+        ("The conflict is caused by:\nERROR: ResolutionImpossible", "the pins conflict"),
+        ("ReadTimeoutError: Read timed out.", "is there a network"),
+        ("something new", "it failed with exit code 7"),
+    ],
+)
+def test_a_failure_ends_in_a_sentence_after_its_last_lines(capsys, output, meaning):
+    noise = "WARNING: Location 'wheels/' is ignored: it is either a non-existing path or lacks a specific scheme."
+    program = f"import sys; print(*range(99), sep='\\n'); print({output!r}, {noise!r}, sep='\\n'); sys.exit(7)"
+    with pytest.raises(bootstrap.SetupError, match=meaning):
+        bootstrap.run([sys.executable, "-c", program], "it failed")
+    shown = capsys.readouterr().err
+    assert 10 < len(shown.splitlines()) < 15
+    assert "is ignored" not in shown
+
+
+def test_a_full_disk_is_told_from_a_read_only_one():
+    assert "the disk is full" in bootstrap.explain_os_error(OSError(errno.ENOSPC, "No space left"), "/r")
+    assert "cannot write /r (Read-only" in bootstrap.explain_os_error(OSError(errno.EROFS, "Read-only"), "/r")
+
+
+# What it narrates
+
+
+def test_large_downloads_are_narrated_and_small_ones_are_not(capsys):
+    for line in [
+        "  Downloading torch-2.13.0-cp311-cp311-linux_x86_64.whl (812.1 MB)",
+        "  Downloading torch-2.13.0-cp311-cp311-linux_x86_64.whl.metadata (30 kB)",
+        "  Downloading click-8.5.1-py3-none-any.whl (0.1 MB)",
+        "  Using cached nvidia_cublas-13.1-py3-none-any.whl (1.2 GB)",
+        "Installing collected packages: torch, click, nvidia-cublas",
+    ]:
+        bootstrap.narrate_pip(line, "/")
+    assert capsys.readouterr().err.splitlines() == [
+        "podium:   fetching torch 2.13.0 (812.1 MB)",
+        "podium:   fetching nvidia_cublas 13.1 (1.2 GB)",
+        "podium:   unpacking 3 packages",
+    ]
+
+
+def test_a_long_silence_is_broken(capsys, monkeypatch):
+    monkeypatch.setattr(bootstrap, "SILENCE_S", 0.1)
+    bootstrap.run([sys.executable, "-c", "import time; time.sleep(0.5); print('done')"], "it failed")
+    assert "still at work" in capsys.readouterr().err
+
+
+# What the project's files promise
+
+
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_every_dependency_has_a_pin_within_its_range():
+    pins = bootstrap.read_pins(str(ROOT / "constraints.txt"))
+    runtime, dev = bootstrap.read_requirements(str(ROOT / "pyproject.toml"))
+    for requirement in map(Requirement, runtime + dev):
+        assert requirement.specifier.contains(pins[bootstrap.normalised(requirement.name)]), requirement
+
+
+def test_the_oldest_versions_are_those_of_pyproject():
+    ranges = {
+        requirement.name: str(requirement.specifier) for requirement in map(Requirement, project()["dependencies"])
+    }
+    for module, oldest in bootstrap.OLDEST.items():
+        assert ranges[module] == ">=" + ".".join(map(str, oldest))
+    assert project()["requires-python"] == ">=" + ".".join(map(str, bootstrap.OLDEST_PYTHON))

@@ -1,0 +1,324 @@
+"""MLA: the reference agrees with the contract written out in loops, and the inputs are what they claim to be."""
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADS, DIM, V_DIM = 16, 576, 512
+
+
+def load(path, name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+mla = load("problems/mla/reference.py", "problem_mla_reference")
+
+
+def generate(kv_seq_len, batch_size=None, seed=0):
+    batch_size = batch_size or len(kv_seq_len)
+    return mla.generate_input(batch_size=batch_size, q_seq_len=1, kv_seq_len=kv_seq_len, seed=seed, device="cpu")
+
+
+def members(data):
+    q, kv_data, qo_indptr, kv_indptr, _ = data
+    return [q, kv_data["bf16"], *kv_data["fp8"], *kv_data["mxfp4"], qo_indptr, kv_indptr]
+
+
+seeds = st.integers(0, 2**63 - 1)
+ragged = st.lists(st.integers(0, 40), min_size=1, max_size=4)
+
+# --- the contract, written out -----------------------------------------------------------------------------------
+
+
+def naive_decode(queries, keys, kv_indptr, sm_scale):
+    """Attention by the README: one query, one head and one token at a time, in float64."""
+    out = torch.zeros(queries.shape[0], HEADS, V_DIM, dtype=torch.float64)
+    for sequence in range(queries.shape[0]):
+        tokens = range(int(kv_indptr[sequence]), int(kv_indptr[sequence + 1]))
+        for head in range(HEADS):
+            query = queries[sequence, head].double()
+            weights = [math.exp(sm_scale * float(query @ keys[token].double())) for token in tokens]
+            for token, weight in zip(tokens, weights):
+                out[sequence, head] += weight / sum(weights) * keys[token, :V_DIM].double()
+    return out
+
+
+def naive_fp8(x):
+    """x rounded to e4m3fn by one scale for the whole tensor, and back."""
+    scale = float(x.abs().max()) / 448
+    return (x.float() / scale).to(torch.float8_e4m3fn).double() * scale
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=ragged, seed=seeds)
+def test_the_oracle_is_attention_over_the_bf16_cache(lengths, seed):
+    data = generate(lengths, seed=seed)
+    expected = naive_decode(data[0], data[1]["bf16"][:, 0], data[3], 1 / 24)
+    torch.testing.assert_close(mla.oracle(data), expected, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=ragged, seed=seeds)
+def test_the_reference_is_attention_over_fp8_queries_and_the_fp8_cache(lengths, seed):
+    data = generate(lengths, seed=seed)
+    cache, scale = data[1]["fp8"]
+    keys = cache[:, 0].double() * scale.double()
+    out = mla.ref_kernel(data)
+    assert out.shape == (len(lengths), HEADS, V_DIM) and out.dtype == torch.bfloat16
+    expected = naive_decode(naive_fp8(data[0]), keys, data[3], 1 / 24)
+    torch.testing.assert_close(out.double(), expected, rtol=2**-8, atol=1e-4)  # bf16 keeps 8 bits
+
+
+def test_the_reference_computes_on_the_operands_that_its_globals_name(monkeypatch):
+    data = generate([33, 0, 70], seed=5)
+    cache, scale = data[1]["fp8"]
+    rounded = cache[:, 0].double() * scale.double()
+    for q_dtype, kv_dtype, keys in (("bf16", "fp8", rounded), ("bf16", "bf16", data[1]["bf16"][:, 0])):
+        monkeypatch.setattr(mla, "Q_DTYPE", q_dtype)
+        monkeypatch.setattr(mla, "KV_DTYPE", kv_dtype)
+        expected = naive_decode(data[0], keys, data[3], 1 / 24)
+        torch.testing.assert_close(mla.ref_kernel(data).double(), expected, rtol=2**-8, atol=1e-4)
+
+
+def test_fp8_queries_on_the_bf16_cache_are_refused(monkeypatch):
+    monkeypatch.setattr(mla, "KV_DTYPE", "bf16")
+    with pytest.raises(ValueError, match=r"no kernel takes fp8 queries on a bf16 cache"):
+        mla.ref_kernel(generate([3]))
+
+
+def test_a_sequence_without_tokens_gives_zeros():
+    for lengths in ([0], [0, 5, 0], [0, 0]):
+        data = generate(lengths)
+        for out in (mla.ref_kernel(data), mla.oracle(data)):
+            assert [not row.any() for row in out] == [length == 0 for length in lengths]
+
+
+# --- the inputs --------------------------------------------------------------------------------------------------
+
+
+def test_data_is_as_the_readme_says():
+    q, kv_data, qo_indptr, kv_indptr, config = generate([3, 0, 5])
+    assert q.shape == (3, 16, 576) and q.dtype == torch.bfloat16
+    assert kv_data["bf16"].shape == (8, 1, 576) and kv_data["bf16"].dtype == torch.bfloat16
+    cache, scale = kv_data["fp8"]
+    assert cache.shape == (8, 1, 576) and cache.dtype == torch.float8_e4m3fn
+    assert scale.numel() == 1 and scale.dtype == torch.float32
+    packed, e8m0 = kv_data["mxfp4"]
+    assert packed.shape == (8, 1, 288) and e8m0.shape == (8, 18) and packed.dtype == e8m0.dtype == torch.uint8
+    assert qo_indptr.tolist() == [0, 1, 2, 3] and kv_indptr.tolist() == [0, 3, 3, 8]
+    assert qo_indptr.dtype == kv_indptr.dtype == torch.int32
+    assert all(tensor.is_contiguous() for tensor in members((q, kv_data, qo_indptr, kv_indptr, config)))
+    assert config == {
+        "batch_size": 3,
+        "num_heads": 16,
+        "num_kv_heads": 1,
+        "qk_head_dim": 576,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 512,
+        "q_seq_len": 1,
+        "kv_seq_len": 5,
+        "sm_scale": 1 / 24,
+    }
+
+
+@settings(max_examples=10, deadline=None)
+@given(lengths=ragged, seed=st.integers(0, 2**31))
+def test_a_seed_gives_the_same_data_and_another_seed_other_data(lengths, seed):
+    first, again, other = (members(generate(lengths, seed=s)) for s in (seed, seed, seed + 1))
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(first, again))
+    assert not torch.equal(first[0], other[0])
+    assert sum(lengths) == 0 or not torch.equal(first[1], other[1])
+
+
+def test_one_length_stands_for_a_list_of_it():
+    for a, b in zip(members(generate(7, batch_size=3)), members(generate([7, 7, 7]))):
+        assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def test_the_three_caches_hold_the_same_keys():
+    kv_data = generate([200], seed=2)[1]
+    keys = kv_data["bf16"][:, 0].float()
+    cache, scale = kv_data["fp8"]
+    # e4m3 keeps 4 bits, and below 2^-6 of its own steps of 2^-9.
+    torch.testing.assert_close(cache[:, 0].float() * scale, keys, rtol=2**-4, atol=float(scale) * 2**-10)
+    packed, e8m0 = kv_data["mxfp4"]
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    even, odd = table[(packed[:, 0] & 15).long()], table[(packed[:, 0] >> 4).long()]
+    block = torch.exp2(e8m0.float() - 127).repeat_interleave(32, dim=1)
+    rounded = torch.stack([even, odd], dim=-1).flatten(1) * block
+    # Half the widest step of E2M1, and 7 saturating at 6.
+    assert bool(((rounded - keys).abs() <= block).all())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0, "kv_seq_len": []}, "batch_size is 0"),
+        ({"q_seq_len": 2}, "q_seq_len is 2"),
+        ({"kv_seq_len": [1, 2, 3]}, "lists 3 lengths for a batch of 2"),
+        ({"kv_seq_len": [4, -1]}, "negative length -1"),
+        ({"kv_seq_len": -1}, "negative length -1"),
+        ({"kv_seq_len": 2**30}, "more than kv_indptr's int32"),
+    ],
+)
+def test_parameters_outside_the_contract_are_refused(change, message):
+    parameters = {"batch_size": 2, "q_seq_len": 1, "kv_seq_len": 4, "seed": 0, "device": "cpu"} | change
+    with pytest.raises(ValueError, match=message):
+        mla.generate_input(**parameters)
+
+
+# --- the needles -------------------------------------------------------------------------------------------------
+
+
+def needles(data, sequence):
+    """Indices, within the sequence, of the keys that take more than a third of some head's softmax, one a head."""
+    q, kv_data, _, kv_indptr, _ = data
+    keys = kv_data["bf16"][int(kv_indptr[sequence]) : int(kv_indptr[sequence + 1]), 0].float()
+    mass, index = torch.softmax(q[sequence].float() @ keys.T / 24, dim=-1).max(dim=-1)
+    return index[mass > 1 / 3].tolist()
+
+
+@settings(max_examples=8, deadline=None)
+@given(lengths=st.lists(st.integers(200, 1500), min_size=1, max_size=3), seed=seeds)
+def test_half_of_the_heads_have_a_needle_and_the_others_none(lengths, seed):
+    data = generate(lengths, seed=seed)
+    for sequence in range(len(lengths)):
+        assert 6 <= len(needles(data, sequence)) <= 9  # two needles may fall on one key and weaken each other
+
+
+@settings(max_examples=25, deadline=None)
+@given(length=st.integers(100, 1500), seed=seeds)
+def test_needles_lie_in_each_quarter_and_in_the_last_percent(length, seed):
+    where = torch.rand(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    for position in mla._needle_positions(where, torch.full((4,), length)).tolist():
+        assert all(0 <= index < length for index in position)
+        for quarter, index in enumerate(position[:4]):
+            assert quarter * length < (index + 1) * 4 and index * 4 < (quarter + 1) * length
+        assert max(position) >= length - length // 100
+
+
+def test_needles_lie_anywhere_and_densely_at_both_ends():
+    where = torch.rand(4000, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    position = mla._needle_positions(where, torch.full((4000,), 8192))
+    for low in range(0, 8192, 256):
+        assert ((position >= low) & (position < low + 256)).any(dim=1).double().mean() > 0.1
+    for end in (position == 0, position == 8191):
+        assert end.any(dim=1).double().mean() > 0.05
+
+
+@pytest.mark.parametrize("length", [100, 333, 1024])
+def test_dropping_the_last_percent_breaks_a_row_of_every_sequence(length):
+    data = generate([length] * 6, seed=length)
+    q, kv_data, _, kv_indptr, _ = data
+    exact = mla.oracle(data)
+    for sequence in range(6):
+        keys = kv_data["bf16"][int(kv_indptr[sequence]) : int(kv_indptr[sequence + 1]), 0].double()
+        keys = keys[: length - length // 100]
+        out = torch.softmax(q[sequence].double() @ keys.T / 24, dim=-1) @ keys[:, :V_DIM]
+        error = (out - exact[sequence]).norm(dim=-1) / exact[sequence].norm(dim=-1)
+        assert error.max() > 0.7
+
+
+def test_neither_norm_nor_size_gives_a_needle_away():
+    data = generate([2048] * 4, seed=11)
+    keys = data[1]["bf16"][:, 0].float()
+    rows = [2048 * sequence + index for sequence in range(4) for index in needles(data, sequence)]
+    assert len(rows) >= 24
+    for part in (keys, keys[:, V_DIM:]):
+        norm = part.norm(dim=1)
+        outside = [row for row in rows if not norm.quantile(0.0005) <= norm[row] <= norm.quantile(0.9995)]
+        assert len(outside) <= 2
+    assert keys.mean().abs() < 0.01 and abs(keys.std() - 1) < 0.01
+
+
+# --- cost --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=8, deadline=None)
+@given(lengths=ragged)
+def test_cost_counts_the_bytes_of_the_tensors(lengths):
+    data = generate(lengths)
+    q, kv_data = data[:2]
+    out = mla.ref_kernel(data)
+    caches = {"bf16": [kv_data["bf16"]], "fp8": [kv_data["fp8"][0]], "mxfp4": kv_data["mxfp4"]}
+    cost = mla.cost(batch_size=len(lengths), q_seq_len=1, kv_seq_len=lengths)
+    assert cost.keys() == caches.keys()
+    for name, tensors in caches.items():
+        assert cost[name]["bytes"] == sum(tensor.nbytes for tensor in (q, out, *tensors))
+        assert sum(cost[name]["flops"].values()) == sum(lengths) * 16 * 2 * (576 + 512)
+
+
+# --- the bundled submissions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["problems/mla/template.py", "submissions/mla/torch_bf16.py", "submissions/mla/torch_fp8.py"]
+)
+def test_a_torch_submission_agrees_with_the_oracle(path):
+    data = generate([0, 1, 37, 300], seed=3)
+    out = load(path, "submission").custom_kernel(data)
+    exact = mla.oracle(data)
+    assert out.shape == exact.shape and out.dtype == torch.bfloat16 and out.is_contiguous()
+    assert (out.double() - exact).norm() / exact.norm() < (0.04 if "fp8" in path else 0.01)
+    assert not out[0].any()
+
+
+TRITON = """
+import json, sys
+import torch
+sys.path.insert(0, {root!r})
+from harness.offline import interpreter
+interpreter.install()
+from tests.test_problem_mla import generate, load, mla
+from reference.quantization import dequantize_mxfp4, quantize_fp8
+
+def error(out, data, keys):
+    exact = mla.oracle((data[0], {{"bf16": keys.unsqueeze(1)}}, *data[2:]))
+    return float((out.double() - exact).norm() / exact.norm().clamp(min=1e-9))
+
+errors = {{}}
+for lengths in ([0, 1, 37, 70], [0, 0], [129]):
+    data = generate(lengths, seed=4)
+    cache, scale = data[1]["fp8"]
+    fnuz = quantize_fp8(data[1]["bf16"], torch.float8_e4m3fnuz)
+    variants = {{
+        "bf16": (data, data[1]["bf16"][:, 0]),
+        "fp8": (data, cache[:, 0].double() * scale),
+        "fp8 fnuz": ((data[0], {{"fp8": fnuz}}, *data[2:]), fnuz[0][:, 0].double() * fnuz[1]),
+        "mxfp4": (data, dequantize_mxfp4(*data[1]["mxfp4"])[:, 0]),
+    }}
+    for name, (inputs, keys) in variants.items():
+        kernel = load(f"submissions/mla/triton_{{name.split()[0]}}.py", "submission").custom_kernel
+        with interpreter.cuda_on_cpu():
+            errors[f"{{name}} {{lengths}}"] = error(kernel(inputs), data, keys)
+print(json.dumps(errors))
+"""
+
+
+def test_the_triton_submissions_compute_attention_over_the_cache_they_read():
+    """Interpreted, in a process of its own: Triton must be told before it is imported."""
+    process = subprocess.run(
+        [sys.executable, "-c", TRITON.format(root=str(ROOT))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "TRITON_INTERPRET": "1", "HOME": "/tmp"},
+        timeout=120,
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    errors = json.loads(process.stdout.splitlines()[-1])
+    assert len(errors) == 12
+    assert {name: error for name, error in errors.items() if error > 0.004} == {}

@@ -1,0 +1,232 @@
+"""The prefill problem judges by attention's definition; its growing inputs grow; its costs are what a kernel pays."""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import catalog
+
+ROOT = Path(__file__).resolve().parents[1]
+PROBLEM = catalog.load_problem(ROOT, "prefill")
+
+
+def import_file(path):
+    spec = importlib.util.spec_from_file_location(f"prefill_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = import_file(PROBLEM.folder / "reference.py")
+
+shapes = st.fixed_dictionaries(
+    {
+        "batch_size": st.integers(1, 2),
+        "seq_len": st.integers(1, 9),
+        "group": st.sampled_from([1, 2, 3, 8]),
+        "num_kv_heads": st.integers(1, 3),
+        "head_dim": st.sampled_from([1, 3, 7, 16]),
+        "causal": st.booleans(),
+        "growth": st.sampled_from([0.0, 16.0]),
+    }
+)
+seeds = st.integers(0, 2**63 - 1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tensors this small are slower on several threads, and much slower where other work keeps the cores busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def inputs(seed=0, **case):
+    if "group" in case:
+        case["num_q_heads"] = case.pop("group") * case["num_kv_heads"]
+    return reference.generate_input(**case, seed=seed, device="cpu")
+
+
+def naive(data):
+    """The definition by loops, in Python floats: no rescaling, no chunks, each row on its own."""
+    q, k, v, config = data
+    batch, seq_len, q_heads, head_dim = q.shape
+    group = q_heads // k.shape[2]
+    out = torch.empty(q.shape, dtype=torch.float64)
+    queries, keys, values = (tensor.double().tolist() for tensor in (q, k, v))
+    for b in range(batch):
+        for h in range(q_heads):
+            for i in range(seq_len):
+                seen = i + 1 if config["causal"] else seq_len
+                pairs = [(keys[b][j][h // group], values[b][j][h // group]) for j in range(seen)]
+                scores = [sum(x * y for x, y in zip(queries[b][i][h], key)) / math.sqrt(head_dim) for key, _ in pairs]
+                weights = [math.exp(score - max(scores)) for score in scores]
+                for d in range(head_dim):
+                    out[b, i, h, d] = math.fsum(w * value[d] for w, (_, value) in zip(weights, pairs)) / sum(weights)
+    return out
+
+
+def assert_rounded(actual, exact):
+    """`actual` is `exact` rounded to bf16, but for ties that float64's own noise decides."""
+    assert actual.dtype == torch.bfloat16 and actual.is_contiguous()
+    torch.testing.assert_close(actual.double(), exact, rtol=2**-8 * 1.0001, atol=1e-12)
+    assert (actual == exact.bfloat16()).double().mean() > 0.99
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=shapes, seed=seeds)
+def test_the_reference_is_the_definition(case, seed):
+    data = inputs(seed, **case)
+    assert_rounded(reference.ref_kernel(data), naive(data))
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=shapes, seed=seeds, draw=st.data())
+def test_the_reference_on_some_rows_is_the_definition_on_those_rows(case, seed, draw):
+    chosen = draw.draw(st.lists(st.integers(0, case["seq_len"] - 1), min_size=1, unique=True).map(sorted))
+    data = inputs(seed, **case)
+    rows = torch.tensor(chosen)
+    assert_rounded(reference.ref_kernel(data, rows=rows), naive(data)[:, rows])
+
+
+def test_chunks_do_not_show(monkeypatch):
+    data = inputs(batch_size=2, seq_len=300, num_q_heads=6, num_kv_heads=2, head_dim=16, causal=True)
+    whole = reference.ref_kernel(data)
+    monkeypatch.setattr(reference, "_SCORE_BYTES", 1)
+    in_rows = reference.ref_kernel(data)
+    assert (whole != in_rows).double().mean() < 1e-3
+    torch.testing.assert_close(whole, in_rows, rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_sampled_rows_are_rows_of_the_whole(causal):
+    data = inputs(batch_size=2, seq_len=200, num_q_heads=4, num_kv_heads=2, head_dim=64, causal=causal, growth=16)
+    rows = torch.tensor([0, 1, 63, 64, 130, 199])
+    some, whole = reference.ref_kernel(data, rows=rows), reference.ref_kernel(data)[:, rows]
+    torch.testing.assert_close(some, whole, rtol=2**-7, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=shapes, seed=st.integers(0, 2**63 - 2))
+def test_a_seed_decides_everything(case, seed):
+    first, again, other = inputs(seed, **case), inputs(seed, **case), inputs(seed + 1, **case)
+    assert all(torch.equal(a, b) for a, b in zip(first[:3], again[:3]))
+    assert first[3] == again[3]
+    elements = sum(tensor.numel() for tensor in first[:3])
+    if elements > 30:  # fewer may agree by chance
+        assert not all(torch.equal(a, b) for a, b in zip(first[:3], other[:3]))
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds)
+def test_inputs_are_unit_normal(seed):
+    data = inputs(seed, batch_size=2, seq_len=300, num_q_heads=2, num_kv_heads=1, head_dim=64, causal=True)
+    for tensor in data[:3]:
+        values = tensor.double()
+        assert tensor.dtype == torch.bfloat16 and tensor.is_contiguous()
+        assert abs(values.mean()) < 0.03 and abs(values.std() - 1) < 0.03
+        assert values.abs().max() > 3.5 and len(values.unique()) > 500
+
+
+def tile_maxima(data):
+    """The highest score of some 50 queries in every tile of 64 keys, in log2 units: `[B, Hq, ~50, tiles]`."""
+    q, k, _, config = data
+    q = q[:, :: max(q.shape[1] // 50, 1)]
+    group = q.shape[2] // k.shape[2]
+    keys = k.double().repeat_interleave(group, dim=2)
+    scores = torch.einsum("bnhd,bmhd->bhnm", q.double(), keys) * (config["sm_scale"] * math.log2(math.e))
+    return torch.stack([tile.amax(-1) for tile in scores.split(64, dim=-1)], dim=-1)
+
+
+GROWING = [
+    case.parameters
+    for case in (*PROBLEM.cases.test, *PROBLEM.cpu.test)
+    if case.parameters.get("growth", 0) >= 16 and case.parameters["batch_size"] <= 2
+]
+
+
+@pytest.mark.parametrize("case", GROWING, ids=lambda case: f"{case['seq_len']}-{case['num_q_heads']}-{case['causal']}")
+def test_growing_inputs_grow_by_more_than_the_threshold_of_lazy_rescaling_from_tile_to_tile(case):
+    few_heads = {**case, "batch_size": 1, "num_q_heads": 2, "num_kv_heads": 2}
+    for seed in range(3):
+        maxima = tile_maxima(inputs(seed, **few_heads))
+        assert maxima.diff(dim=-1).min() > 8
+
+
+def test_the_widest_tiles_see_the_growth_too():
+    maxima = tile_maxima(
+        inputs(batch_size=1, seq_len=512, num_q_heads=2, num_kv_heads=1, head_dim=64, causal=True, growth=16)
+    )
+    of_256_keys = maxima.unflatten(-1, (2, 4)).amax(-1)
+    assert of_256_keys.diff(dim=-1).min() > 4 * 8
+
+
+def test_inputs_without_growth_stay_below_the_threshold():
+    data = inputs(batch_size=1, seq_len=1000, num_q_heads=4, num_kv_heads=1, head_dim=128, causal=False)
+    running = tile_maxima(data).cummax(-1).values
+    assert running.diff(dim=-1).max() < 8
+
+
+def test_slow_growth_passes_the_threshold_over_several_tiles_only():
+    data = inputs(batch_size=1, seq_len=1000, num_q_heads=4, num_kv_heads=1, head_dim=64, causal=False, growth=5)
+    rises = tile_maxima(data).cummax(-1).values.diff(dim=-1)
+    assert rises.mean() < 8 < rises.unfold(-1, 4, 1).sum(-1).min()
+
+
+def test_a_submission_is_not_told_whether_inputs_grow():
+    case = {"batch_size": 1, "seq_len": 70, "num_q_heads": 2, "num_kv_heads": 1, "head_dim": 64, "causal": True}
+    assert inputs(**case, growth=16)[3] == inputs(**case)[3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seq_len": 0}, "seq_len is 0"),
+        ({"num_q_heads": 6, "num_kv_heads": 4}, "num_q_heads must be a multiple of num_kv_heads"),
+        ({"growth": -1.0}, "growth is -1.0"),
+        ({"growth": math.nan}, "growth is nan"),
+    ],
+)
+def test_parameters_outside_the_contract_are_refused_by_name(wrong, message):
+    case = {"batch_size": 1, "seq_len": 4, "num_q_heads": 2, "num_kv_heads": 1, "head_dim": 8, "causal": True}
+    with pytest.raises(ValueError, match=message):
+        inputs(**{**case, **wrong})
+
+
+@settings(max_examples=50, deadline=None)
+@given(case=shapes)
+def test_cost_counts_visible_pairs_and_the_four_tensors(case):
+    case["num_q_heads"] = case.pop("group") * case["num_kv_heads"]
+    (name, cost), *others = reference.cost(**case).items()
+    q, k, v, _ = inputs(**case)
+    n = case["seq_len"]
+    pairs = sum(1 for i in range(n) for j in range(n) if j <= i or not case["causal"])
+    assert (name, others) == ("bf16", [])
+    assert cost["bytes"] == 2 * (2 * q.numel() + k.numel() + v.numel()) == reference.device_bytes(**case)
+    assert cost["flops"] == {"bf16": pairs * case["batch_size"] * case["num_q_heads"] * 4 * case["head_dim"]}
+
+
+def test_the_first_benchmark_takes_an_h200_at_its_peak_over_a_quarter_of_a_millisecond():
+    (cost,) = reference.cost(**PROBLEM.cases.benchmark[0].parameters).values()
+    assert cost["flops"]["bf16"] / 989e12 == pytest.approx(0.278e-3, rel=0.01)
+    assert cost["bytes"] / 4.8e12 < cost["flops"]["bf16"] / 989e12
+
+
+@pytest.mark.parametrize("path", ["problems/prefill/template.py", "submissions/prefill/torch_sdpa.py"])
+def test_the_template_and_the_baseline_meet_the_tolerance(path):
+    kernel = import_file(ROOT / path).custom_kernel
+    (tolerance,) = PROBLEM.tolerances["bf16"]
+    for case in PROBLEM.cpu.test:
+        data = inputs(3, **case.parameters)
+        out, expected = kernel(data), reference.ref_kernel(data).double()
+        error = (out.double() - expected).abs()
+        assert out.is_contiguous() and out.dtype == torch.bfloat16
+        assert (error <= tolerance.atol + tolerance.rtol * expected.abs()).all()
+        assert error.norm() <= tolerance.rel_l2 * expected.norm()
+        assert (error.norm(dim=-1) <= tolerance.row_rel_l2 * expected.norm(dim=-1)).all()
