@@ -73,7 +73,7 @@ def eval_(root: Path, problem: str, files: tuple[Path, ...], device: str, quick:
     runs = docket.judge(root, task, waiting, here, quick, _narrate)
     if as_json:
         board = boards.as_json(root, task, here.slug)
-        _print_json({"runs": [run.model_dump(mode="json") for run in runs], "boards": board})
+        _print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
     else:
         _print_outcome(root, task, here.slug, runs)
     return next((code for run in runs if (code := run.ending.verdict.exit_code)), 0)
@@ -109,7 +109,7 @@ def show(root: Path, run: str, as_json: bool) -> None:
 
     stored = Store(root).read(run)
     if as_json:
-        _print_json(stored.model_dump(mode="json"))
+        click.echo(stored.model_dump_json(indent=1))
     else:
         click.echo(terminal.run(stored))
 

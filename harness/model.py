@@ -22,7 +22,8 @@ CaseValue = bool | int | float | str | list[int]
 class Value(BaseModel):
     """Base of every type here: frozen, and strict about unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # JSON has no infinity: it travels as the string "Infinity", which is read back as the number.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Verdict(enum.StrEnum):

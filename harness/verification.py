@@ -6,6 +6,7 @@ controls are the canaries. What is shown is the margin: the worst limit's value 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class ControlResult:
     faults: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        excess = {name: worst.model_dump() for name, worst in self.excess.items()}
+        excess = {name: json.loads(worst.model_dump_json()) for name, worst in self.excess.items()}
         return {**asdict(self), "excess": excess}
 
 

@@ -1,6 +1,6 @@
 """The mismatch report: what a person needs to mend a kernel whose output is wrong.
 
-output: 37 of 65,536 elements (0.06 %) are outside atol 0.008 + rtol 0.02 x |expected|, ...
+output: 37 of 65,536 elements (0.0565 %) are outside atol 0.008 + rtol 0.02 x |expected|, ...
   worst   [token 3, head 5, dim 17]  got 0.8125  expected 0.1201  (71 x the tolerance)
   head    all of it at 5, 7-9
   dim     spread evenly
@@ -57,7 +57,7 @@ def _headline(
     problem: Problem, difference: Difference, name: str, tolerance: Tolerance, bitwise: bool, wrong: int
 ) -> str:
     total = max(difference.elements, 1)
-    share = f"{wrong:,} of {total:,} elements ({wrong / total:.3g} of them)"
+    share = f"{wrong:,} of {total:,} elements ({100 * wrong / total:.3g} %)"
     if bitwise:
         untouchable = difference.is_state and difference.name.split(".")[0] not in problem.in_place
         what = "changed, and a submission may not write to it" if untouchable else "differ, and every bit counts here"

@@ -104,7 +104,7 @@ def run(shown: Run) -> str:
         ("verdict", f"{shown.ending.verdict.words}: {shown.ending.message}"),
         ("tolerance met", shown.tolerance or ""),
         ("error", _error(shown.error)),
-        ("score", f"{microseconds(shown.score)} µs" if shown.score else "none"),
+        ("score µs", microseconds(shown.score) if shown.score else "none"),
     ]
     if shown.unranked_because:
         facts.append(("not ranked", _UNRANKED[shown.unranked_because]))
@@ -132,8 +132,8 @@ def _checks(checks: Sequence[CaseCheck]) -> str:
 
 
 def verdict_line(shown: Run) -> str:
-    """`accepted: torch_bf16 on mla: 812 ±4 µs`: what the caller of one evaluation wants last."""
-    score = f"; {microseconds(shown.score)} µs" if shown.score else ""
+    """`accepted: torch_bf16 on mla: all 5 test cases are right; 812 µs`: what a caller wants to read last."""
+    score = f"; {_significant(shown.score.latency_ns / 1e3)} µs" if shown.score else ""
     return f"{shown.ending.verdict.words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}"
 
 
@@ -152,12 +152,12 @@ def verification(results: Sequence[ControlResult], tolerances: Sequence[str]) ->
 
 
 def microseconds(estimate: Estimate) -> str:
-    """`812 ±0.5 %`-like: the centre in µs and the half-width of its interval, as far as it has one."""
+    """`812.3 ±0.5 %`: the centre in µs and the half-width of its interval in per cent, as far as it has one."""
     centre = f"{_significant(estimate.latency_ns / 1e3)}"
     if estimate.low_ns is None or estimate.high_ns is None:
         return centre
-    half = (estimate.high_ns - estimate.low_ns) / 2e3
-    return f"{centre} ±{_significant(half, 2)}"
+    half_width = math.sqrt(estimate.high_ns / estimate.low_ns) - 1  # the interval is symmetric in the logarithm
+    return f"{centre} ±{_significant(100 * half_width, 2)}\xa0%"
 
 
 def ratio(excess: Excess | None) -> str:
@@ -177,6 +177,8 @@ def _error(error: float | None) -> str:
 
 
 def _significant(value: float, digits: int = 4) -> str:
+    if value >= 1e9:
+        return f"{value:.0e}"
     if value <= 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = max(digits - 1 - math.floor(math.log10(value)), 0)
