@@ -1,0 +1,119 @@
+"""Attention of one query over at most 16 keys, for 30720 sequences at once: inputs, float64 reference, cost.
+
+    q [B, Hq, 1, D]     k, v [B, Hkv, S, D]     bfloat16        out [B, Hq, 1, D] float16
+
+The largest case has 8 GB each of K and V: everything is drawn in place in bfloat16, slice by slice, and the reference
+widens a bounded piece of the batch at a time.
+"""
+
+import torch
+from torch import Tensor
+
+from reference.attention import attention
+
+HEAD_DIMS = (128, 256)
+MAX_KV_SEQ_LEN = 16
+
+SHARPNESS = (1.0, 4.0, 16.0, 64.0)
+"""Factors on unit-normal queries, a quarter of the rows each, so the scores' standard deviation: from nearly even
+weights to a single key, and past exp's range in float32 (88) for a kernel that does not subtract the maximum. Powers
+of two, exact in bfloat16."""
+
+_SLICE_ELEMENTS = 1 << 27
+_REFERENCE_BYTES = 64 << 20
+"""Of float64 output at a time; `attention` bounds its own temporaries to 256 MiB."""
+
+
+def generate_input(
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    kv_seq_len: int,
+    seed: int,
+    device: str,
+    scores: str = "mixed",
+) -> tuple[Tensor, Tensor, Tensor, dict[str, int | float]]:
+    """`(q, k, v, config)`.
+
+    q: `[batch_size, num_q_heads, 1, head_dim]` bfloat16: unit normal times one of SHARPNESS a row.
+    k, v: `[batch_size, num_kv_heads, kv_seq_len, head_dim]` bfloat16, unit normal. With scores="equal" all keys of a
+        head are the same one, so that every weight is 1 / kv_seq_len and the output has more bits than bfloat16.
+    config: the five sizes by the names above, and `sm_scale` = 1 / sqrt(head_dim).
+
+    Raises ValueError for a size out of range, or query heads that are no multiple of the KV heads.
+    """
+    config = {
+        "batch_size": batch_size,
+        "num_q_heads": num_q_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "kv_seq_len": kv_seq_len,
+    }
+    _check(config, scores)
+    generator = torch.Generator(device).manual_seed(seed)
+    q = _normal((batch_size, num_q_heads, 1, head_dim), generator)
+    factors = torch.tensor(SHARPNESS, dtype=q.dtype, device=device)
+    rows = torch.randperm(batch_size * num_q_heads, generator=generator, device=device)
+    q *= factors[rows % len(SHARPNESS)].view(batch_size, num_q_heads, 1, 1)
+    kv_shape = (batch_size, num_kv_heads, kv_seq_len, head_dim)
+    if scores == "equal":
+        k = _normal((batch_size, num_kv_heads, 1, head_dim), generator).expand(kv_shape).contiguous()
+    else:
+        k = _normal(kv_shape, generator)
+    v = _normal(kv_shape, generator)
+    return q, k, v, {**config, "sm_scale": head_dim**-0.5}
+
+
+def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict[str, int | float]]) -> Tensor:
+    """Attention in float64, rounded once to float16: `[batch_size, num_q_heads, 1, head_dim]`."""
+    q, k, v, config = data
+    out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
+    step = max(1, _REFERENCE_BYTES // (8 * config["num_q_heads"] * config["head_dim"]))
+    for start in range(0, config["batch_size"], step):
+        piece = slice(start, start + step)
+        out[piece] = attention(q[piece], k[piece], v[piece], sm_scale=config["sm_scale"])
+    return out
+
+
+def cost(
+    *, batch_size: int, num_q_heads: int, num_kv_heads: int, head_dim: int, kv_seq_len: int, scores: str = "mixed"
+) -> dict[str, dict]:
+    """Q, K and V read once and the output written once, 2 bytes each; 4 flops a query head, key and dim.
+
+    Over a single key the weight is 1 and the output is V: neither Q nor K has to be read, nor anything computed.
+    """
+    row, kv_row = batch_size * num_q_heads * head_dim, batch_size * num_kv_heads * head_dim
+    if kv_seq_len == 1:
+        return {"bfloat16": {"bytes": 2 * (row + kv_row), "flops": {}}}
+    return {
+        "bfloat16": {
+            "bytes": 2 * (2 * row + 2 * kv_seq_len * kv_row),
+            "flops": {"bfloat16": 4 * row * kv_seq_len},
+        }
+    }
+
+
+def _check(config: dict[str, int], scores: str) -> None:
+    for name, size in config.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+    if config["head_dim"] not in HEAD_DIMS:
+        raise ValueError(f"head_dim is {config['head_dim']}; it must be one of {', '.join(map(str, HEAD_DIMS))}")
+    if config["kv_seq_len"] > MAX_KV_SEQ_LEN:
+        raise ValueError(f"kv_seq_len is {config['kv_seq_len']}; it must be at most {MAX_KV_SEQ_LEN}")
+    if config["num_q_heads"] % config["num_kv_heads"]:
+        raise ValueError(
+            f"{config['num_q_heads']} query heads cannot share {config['num_kv_heads']} KV heads evenly: "
+            "num_q_heads must be a multiple of num_kv_heads"
+        )
+    if scores not in ("mixed", "equal"):
+        raise ValueError(f"scores is {scores!r}; it must be mixed or equal")
+
+
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    tensor = torch.empty(shape, dtype=torch.bfloat16, device=generator.device)
+    for piece in tensor.view(-1).split(_SLICE_ELEMENTS):
+        piece.normal_(generator=generator)
+    return tensor

@@ -1,0 +1,206 @@
+"""fmha: the reference is the definition, the inputs are what the contract says, the cost is what has to move."""
+
+import ast
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.catalog import load_problem
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "problems" / "fmha"
+
+
+def imported(path):
+    spec = importlib.util.spec_from_file_location(f"fmha_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = imported(FOLDER / "reference.py")
+
+
+def generate(seed=0, **case):
+    return reference.generate_input(**case, seed=seed, device="cpu")
+
+
+def naive_attention(q, k, v):
+    """The definition in Python floats: [B, Hq, 1, D] float64."""
+    batch, q_heads, _, dim = q.shape
+    group = q_heads // k.shape[1]
+    out = torch.zeros(q.shape, dtype=torch.float64)
+    for b in range(batch):
+        for h in range(q_heads):
+            query = q[b, h, 0].tolist()
+            keys, values = k[b, h // group].tolist(), v[b, h // group].tolist()
+            scores = [sum(x * y for x, y in zip(query, key)) / math.sqrt(dim) for key in keys]
+            weights = [math.exp(score - max(scores)) for score in scores]
+            for d in range(dim):
+                out[b, h, 0, d] = sum(w * value[d] for w, value in zip(weights, values)) / sum(weights)
+    return out
+
+
+@st.composite
+def cases(draw):
+    kv_heads = draw(st.integers(1, 3))
+    return {
+        "batch_size": draw(st.integers(1, 3)),
+        "num_q_heads": kv_heads * draw(st.sampled_from([1, 2, 4, 8])),
+        "num_kv_heads": kv_heads,
+        "head_dim": draw(st.sampled_from([128, 256])),
+        "kv_seq_len": draw(st.integers(1, 16)),
+        "scores": draw(st.sampled_from(["mixed", "equal"])),
+    }
+
+
+ONE = {"batch_size": 6, "num_q_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_seq_len": 5}
+
+
+@settings(max_examples=15, deadline=None)
+@given(case=cases(), seed=st.integers(0, 2**63 - 1))
+def test_the_reference_is_the_definition_rounded_once_to_float16(case, seed):
+    data = generate(seed, **case)
+    copies = [tensor.clone() for tensor in data[:3]]
+    out = reference.ref_kernel(data)
+    expected = naive_attention(*data[:3])
+    assert out.dtype == torch.float16 and out.shape == data[0].shape and out.is_contiguous()
+    # Half a unit in the last place, and a little for sums taken in another order just beside a rounding boundary.
+    ulp = 2.0 ** (expected.abs().clamp(min=2.0**-14).log2().floor() - 10)
+    assert bool(((out.double() - expected).abs() <= 0.5001 * ulp).all())
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(data[:3], copies))
+
+
+def test_the_reference_does_not_depend_on_how_the_batch_is_cut(monkeypatch):
+    data = generate(**ONE)
+    whole = reference.ref_kernel(data)
+    monkeypatch.setattr(reference, "_REFERENCE_BYTES", 4 * 8 * ONE["num_q_heads"] * ONE["head_dim"])
+    assert torch.equal(reference.ref_kernel(data), whole)
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=cases(), seed=st.integers(0, 2**63 - 1))
+def test_cost_is_the_bytes_of_the_tensors_or_of_v_and_the_output_at_one_key(case, seed):
+    q, k, v, _ = generate(seed, **case)
+    cost = reference.cost(**case)["bfloat16"]
+    size = {name: tensor.numel() * tensor.itemsize for name, tensor in {"q": q, "k": k, "v": v}.items()}
+    out_bytes = q.numel() * torch.float16.itemsize
+    if case["kv_seq_len"] == 1:
+        assert cost == {"bytes": size["v"] + out_bytes, "flops": {}}
+        return
+    assert cost["bytes"] == sum(size.values()) + out_bytes
+    # A multiplication and an addition for each query head, key and dim, once for the scores and once for the output.
+    assert cost["flops"] == {"bfloat16": 2 * 2 * q.numel() * case["kv_seq_len"]}
+
+
+def test_at_one_key_the_output_is_v():
+    data = generate(**{**ONE, "kv_seq_len": 1})
+    assert torch.equal(reference.ref_kernel(data), data[2].repeat_interleave(4, dim=1).half())
+
+
+@settings(max_examples=20, deadline=None)
+@given(case=cases())
+def test_the_tensors_are_what_the_contract_says(case):
+    q, k, v, config = generate(0, **case)
+    batch, dim = case["batch_size"], case["head_dim"]
+    assert q.shape == (batch, case["num_q_heads"], 1, dim)
+    assert k.shape == v.shape == (batch, case["num_kv_heads"], case["kv_seq_len"], dim)
+    assert all(tensor.dtype == torch.bfloat16 and tensor.is_contiguous() for tensor in (q, k, v))
+    assert config == {**{name: size for name, size in case.items() if name != "scores"}, "sm_scale": dim**-0.5}
+
+
+def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():
+    first, again, other = (generate(seed, **ONE)[:3] for seed in (5, 5, 6))
+    assert all(torch.equal(a, b) for a, b in zip(first, again))
+    assert all((a == b).float().mean() < 0.05 for a, b in zip(first, other))
+
+
+def test_k_and_v_are_drawn_apart_also_when_drawn_in_slices(monkeypatch):
+    monkeypatch.setattr(reference, "_SLICE_ELEMENTS", 1000)
+    _, k, v, _ = generate(**ONE)
+    assert (k == v).float().mean() < 0.05
+    for tensor in (k, v):
+        pieces = tensor.flatten().float()[:7000].view(7, 1000)
+        assert ((pieces.std(dim=1) - 1).abs() < 0.15).all()
+        assert (pieces[:-1] == pieces[1:]).float().mean() < 0.05
+
+
+def test_a_quarter_of_the_rows_has_each_sharpness_and_some_scores_overflow_exp():
+    q, k, _, config = generate(**{**ONE, "batch_size": 50})
+    spread = q.float().square().mean(-1).sqrt().flatten().log2().div(2).round().mul(2).exp2()
+    assert sorted(spread.tolist()) == sorted(list(reference.SHARPNESS) * 100)
+    scores = q.float() @ k.float().repeat_interleave(4, dim=1).mT * config["sm_scale"]
+    assert scores.max() > 88.8
+
+
+def test_equal_scores_make_every_weight_the_same_and_the_output_need_more_than_bfloat16():
+    data = generate(**{**ONE, "kv_seq_len": 8}, scores="equal")
+    q, k, v, _ = data
+    assert torch.equal(k, k[:, :, :1].expand_as(k)) and q.std() > 1
+    out = reference.ref_kernel(data)
+    assert torch.equal(out, v.double().mean(2, keepdim=True).repeat_interleave(4, dim=1).half())
+    assert (out != out.bfloat16().half()).float().mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_q_heads": 7},
+        {"num_q_heads": 1},
+        {"num_kv_heads": 0},
+        {"batch_size": 0},
+        {"kv_seq_len": 0},
+        {"kv_seq_len": 17},
+        {"head_dim": 64},
+        {"scores": "high"},
+    ],
+)
+def test_parameters_outside_the_contract_are_refused_in_one_line(wrong):
+    with pytest.raises(ValueError) as refusal:
+        generate(**{**ONE, **wrong})
+    assert "\n" not in str(refusal.value)
+    assert any(name in str(refusal.value) for name in wrong)
+
+
+def test_the_benchmark_is_the_18_configurations_in_their_order():
+    benchmark = [case.parameters for case in load_problem(ROOT, "fmha").cases.benchmark]
+    assert len(benchmark) == 18
+    assert {case["batch_size"] for case in benchmark} == {30720}
+    assert all(case["num_q_heads"] == case["num_kv_heads"] for case in benchmark)
+    pins = {0: (16, 128, 1), 4: (16, 128, 16), 9: (16, 256, 16), 17: (32, 256, 16)}
+    for index, pin in pins.items():
+        case = benchmark[index]
+        assert (case["num_q_heads"], case["head_dim"], case["kv_seq_len"]) == pin
+
+
+def test_a_gpu_case_passes_2_to_the_31_elements_and_the_cpu_ones_stay_small():
+    problem = load_problem(ROOT, "fmha")
+
+    def elements(case):
+        p = case.parameters
+        return p["batch_size"] * p["num_kv_heads"] * p["kv_seq_len"] * p["head_dim"]
+
+    assert max(elements(case) for case in problem.cases.test) > 2**31
+    assert max(elements(case) for case in problem.cpu.test) <= 2**14
+
+
+def test_the_template_and_the_torch_submission_are_right():
+    for path in (FOLDER / "template.py", ROOT / "submissions" / "fmha" / "torch_sdpa.py"):
+        kernel = imported(path).custom_kernel
+        for case in load_problem(ROOT, "fmha").cpu.test:
+            data = generate(7, **case.parameters)
+            expected = reference.ref_kernel(data).double()
+            out = kernel(data)
+            assert out.dtype == torch.float16 and out.is_contiguous(), (path.name, case.label)
+            assert (out.double() - expected).norm() <= 5e-4 * expected.norm(), (path.name, case.label)
+
+
+def test_every_control_says_in_one_line_what_it_is():
+    for path in FOLDER.glob("controls/*/*.py"):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        assert docstring and "\n" not in docstring, path
