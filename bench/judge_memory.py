@@ -43,12 +43,12 @@ def measure(name: str) -> dict[str, object]:
     from harness.config import load_config
     from harness.device import detect
     from harness.judge.check import compare
+    from harness.judge.evaluate import be_a_quiet_neighbour
     from harness.judge.inputs import Dealer, OneSeed, Reference
-    from harness.judge.evaluate import _return_freed_memory
     from harness.judge.session import Session
 
-    _return_freed_memory()
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
+    be_a_quiet_neighbour(here)
     load_config(ROOT)
     reference = Reference(problem, here)
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from harness import environment, roofline, stats
 from harness.config import EvalConfig
 from harness.judge.inputs import OneSeed, Reference
@@ -46,7 +48,7 @@ def evaluate(
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     surroundings = environment.describe(device)
-    _return_freed_memory()
+    be_a_quiet_neighbour(device)
     reference = Reference(problem, device)
     with _scratch(submission) as scratch:
         trial = Trial(reference, device, scratch, config.sampling(device.kind, quick), narrate)
@@ -94,12 +96,16 @@ def replay(
         return trial.replay(case, OneSeed(seed))
 
 
-def _return_freed_memory() -> None:
-    """Have glibc give freed blocks from 1 MiB up back to the system instead of keeping them for later.
+def be_a_quiet_neighbour(device: Device) -> None:
+    """Keep the judge from disturbing what it measures.
 
-    The judge makes inputs anew for each call; kept blocks would pile up to several times what it holds.
+    On a CPU it computes in one thread: its cases are small, and a pool of threads that waits by spinning takes the
+    processor from the worker (and costs 5 times the CPU time on a busy machine). Freed blocks from 1 MiB up go back to
+    the system: inputs are made anew for each call, and kept blocks would pile up to several times what is in use.
     """
-    with contextlib.suppress(AttributeError, OSError):
+    if device.kind == "cpu":
+        torch.set_num_threads(1)
+    with contextlib.suppress(AttributeError, OSError):  # glibc only
         mmap_threshold = -3  # M_MMAP_THRESHOLD, malloc.h; setting it also turns its growth off
         ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 20)
 

@@ -202,6 +202,8 @@ class Dealer:
             "state": watched,
             "poison": fresh,
         }
+        if self._reference.torch_device != "cpu":
+            torch.cuda.synchronize()  # the worker's call must find the device idle
         return Call(request, expectation, {leaves[index][0]: specs[index] for index in watched}, seed)
 
     def _select_rows(self, seed: int) -> Selection | None:

@@ -1,0 +1,80 @@
+"""A checkout in miniature: one problem that takes milliseconds, and counts that take few of them."""
+
+import tempfile
+
+import pytest
+
+EVAL_YML = """\
+cpu: {processes: 2, warmup_calls: 1, pilot_calls: 1, min_samples: 2, max_samples: 3, budget_s: 0.01}
+gpu: {processes: 2, warmup_calls: 1, pilot_calls: 1, min_samples: 2, max_samples: 3, budget_s: 0.01}
+quick_processes: 1
+confidence: 0.95
+"""
+
+PROBLEM_YML = """\
+name: double
+title: Twice as much
+description: Every element of a matrix, doubled.
+revision: 1
+
+inputs: [x, config]
+outputs: [y]
+axes:
+  y: [row, col]
+
+tolerances:
+  close: {rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}
+
+cases:
+  test:
+    - {rows: 4, cols: 8}
+    - {rows: 3, cols: 5}
+  benchmark:
+    - {rows: 64, cols: 64}
+
+cpu:
+  test:
+    - {rows: 4, cols: 8}
+    - {rows: 3, cols: 5}
+  benchmark:
+    - {rows: 64, cols: 64}
+
+limits: {load_s: 20, call_s: 3}
+"""
+
+REFERENCE_PY = '''\
+"""Every element of a matrix, doubled."""
+
+import torch
+
+
+def generate_input(*, rows: int, cols: int, seed: int, device: str):
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(rows, cols, generator=generator, device=device), {"factor": 2.0}
+
+
+def ref_kernel(data):
+    x, config = data
+    return x * config["factor"]
+
+
+def cost(*, rows: int, cols: int):
+    return {"float32": {"bytes": 8 * rows * cols, "flops": {"float32": rows * cols}}}
+'''
+
+
+@pytest.fixture
+def toy_root(tmp_path, monkeypatch):
+    """The root of a checkout with the problem `double`: data = (x float32 [rows, cols], config), output 2 x.
+
+    The device lock, which is the machine's, becomes the test's own: an evaluation elsewhere does not hold it up.
+    """
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for folder in ("configs/devices", "problems/double", "submissions/double", "results"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)
+    (tmp_path / "problems" / "double" / "problem.yml").write_text(PROBLEM_YML)
+    (tmp_path / "problems" / "double" / "reference.py").write_text(REFERENCE_PY)
+    return tmp_path

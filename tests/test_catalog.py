@@ -1,0 +1,304 @@
+"""A problem's folder is read strictly, a submission once: each fault is one sentence with the file and the key."""
+
+import hashlib
+
+import pytest
+
+from harness import catalog
+from harness.errors import ProblemError, UsageError
+from harness.model import Case, Verdict
+
+
+@pytest.fixture
+def yml(toy_root):
+    """Edits the toy's problem.yml: replaces `old`, which must be there, by `new`."""
+
+    def edit(old, new, count=-1):
+        path = toy_root / "problems" / "double" / "problem.yml"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, count))
+
+    return edit
+
+
+@pytest.fixture
+def reference(toy_root):
+    def edit(old, new):
+        path = toy_root / "problems" / "double" / "reference.py"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return edit
+
+
+def complaint(root):
+    with pytest.raises(ProblemError) as caught:
+        catalog.load_problem(root, "double")
+    return str(caught.value)
+
+
+def test_the_toy_is_read_whole(toy_root):
+    problem = catalog.load_problem(toy_root, "double")
+    assert problem.name == "double" and problem.outputs == ("y",) and problem.axes == {"y": ("row", "col")}
+    assert [case.parameters for case in problem.cpu.test] == [{"rows": 4, "cols": 8}, {"rows": 3, "cols": 5}]
+    assert problem.cases_for("cpu") is problem.cpu and problem.cases_for("rocm") is problem.cases
+    assert problem.limits.load_s == 20 and problem.limits.call_s == 3
+    assert problem.tolerances["close"][0].rel_l2 == 1e-5
+
+
+def test_every_shipped_problem_is_good(pytestconfig):
+    root = pytestconfig.rootpath
+    for name in catalog.problem_names(root):
+        problem = catalog.load_problem(root, name)
+        assert list(catalog.controls(problem)) is not None
+        assert all(problem.tolerances_for(case) for case in (*problem.cases.test, *problem.cpu.benchmark))
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("title:", "titel: x\ntitle:", ["problem.yml", "unknown key titel", "did you mean title?"]),
+        ("title:", "name: double\ntitle:", ["problem.yml, line 2", "'name' is given twice"]),
+        ("{rows: 3, cols: 5}", "{rows: 3}", ["cases.test[1] lacks the parameter cols"]),
+        ("{rows: 3, cols: 5}", "{rows: 3, cols: 5, colls: 1}", ["cases.test[1]: unknown parameter colls", "mean cols"]),
+        ("{rows: 64, cols: 64}", "{cols: 64}", ["cases.benchmark[0] lacks the parameter rows"]),
+        ("{rows: 3, cols: 5}", "{cols: 8, rows: 4}", ["cases.test[1] is the same case as cases.test[0]", "rows=4"]),
+        ("{rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}", "{rtol: 1}", ["close", "limits nothing"]),
+        ("{rtol: 1.0e-5,", "{bitwise: true, rtol: 1.0e-5,", ["close", "bitwise allows no difference"]),
+        ("{rtol: 1.0e-5,", "{when: {rows: 4}, rtol: 1.0e-5,", ["tolerance close", "rows=3 cols=5"]),
+        ("name: double", "name: treble", ["name is 'treble'", "folder is called 'double'"]),
+        ("  y: [row, col]", "  {}", ["axes does not name the axes of y"]),
+        ("  y: [row, col]", "  y: [row, col]\n  z: [row]", ["axes names z, which is no output", "valid: y"]),
+        ("title:", "in_place: [xx]\ntitle:", ["in_place names xx, which is no input", "did you mean x?"]),
+        ("title:", "in_place: [x]\ntitle:", ["axes does not name the axes of x"]),
+        (
+            "title:",
+            "sampled_rows: {output_axis: 0, parameter: row, longer_than: 4, rows: 2}\ntitle:",
+            ["sampled_rows.parameter: row is no parameter", "did you mean rows?"],
+        ),
+        (
+            "title:",
+            "sampled_rows: {output_axis: 0, parameter: rows, longer_than: 4, rows: 1}\ntitle:",
+            ["sampled_rows.rows", "greater than or equal to 2"],
+        ),
+        ("outputs: [y]", "outputs: []", ["outputs"]),
+        ("limits: {load_s: 20", "limits: {load_s: 0", ["limits.load_s"]),
+        ("limits: {load_s: 20", "limits: {loads: 20", ["unknown key limits.loads", "load_s"]),
+        ("description:", "desc:", ["problem.yml", "desc"]),
+    ],
+)
+def test_a_fault_in_problem_yml_is_named(toy_root, yml, old, new, said):
+    yml(old, new, 1)
+    message = complaint(toy_root)
+    assert all(words in message for words in said), message
+
+
+def test_the_cases_for_machines_without_a_gpu_are_held_to_the_same(toy_root, yml):
+    yml("cpu:\n  test:\n    - {rows: 4, cols: 8}", "cpu:\n  test:\n    - {rows: 4}")
+    assert "cpu.test[0] lacks the parameter cols" in complaint(toy_root)
+
+
+def test_an_empty_list_of_cases_is_refused(toy_root, yml):
+    yml("  benchmark:\n    - {rows: 64, cols: 64}\n\ncpu", "  benchmark: []\n\ncpu")
+    assert "cases.benchmark" in complaint(toy_root)
+
+
+def test_the_first_tolerance_that_fits_a_case_holds(toy_root, yml):
+    yml(
+        "{rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}",
+        "[{when: {rows: 4}, rel_l2: 0.1}, {when: {rows: 4, cols: 8}, rel_l2: 0.2}, {rel_l2: 0.3}]",
+    )
+    problem = catalog.load_problem(toy_root, "double")
+    bounds = [problem.tolerances_for(case)["close"].rel_l2 for case in problem.cases.test]
+    assert bounds == [0.1, 0.3]
+
+
+def test_an_optional_parameter_may_be_left_out_of_a_case(toy_root, yml, reference):
+    reference("cols: int, seed", "cols: int = 8, seed")
+    yml("{rows: 4, cols: 8}", "{rows: 4}")
+    assert catalog.load_problem(toy_root, "double").cases.test[0].parameters == {"rows": 4}
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("def cost(", "def coast(", "does not define cost"),
+        ("def ref_kernel(", "def kernel(", "does not define ref_kernel"),
+        ("def generate_input(", "def generate(", "does not define generate_input"),
+        ("cols: int, seed: int, device", "cols: int, device", "generate_input must take seed"),
+        ("seed: int, device: str", "seed: int", "generate_input must take device"),
+        ("def cost(", "def cost(((", "reference.py, line "),
+        ("import torch", "import torch\x00", "reference.py, line "),
+    ],
+)
+def test_a_fault_in_reference_py_is_named_without_importing_it(toy_root, reference, old, new, said):
+    reference("import torch\n", "import torch\n\nraise SystemExit('never imported')\n")
+    reference(old, new)
+    assert said in complaint(toy_root)
+
+
+def test_a_missing_reference_is_named(toy_root):
+    (toy_root / "problems" / "double" / "reference.py").unlink()
+    assert "reference.py is missing" in complaint(toy_root)
+
+
+def test_reading_a_problem_runs_none_of_its_code(toy_root, reference):
+    reference("import torch\n", "import torch\n\nraise SystemExit('imported')\n")
+    assert catalog.load_problem(toy_root, "double").name == "double"
+
+
+def test_the_digest_of_a_problem_follows_both_of_its_files(toy_root, yml, reference):
+    digests = {catalog.load_problem(toy_root, "double").sha256}
+    yml("Twice as much", "Two times")
+    digests.add(catalog.load_problem(toy_root, "double").sha256)
+    reference("import torch\n", "import torch  # the library\n")
+    digests.add(catalog.load_problem(toy_root, "double").sha256)
+    assert len(digests) == 3
+
+
+def test_an_unknown_problem_suggests_the_nearest(toy_root):
+    with pytest.raises(UsageError) as caught:
+        catalog.load_problem(toy_root, "duoble")
+    assert "'duoble'" in caught.value.message and caught.value.hint == "did you mean double?"
+
+
+def test_an_unknown_problem_with_nothing_near_lists_them_all(toy_root):
+    with pytest.raises(UsageError) as caught:
+        catalog.load_problem(toy_root, "zzz")
+    assert caught.value.hint == "valid: double"
+
+
+def test_a_case_is_labelled_in_the_order_of_the_file_and_keyed_without_it():
+    one, other = Case(parameters={"b": [1, 2], "a": True}), Case(parameters={"a": True, "b": [1, 2]})
+    assert one.label == "b=[1,2] a=True" and one.key == other.key
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        pytest.param("revision: 1", "revision: 0", "revision", id="revision"),
+        pytest.param("{rtol: 1.0e-5,", "{when: {roes: 4}, rel_l2: 1}, {rtol: 1.0e-5,", "roes", id="when"),
+        pytest.param("outputs: [y]", "outputs: [y, y]", "twice", id="outputs"),
+        pytest.param("inputs: [x, config]", "inputs: [x, x]", "twice", id="inputs"),
+        pytest.param("limits: {load_s: 20", "limits: {load_s: .inf", "load_s", id="limits"),
+        pytest.param("rel_l2: 1.0e-5}", "rel_l2: .inf}", "rel_l2", id="infinite tolerance"),
+        pytest.param("title:", "baselines: [nobody]\ntitle:", "nobody", id="baselines"),
+        pytest.param("{rows: 64, cols: 64}", "{rows: [1.5], cols: 64}", "list", id="a list of fractions"),
+    ],
+)
+@pytest.mark.xfail(strict=True, reason="not checked, or with an error that is no ProblemError or names the wrong thing")
+def test_a_fault_in_problem_yml_that_slips_through_is_named(toy_root, yml, old, new, words):
+    if "when" in new:
+        yml("  close: {", "  close: [{")
+        yml("rel_l2: 1.0e-5}", "rel_l2: 1.0e-5}]")
+    yml(old, new)
+    assert words in complaint(toy_root)
+
+
+@pytest.mark.xfail(strict=True, reason="known only when the case is dealt, as a KeyError")
+def test_a_case_must_give_the_parameter_that_says_how_long_its_output_is(toy_root, yml, reference):
+    reference("rows: int, cols: int, seed", "rows: int = 9, cols: int, seed")
+    yml("title:", "sampled_rows: {output_axis: 0, parameter: rows, longer_than: 4, rows: 2}\ntitle:")
+    yml("{rows: 3, cols: 5}", "{cols: 5}")
+    assert "rows" in complaint(toy_root)
+
+
+@pytest.mark.parametrize("steps", ["2", "0", "a"])
+@pytest.mark.xfail(
+    strict=True, reason="known only when the case is dealt: AttributeError, ZeroDivisionError, ValueError"
+)
+def test_steps_are_a_positive_number_and_need_next_input(toy_root, yml, reference, steps):
+    reference("cols: int, seed", "cols: int, steps: int = 1, seed")
+    yml("{rows: 3, cols: 5}", f"{{rows: 3, cols: 5, steps: {steps}}}")
+    assert "steps" in complaint(toy_root) or "next_input" in complaint(toy_root)
+
+
+class TestSubmissions:
+    @pytest.fixture
+    def problem(self, toy_root):
+        return catalog.load_problem(toy_root, "double")
+
+    def test_a_submission_is_its_bytes(self, toy_root, problem):
+        path = toy_root / "submissions" / "double" / "mine.py"
+        path.write_bytes(b"# caf\xc3\xa9 \xff\r\n")
+        submission = catalog.load_submission(problem, path)
+        assert submission.source == b"# caf\xc3\xa9 \xff\r\n"
+        assert submission.sha256 == hashlib.sha256(submission.source).hexdigest()
+        assert (submission.name, submission.problem, submission.path) == ("mine", "double", str(path))
+        path.write_text("changed afterwards")
+        assert submission.text == "# café �\r\n"
+
+    def test_the_limit_on_its_size_is_exact(self, tmp_path, problem):
+        path = tmp_path / "big.py"
+        path.write_bytes(b"#" * (1 << 20))
+        assert len(catalog.load_submission(problem, path).source) == 1 << 20
+        path.write_bytes(b"#" * ((1 << 20) + 1))
+        with pytest.raises(UsageError, match="1,048,577 bytes"):
+            catalog.load_submission(problem, path)
+
+    def test_a_file_of_another_kind_is_refused(self, tmp_path, problem):
+        (tmp_path / "kernel.hip").write_text("__global__")
+        with pytest.raises(UsageError, match=r"kernel\.hip is not a \.py file"):
+            catalog.load_submission(problem, tmp_path / "kernel.hip")
+
+    def test_a_missing_file_suggests_its_neighbour(self, tmp_path, problem):
+        (tmp_path / "kernel.py").write_text("")
+        with pytest.raises(UsageError) as caught:
+            catalog.load_submission(problem, tmp_path / "kernle.py")
+        assert "there is no file" in caught.value.message and "kernel.py?" in caught.value.hint
+
+    def test_a_file_in_a_missing_folder_is_only_missing(self, tmp_path, problem):
+        with pytest.raises(UsageError, match="there is no file"):
+            catalog.load_submission(problem, tmp_path / "no" / "kernel.py")
+
+    def test_a_folder_is_no_submission(self, tmp_path, problem):
+        (tmp_path / "folder.py").mkdir()
+        with pytest.raises(UsageError, match="cannot read"):
+            catalog.load_submission(problem, tmp_path / "folder.py")
+
+    @pytest.mark.xfail(strict=True, reason="a name that is no UTF-8 passes, and the run cannot be written as JSON")
+    def test_a_file_whose_name_is_no_text_is_refused(self, tmp_path, problem):
+        path = tmp_path / b"\xff.py".decode(errors="surrogateescape")
+        try:
+            path.write_text("")
+        except OSError:
+            pytest.skip("this file system refuses such names")
+        with pytest.raises(UsageError):
+            catalog.load_submission(problem, path)
+
+    def test_the_submissions_of_a_problem_come_by_name(self, toy_root, problem):
+        for name in ("b.py", "a.py", "_shared.py", "notes.txt"):
+            (toy_root / "submissions" / "double" / name).write_text("")
+        assert [submission.name for submission in catalog.submissions(toy_root, problem)] == ["a", "b"]
+
+    def test_a_problem_without_submissions_has_none(self, toy_root, problem):
+        (toy_root / "submissions" / "double").rmdir()
+        assert catalog.submissions(toy_root, problem) == []
+
+
+class TestControls:
+    def control(self, root, folder, name="one.py"):
+        path = root / "problems" / "double" / "controls" / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+
+    def test_a_control_bears_the_verdict_of_its_folder(self, toy_root):
+        for folder in ("wrong_answer", "accepted", "__pycache__", ".hidden"):
+            self.control(toy_root, folder)
+        found = list(catalog.controls(catalog.load_problem(toy_root, "double")))
+        assert [(submission.name, verdict) for submission, verdict in found] == [
+            ("accepted/one", Verdict.ACCEPTED),
+            ("wrong_answer/one", Verdict.WRONG_ANSWER),
+        ]
+
+    def test_a_folder_that_is_no_verdict_is_named(self, toy_root):
+        self.control(toy_root, "wrong_anwser")
+        with pytest.raises(ProblemError) as caught:
+            list(catalog.controls(catalog.load_problem(toy_root, "double")))
+        assert "wrong_anwser is not the name of a verdict" in caught.value.message
+        assert caught.value.hint == "did you mean wrong_answer?"
+
+    def test_a_problem_without_controls_has_none(self, toy_root):
+        assert list(catalog.controls(catalog.load_problem(toy_root, "double"))) == []

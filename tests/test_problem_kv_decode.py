@@ -1,0 +1,486 @@
+"""kv_decode: the reference is its definition, the inputs show a kernel that reads a key too many or too few, the cost
+is what has to move; and `attention_with_kv_cache` of the Triton submission is the same attention, step after step."""
+
+import functools
+import gc
+import importlib.util
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.catalog import load_problem
+from reference.attention import attention
+from tests.test_interpreter_process import interpreted
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "problems" / "kv_decode"
+SUBMISSIONS = ROOT / "submissions" / "kv_decode"
+
+
+def imported(path):
+    spec = importlib.util.spec_from_file_location(f"kv_decode_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = imported(FOLDER / "reference.py")
+
+SMALL = {
+    "batch_size": 2,
+    "num_q_heads": 4,
+    "num_kv_heads": 2,
+    "q_seq_len": 3,
+    "head_dim": 8,
+    "cache_max_len": 20,
+    "seq_lens": [0, 11],
+    "dtype": "float32",
+    "is_causal": True,
+    "update_cache": True,
+}
+
+
+def generate(seed=0, **changes):
+    return reference.generate_input(**(SMALL | changes), seed=seed, device="cpu")
+
+
+def copied(data):
+    return tuple(member.clone() if isinstance(member, torch.Tensor) else member for member in data)
+
+
+def same_bits(a, b):
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def rel_l2(out, expected):
+    return float((out.double() - expected.double()).norm() / expected.double().norm())
+
+
+def naive_attention(data):
+    """The definition in Python floats, one query at a time: `[B, Hq, Sq, D]` in float64, and the pairs it looked at."""
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+    batch, q_heads, q_len, dim = q.shape
+    out, pairs = torch.zeros(q.shape, dtype=torch.float64), 0
+    for b in range(batch):
+        length = int(seq_lens[b])
+        for h in range(q_heads):
+            kv = h // (q_heads // k_new.shape[1])
+            keys = k_cache[b, kv, :length].tolist() + k_new[b, kv].tolist()
+            values = v_cache[b, kv, :length].tolist() + v_new[b, kv].tolist()
+            for i in range(q_len):
+                count = length + i + 1 if config["is_causal"] else length + q_len
+                query = q[b, h, i].tolist()
+                scores = [sum(x * y for x, y in zip(query, key)) / math.sqrt(dim) for key in keys[:count]]
+                weights = [math.exp(score - max(scores)) for score in scores]
+                for d in range(dim):
+                    out[b, h, i, d] = sum(w * v[d] for w, v in zip(weights, values)) / sum(weights)
+                pairs += count
+    return out, pairs
+
+
+def naive_append(data):
+    """Caches and lengths as they must be afterwards, one slot at a time."""
+    _, k_new, v_new, k_cache, v_cache, seq_lens, config = copied(data)
+    if config["update_cache"]:
+        for b in range(k_new.shape[0]):
+            for i in range(k_new.shape[2]):
+                k_cache[b, :, int(seq_lens[b])] = k_new[b, :, i]
+                v_cache[b, :, int(seq_lens[b])] = v_new[b, :, i]
+                seq_lens[b] += 1
+    return k_cache, v_cache, seq_lens
+
+
+@st.composite
+def cases(draw):
+    batch, kv_heads, q_len = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    slots = draw(st.integers(q_len, 12))
+    update_cache = draw(st.booleans())
+    longest = slots - q_len if update_cache else slots
+    return {
+        "batch_size": batch,
+        "num_q_heads": kv_heads * draw(st.integers(1, 3)),
+        "num_kv_heads": kv_heads,
+        "q_seq_len": q_len,
+        "head_dim": draw(st.sampled_from([1, 3, 8, 13])),
+        "cache_max_len": slots,
+        "seq_lens": draw(st.lists(st.integers(0, longest), min_size=batch, max_size=batch)),
+        "dtype": draw(st.sampled_from(list(reference.DTYPES))),
+        "is_causal": draw(st.booleans()),
+        "update_cache": update_cache,
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=cases(), seed=st.integers(0, 2**63 - 1), copied_bytes=st.sampled_from([1, 500, 1 << 20]))
+def test_the_reference_is_its_definition(case, seed, copied_bytes):
+    data = generate(seed, **case)
+    given_data = copied(data)
+    expected, _ = naive_attention(data)
+    state = naive_append(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "_COPIED_BYTES", copied_bytes)
+        out = reference.ref_kernel(data)
+    # Rounded once, so at most half a unit in the last place off; float64 orders of summation add next to nothing.
+    bound = 0.51 * torch.finfo(out.dtype).eps * expected.abs() + 1e-7
+    assert out.dtype == reference.DTYPES[case["dtype"]] and out.is_contiguous()
+    assert ((out.double() - expected).abs() <= bound).all()
+    assert all(map(same_bits, data[3:6], state))
+    assert all(map(same_bits, data[:3], given_data[:3]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(case=cases(), seed=st.integers(0, 2**63 - 1))
+def test_the_cost_is_what_moves_and_what_is_multiplied(case, seed):
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data = generate(seed, **case)
+    live = [cache[b, :, :length] for cache in (k_cache, v_cache) for b, length in enumerate(seq_lens.tolist())]
+    out = torch.empty_like(q)
+    moved = [q, k_new, v_new, *live, out, *([k_new, v_new] if config["update_cache"] else [])]
+    _, pairs = naive_attention(data)
+    assert reference.cost(**case) == {
+        case["dtype"]: {
+            "bytes": sum(tensor.numel() * tensor.itemsize for tensor in moved),
+            "flops": {case["dtype"]: 4 * case["head_dim"] * pairs},
+        }
+    }
+
+
+def test_the_cost_of_the_seeds_case_is_537_megabytes():
+    (case,) = [c for c in load_problem(ROOT, "kv_decode").cases.benchmark if c.parameters["num_kv_heads"] == 32]
+    assert reference.cost(**case.parameters)["bfloat16"]["bytes"] == 537_657_344
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
+    first, again, other = generate(7), generate(7), generate(8)
+    assert all(map(same_bits, first[:6], again[:6]))
+    assert not any(map(same_bits, first[:5], other[:5]))
+    ours, theirs = reference.next_input(first, seed=3), reference.next_input(again, seed=3)
+    assert all(map(same_bits, ours[:6], theirs[:6]))
+    assert not any(map(same_bits, ours[:3], reference.next_input(first, seed=4)[:3]))
+    assert same_bits(reference.ref_kernel(first), reference.ref_kernel(again))
+
+
+@pytest.mark.parametrize("dtype", list(reference.DTYPES))
+def test_free_slots_hold_nan_enormous_and_plausible_numbers(dtype):
+    _, _, _, *caches, seq_lens, _ = generate(dtype=dtype, cache_max_len=100)
+    for cache in caches:
+        for b, length in enumerate(seq_lens.tolist()):
+            live, free = cache[b, :, :length], cache[b, :, length:]
+            assert live.isfinite().all() and not live.eq(0).all(dim=-1).any()
+            is_nan = free.isnan().all(dim=-1)
+            is_huge = free.abs().amax(dim=-1) > torch.finfo(cache.dtype).max / 100
+            is_plausible = free.abs().amax(dim=-1) < 10
+            assert not free.isinf().any()
+            assert (is_nan.int() + is_huge.int() + is_plausible.int() == 1).all()
+            assert is_nan.any() and is_huge.any() and is_plausible.any()
+
+
+def without_key(data, slot):
+    """The output of a kernel that leaves out one cached key of every sequence."""
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+    keep = [i for i in range(k_cache.shape[2]) if i != slot]
+    shorter = (q, k_new, v_new, k_cache[:, :, keep], v_cache[:, :, keep], seq_lens - 1, config)
+    return reference.ref_kernel(shorter)
+
+
+@pytest.mark.parametrize("slot", [0, 999])
+def test_one_key_of_a_thousand_left_out_shows(slot):
+    case = {"seq_lens": 1000, "cache_max_len": 1010, "num_q_heads": 32, "num_kv_heads": 4, "q_seq_len": 1}
+    data = generate(head_dim=64, update_cache=False, **case)
+    out, expected = without_key(data, slot), reference.ref_kernel(data)
+    assert rel_l2(out, expected) > 0.1
+
+
+def test_no_key_takes_all_the_weight():
+    """A pulled query still depends on the others: what is left to them is a third, give or take the noise of scores."""
+    data = generate(seq_lens=1000, cache_max_len=1010, num_q_heads=64, num_kv_heads=4, q_seq_len=1, head_dim=64)
+    q, k_new, _, k_cache, *_ = data
+    keys = torch.cat([k_cache[:, :, :1000], k_new], dim=2).repeat_interleave(16, dim=1)
+    heaviest = (q @ keys.mT / 8).softmax(dim=-1).amax(dim=-1)
+    pulled = heaviest > 0.1
+    assert 0.4 < pulled.float().mean() < 0.8
+    assert 0.4 < heaviest[pulled].mean() < 0.9
+
+
+def test_a_loop_of_steps_is_one_causal_attention_over_all_of_its_keys():
+    data = generate(batch_size=2, seq_lens=[0, 9], q_seq_len=2, cache_max_len=40, steps=15)
+    _, _, _, k_cache, v_cache, seq_lens, _ = data
+    starts, caches = seq_lens.clone(), (k_cache, v_cache)
+    queries, outputs = [], []
+    for step in range(15):
+        if step:
+            data = reference.next_input(data, seed=step)
+        queries.append(data[0])
+        outputs.append(reference.ref_kernel(data))
+    assert seq_lens.tolist() == [30, 39] and data[3] is caches[0] and data[4] is caches[1]
+    whole = attention(torch.cat(queries, dim=2), k_cache, v_cache, causal=True, causal_offset=starts, kv_lens=seq_lens)
+    torch.testing.assert_close(torch.cat(outputs, dim=2).double(), whole, rtol=1e-6, atol=1e-6)
+
+
+def test_a_full_cache_can_be_attended_to_but_not_appended_to():
+    data = generate(seq_lens=[20, 18], update_cache=False)
+    expected, _ = naive_attention(data)
+    torch.testing.assert_close(reference.ref_kernel(data).double(), expected, rtol=1e-6, atol=1e-6)
+    before = copied(data)
+    with pytest.raises(ValueError, match="the cache of sequence 0 overflows: it holds 20 keys, 3 are to be appended"):
+        reference.ref_kernel((*data[:6], {"is_causal": True, "update_cache": True}))
+    assert all(map(same_bits, data[:6], before[:6]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seq_lens": [0, 18]}, "sequence 1 overflows: it holds 18 keys, 3 are to be appended, and it has room for 20"),
+        ({"seq_lens": 8, "steps": 5}, "sequence 0 overflows: it holds 8 keys, 15 are to be appended"),
+        ({"seq_lens": [0, 21], "update_cache": False}, "sequence 1 overflows"),
+        ({"seq_lens": [0, -1]}, "sequence 1 has the length -1"),
+        ({"seq_lens": [1, 2, 3]}, "3 lengths for 2 sequences"),
+        ({"num_q_heads": 5}, "5 query heads cannot share 2 KV heads evenly"),
+        ({"q_seq_len": 0}, "q_seq_len is 0"),
+        ({"steps": 0}, "steps is 0"),
+        ({"dtype": "float64"}, "dtype is 'float64'"),
+    ],
+)
+def test_parameters_outside_the_contract_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        generate(**change)
+
+
+def test_every_case_in_the_problem_file_is_within_the_contract():
+    problem = load_problem(ROOT, "kv_decode")
+    for cases in (problem.cases, problem.cpu):
+        for case in (*cases.test, *cases.benchmark):
+            p = case.parameters
+            lengths = reference._lengths(p["seq_lens"], p["batch_size"])
+            appended = p["q_seq_len"] * p.get("steps", 1) if p["update_cache"] else 0
+            reference._check_room(lengths, appended, p["cache_max_len"])
+            assert reference.cost(**p)[p["dtype"]]["bytes"] > 0
+    assert all("steps" not in case.parameters for case in (*problem.cases.benchmark, *problem.cpu.benchmark))
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
+
+
+def growth(step, warm_up, steps):
+    """What `steps` calls of `step` leave behind: blocks of Python's memory, tensors, and resident bytes (0 off Linux).
+
+    Python does not see what torch allocates. A tensor kept alive is a block of Python's, and the memory behind it shows
+    in the resident set, to within what allocators keep back.
+    """
+    resident = resident_bytes if sys.platform == "linux" else (lambda: 0)
+    for _ in range(warm_up):
+        step()
+    gc.collect()
+    blocks, tensors, resident_before = sys.getallocatedblocks(), live_tensors(), resident()
+    for _ in range(steps):
+        step()
+    gc.collect()
+    return sys.getallocatedblocks() - blocks, live_tensors() - tensors, resident() - resident_before
+
+
+def live_tensors():
+    return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize("name", ["ref_kernel", "torch_sdpa"])
+def test_a_thousand_steps_leave_no_memory_behind(name):
+    """Each draws 32 KiB of queries, keys and values: 32 MB if they were kept."""
+    kernel = reference.ref_kernel if name == "ref_kernel" else imported(SUBMISSIONS / "torch_sdpa.py").custom_kernel
+    data = generate(head_dim=512, num_q_heads=4, q_seq_len=1, cache_max_len=16, seq_lens=[0, 5])
+
+    def step():
+        if data[5][1] == 15:
+            data[5].copy_(torch.tensor([0, 5]))
+        kernel(reference.next_input(data, seed=0))
+
+    blocks, tensors, resident = growth(step, 100, 1000)
+    assert blocks < 500 and tensors == 0 and resident < 16 << 20, (blocks, tensors, resident)
+
+
+# From here on: the Triton submission, interpreted in a process of its own.
+
+
+@functools.cache
+def triton_split_kv():
+    return imported(SUBMISSIONS / "triton_split_kv.py")
+
+
+def caches_and_lengths(seq_lens, slots=20, kv_heads=2, dim=8):
+    """Caches full of NaN but for their first slots."""
+    generator = torch.Generator().manual_seed(5)
+    caches = []
+    for _ in range(2):
+        cache = torch.randn(len(seq_lens), kv_heads, slots, dim, generator=generator)
+        for b, length in enumerate(seq_lens):
+            cache[b, :, length:] = torch.nan
+        caches.append(cache)
+    return tuple(caches), torch.tensor(seq_lens, dtype=torch.int32)
+
+
+def new_tokens(batch, q_len, q_heads=4, kv_heads=2, dim=8, seed=9):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(batch, heads, q_len, dim, generator=generator) for heads in (q_heads, kv_heads, kv_heads)]
+
+
+@interpreted
+def test_the_triton_kernel_is_the_reference():
+    for changes in (
+        {"seq_lens": [0, 1, 63, 64, 65, 128], "head_dim": 16},
+        {"seq_lens": [0, 1, 63, 64, 65, 131], "head_dim": 7, "is_causal": False, "update_cache": False},
+        {"seq_lens": [0, 1, 63, 64, 65, 100], "num_q_heads": 10, "q_seq_len": 17},  # more than one tile of rows
+        {"seq_lens": [0, 1, 50, 61, 59, 60], "q_seq_len": 70, "num_q_heads": 2},  # more than one block of new keys
+    ):
+        data = generate(batch_size=6, cache_max_len=131, **changes)
+        ours = copied(data)
+        expected = reference.ref_kernel(data)
+        out = triton_split_kv().custom_kernel(ours)
+        assert rel_l2(out, expected) < 1e-6, changes
+        assert all(map(same_bits, data[:6], ours[:6])), changes
+
+
+@interpreted
+def test_any_number_of_splits_gives_the_same_attention():
+    for splits in (1, 2, 5, 13):
+        data = generate(seq_lens=[0, 190], cache_max_len=200)
+        ours = copied(data)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(triton_split_kv(), "choose_splits", lambda *_, splits=splits: splits)
+            out = triton_split_kv().custom_kernel(ours)
+        assert rel_l2(out, reference.ref_kernel(data)) < 1e-6, splits
+        assert all(map(same_bits, data[:6], ours[:6])), splits
+
+
+@interpreted
+def test_a_model_can_prefill_and_decode_from_an_empty_cache():
+    attend = triton_split_kv().attention_with_kv_cache
+    seq_lens, cache, steps = torch.zeros(2, dtype=torch.int32), None, []
+    for step, q_len in enumerate([5, 1, 1, 2]):
+        q, k, v = new_tokens(2, q_len, seed=step)
+        out, given_back = attend(q, k, v, cache, seq_lens, cache_max_len=9, is_causal=True)
+        assert cache is None or (given_back[0] is cache[0] and given_back[1] is cache[1])
+        cache = given_back
+        steps.append((q, k, v, out))
+    q, k, v, out = (torch.cat(tensors, dim=2) for tensors in zip(*steps))
+    assert cache[0].shape == (2, 2, 9, 8) and seq_lens.tolist() == [9, 9]
+    assert torch.equal(cache[0], k) and torch.equal(cache[1], v)
+    torch.testing.assert_close(out.double(), attention(q, k, v, causal=True), rtol=1e-5, atol=1e-5)
+
+
+@interpreted
+def test_agrees_with_sdpa_to_1e_4():
+    """The acceptance criterion of the specification, on a cache of ragged lengths."""
+    (k_cache, v_cache), seq_lens = caches_and_lengths([3, 100], slots=128, dim=64)
+    q, k, v = new_tokens(2, 1, dim=64)
+    lengths = seq_lens.tolist()
+    out, _ = triton_split_kv().attention_with_kv_cache(q, k, v, (k_cache, v_cache), seq_lens)
+    for b, length in enumerate(lengths):
+        keys, values = k_cache[b, :, : length + 1], v_cache[b, :, : length + 1]
+        expected = torch.nn.functional.scaled_dot_product_attention(q[b], keys, values, enable_gqa=True)
+        assert (out[b] - expected).abs().max() < 1e-4
+
+
+@interpreted
+def test_without_update_nothing_is_written_and_no_cache_comes_back():
+    attend = triton_split_kv().attention_with_kv_cache
+    cache, seq_lens = caches_and_lengths([4, 20])
+    before = [tensor.clone() for tensor in (*cache, seq_lens)]
+    q, k, v = new_tokens(2, 3)
+    out, nothing = attend(q, k, v, cache, seq_lens, update_cache=False, is_causal=True)
+    expected, _ = naive_attention((q, k, v, *cache, seq_lens, {"is_causal": True}))
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
+    assert nothing is None and all(map(same_bits, (*cache, seq_lens), before))
+
+
+@interpreted
+def test_without_cache_and_update_it_is_attention_among_the_new_tokens():
+    q, k, v = new_tokens(2, 6)
+    for causal in (False, True):
+        out, nothing = triton_split_kv().attention_with_kv_cache(q, k, v, update_cache=False, is_causal=causal)
+        assert nothing is None
+        torch.testing.assert_close(out.double(), attention(q, k, v, causal=causal), rtol=1e-5, atol=1e-5)
+
+
+@interpreted
+def test_without_lengths_a_cache_that_is_given_counts_as_full():
+    attend = triton_split_kv().attention_with_kv_cache
+    cache, full = caches_and_lengths([20, 20])
+    q, k, v = new_tokens(2, 1)
+    out, _ = attend(q, k, v, cache, update_cache=False)
+    same, _ = attend(q, k, v, cache, full, update_cache=False)
+    assert torch.equal(out, same)
+    with pytest.raises(ValueError, match=r"the KV cache overflows: a sequence holds 20 keys, 1 .* room for 20"):
+        attend(q, k, v, cache)
+
+
+@interpreted
+def test_an_overflow_is_refused_before_anything_is_written():
+    attend = triton_split_kv().attention_with_kv_cache
+    cache, seq_lens = caches_and_lengths([4, 18])
+    before = [tensor.clone() for tensor in (*cache, seq_lens)]
+    with pytest.raises(ValueError, match=r"a sequence holds 18 keys, 3 are to be appended, and there is room for 20"):
+        attend(*new_tokens(2, 3), cache, seq_lens)
+    assert all(map(same_bits, (*cache, seq_lens), before))
+    with pytest.raises(ValueError, match=r"holds 0 keys, 3 are to be appended, and there is room for 2"):
+        attend(*new_tokens(2, 3), cache_max_len=2)
+
+
+@interpreted
+def test_lengths_may_be_int64_and_queries_transposed():
+    cache, seq_lens = caches_and_lengths([4, 17])
+    q, k, v = new_tokens(2, 3)
+    by_token = q.transpose(1, 2).contiguous().transpose(1, 2)
+    wide = seq_lens.long()
+    data = (q, k, v, *(tensor.clone() for tensor in cache), seq_lens.clone(), {"is_causal": False})
+    out, _ = triton_split_kv().attention_with_kv_cache(by_token, k, v, cache, wide, num_query_heads=4, num_kv_heads=2)
+    torch.testing.assert_close(out.double(), naive_attention(data)[0], rtol=1e-5, atol=1e-5)
+    assert wide.tolist() == [7, 20] and torch.equal(cache[0][0, :, 4:7], k[0])
+
+
+@interpreted
+def test_tensors_that_do_not_fit_are_refused():
+    cache, seq_lens = caches_and_lengths([4, 10])
+    q, k, v = new_tokens(2, 3)
+    wrong = [
+        ((q, k, v[:, :1], cache, seq_lens), {}, "do not fit each other"),
+        ((q[:, :3], k, v, cache, seq_lens), {}, "do not fit each other"),
+        ((q, k, v, cache, seq_lens[:1]), {}, "seq_lens must be"),
+        ((q, k, v, cache, seq_lens), {"num_query_heads": 8}, "num_query_heads is 8, but the tensors have 4"),
+        ((q, k, v, cache, seq_lens), {"num_kv_heads": 4}, "num_kv_heads is 4, but the tensors have 2"),
+        ((q, k, v, (cache[0].half(), cache[1]), seq_lens), {}, "does not fit keys"),
+        ((q, k, v, (cache[0][:, :, ::2], cache[1][:, :, ::2]), seq_lens), {}, "must be contiguous"),
+    ]
+    for arguments, named, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            triton_split_kv().attention_with_kv_cache(*arguments, **named)
+
+
+@interpreted
+def test_a_thousand_interpreted_steps_leave_no_memory_behind():
+    """A small cache, filled over and over: so a step is two programs."""
+    attend = triton_split_kv().attention_with_kv_cache
+    seq_lens = torch.zeros(1, dtype=torch.int32)
+    cache = tuple(torch.full((1, 1, 40, 16), torch.nan) for _ in range(2))
+    q, k, v = new_tokens(1, 1, q_heads=2, kv_heads=1, dim=16)
+
+    def step():
+        if seq_lens[0] == 40:
+            seq_lens.zero_()
+        attend(q, k, v, cache, seq_lens, is_causal=True)
+
+    blocks, tensors, resident = growth(step, 50, 1000)
+    assert seq_lens.tolist() == [(1050 - 1) % 40 + 1]
+    assert blocks < 5000 and tensors == 0 and resident < 16 << 20, (blocks, tensors, resident)
+
+
+if __name__ == "__main__":
+    from harness.offline.interpreter import install
+    from tests.test_interpreter_process import run_claims
+
+    install()
+    run_claims()

@@ -1,0 +1,730 @@
+"""Runs on disk are whole or not there; boards are read whatever lies beside them; and the index is only a cache."""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from harness import index as index_module
+from harness import store as store_module
+from harness.errors import InfrastructureError, UsageError
+from harness.model import (
+    SCHEMA_VERSION,
+    Case,
+    CaseCheck,
+    Device,
+    Ending,
+    Estimate,
+    Excess,
+    Floor,
+    Measurement,
+    Run,
+    Submission,
+    Verdict,
+)
+from harness.store import Store, load_run
+
+DEVICE = Device(
+    kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
+)
+SUBMISSION = Submission(name="mine", problem="double", sha256="aa", source=b"source\xff", path="mine.py")
+
+
+def make_run(run_id="run-1", score=100.0, verdict=Verdict.ACCEPTED, **changes):
+    case = Case(parameters={"rows": 4, "cols": [1, 2]})
+    fields = {
+        "id": run_id,
+        "problem": "double",
+        "problem_revision": 1,
+        "problem_sha256": "cc",
+        "submission": "mine",
+        "submission_sha256": "aa",
+        "submission_path": "mine.py",
+        "device": DEVICE,
+        "environment": {"packages": {"torch": "2.13"}, "isolation": "process"},
+        "started_at": "2026-01-01T00:00:00.000+00:00",
+        "duration_s": 1.5,
+        "ending": Ending(verdict=verdict, message="as the test says"),
+        "checks": (CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=0.25),),
+        "measurements": (
+            Measurement(
+                case=case,
+                samples_ns=((90.0, 110.0), (100.0,)),
+                latency=Estimate(latency_ns=100.0),
+                floor=Floor(latency_ns=40.0, binds="bandwidth", format="bf16"),
+            ),
+        ),
+        "score": Estimate(latency_ns=score, low_ns=score * 0.99, high_ns=score * 1.01) if score else None,
+        "tolerance": "close",
+        "error": 0.25,
+        "output": "printed\n",
+        "master_seed": "00ff",
+        "config": {"confidence": 0.95},
+    }
+    return Run(**{**fields, **changes})
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "results").mkdir()
+    return tmp_path
+
+
+def put(root, *runs, tier="local"):
+    for run in runs:
+        Store(root).write(run, SUBMISSION, tier)
+
+
+def standings(root, revision=1, device="test-1000"):
+    with Store(root).index() as index:
+        return {entry.submission: entry for entry in index.standings("double", revision, device)}
+
+
+def content(root):
+    """All that boards see of an index."""
+    with Store(root).index() as index:
+        entries = sorted(map(repr, index.standings("double", 1, "test-1000")))
+        return index.paths(), index.devices("double"), entries, index.faults(), index.outdated("double", 1, "test-1000")
+
+
+def folder(root, tier="local"):
+    return root / "results" / tier / "double" / "test-1000"
+
+
+@contextlib.contextmanager
+def unprivileged():
+    """As a user whom permissions hold back, should these tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def locked_root():
+    """A root that any user can read; `lock` makes its results read-only."""
+    path = Path(tempfile.mkdtemp(prefix="podium-test-"))
+    path.chmod(0o755)
+    (path / "results").mkdir(mode=0o755)
+
+    def lock():
+        for found in [path / "results", *(path / "results").rglob("*")]:
+            found.chmod(0o555 if found.is_dir() else 0o444)
+
+    yield path, lock
+    for found in [path / "results", *(path / "results").rglob("*")]:
+        found.chmod(0o755)
+    shutil.rmtree(path)
+
+
+class TestWriting:
+    def test_a_run_is_read_as_it_was_written(self, root):
+        run = make_run()
+        path = Store(root).write(run, SUBMISSION)
+        assert path == folder(root) / "run-1.json"
+        assert load_run(path) == run == Store(root).read("run-1")
+
+    def test_the_source_is_kept_beside_it_byte_for_byte(self, root):
+        put(root, make_run())
+        assert (root / "results/local/double/sources/aa.py").read_bytes() == b"source\xff"
+
+    def test_units_samples_and_version_are_in_the_file(self, root):
+        stored = json.loads(Store(root).write(make_run(), SUBMISSION).read_text())
+        assert stored["schema_version"] == SCHEMA_VERSION
+        assert stored["measurements"][0]["samples_ns"] == [[90.0, 110.0], [100.0]]
+
+    def test_a_run_that_missed_a_tolerance_without_measure_is_read_again(self, root):
+        case = Case(parameters={"n": 1})
+        check = CaseCheck(
+            case=case,
+            verdict=Verdict.WRONG_ANSWER,
+            tolerance=None,
+            excess={"close": Excess(limit="nan_or_inf", ratio=math.inf)},
+            error=None,
+        )
+        put(root, make_run(verdict=Verdict.WRONG_ANSWER, score=None, checks=(check,)))
+        assert standings(root)["mine"].verdict is Verdict.WRONG_ANSWER
+
+    @pytest.mark.parametrize("field", ["message", "output", "path"])
+    @pytest.mark.xfail(strict=True, reason="half a surrogate pair cannot be written; the judge ends with a traceback")
+    def test_text_that_is_no_unicode_can_be_stored(self, root, field):
+        text = "\ud800"  # str(error) of a submission's exception, or a file's name, may hold one
+        changes = {
+            "message": {"ending": Ending(verdict=Verdict.RUNTIME_ERROR, message=text)},
+            "output": {"output": text},
+            "path": {"submission_path": text},
+        }
+        put(root, make_run(**changes[field]))
+        assert Store(root).read("run-1")
+
+    def test_nothing_is_left_where_the_last_step_fails(self, root, monkeypatch):
+        put(root, make_run("before"))
+
+        def no_space(*_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(store_module.os, "replace", no_space)
+        with pytest.raises(InfrastructureError) as caught:
+            put(root, make_run("after"))
+        assert str(folder(root)) in caught.value.message and "No space left" in caught.value.message
+        assert caught.value.hint and caught.value.exit_code == 30
+        monkeypatch.undo()
+        assert sorted(path.name for path in folder(root).iterdir()) == ["before.json"]
+        assert content(root)[0].keys() == {"before"}
+
+    def test_a_file_system_that_takes_no_more_is_said(self, root):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # Python ignores SIGXFSZ; writes fail with EFBIG
+        try:
+            with pytest.raises(InfrastructureError, match="could not be stored"):
+                put(root, make_run())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert list(folder(root).iterdir()) == []
+
+    @pytest.mark.parametrize("last_step", ["replace", "fsync"])
+    @pytest.mark.parametrize("file", [1, 2], ids=["source", "run"])
+    def test_a_judge_killed_while_storing_leaves_no_run_and_no_fault(self, root, last_step, file):
+        put(root, make_run("before"))
+        child = os.fork()
+        if child == 0:
+            step, calls = getattr(os, last_step), []
+
+            def killed(*arguments):
+                calls.append(arguments)
+                if len(calls) == file:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return step(*arguments)
+
+            setattr(store_module.os, last_step, killed)
+            put(root, make_run("after"))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        paths, _, _, faults, _ = content(root)
+        assert paths.keys() == {"before"} and faults == []
+        put(root, make_run("after"))
+        assert content(root)[0].keys() == {"before", "after"}
+
+    def test_a_locked_directory_is_named_before_and_after_measuring(self, locked_root):
+        root, lock = locked_root
+        lock()
+        with unprivileged():
+            with pytest.raises(InfrastructureError, match="results cannot be written to: Permission denied"):
+                Store(root).check_writable()
+            with pytest.raises(InfrastructureError, match=r"could not be stored in .*test-1000: Permission denied"):
+                put(root, make_run())
+
+    def test_a_name_too_long_for_a_file_is_an_infrastructure_error(self, root):
+        with pytest.raises(InfrastructureError, match="File name too long"):
+            put(root, make_run("x" * 300))
+
+    def test_two_processes_that_write_at_once_lose_nothing(self, root, pytestconfig):
+        program = (
+            "import sys; sys.path.insert(0, 'tests')\n"
+            "from pathlib import Path\n"
+            "from test_store import Store, content, make_run, put\n"
+            "root = Path(sys.argv[1])\n"
+            "for number in range(8):\n"
+            "    put(root, make_run(f'{sys.argv[2]}-{number}', submission=sys.argv[2]))\n"
+            "    assert f'{sys.argv[2]}-{number}' in content(root)[0]\n"
+        )
+        writers = [
+            subprocess.Popen([sys.executable, "-c", program, str(root), name], cwd=pytestconfig.rootpath)
+            for name in ("a", "b")
+        ]
+        assert [writer.wait(120) for writer in writers] == [0, 0]
+        paths, _, _, faults, _ = content(root)
+        assert paths.keys() == {f"{name}-{number}" for name in "ab" for number in range(8)} and faults == []
+        assert {name: entry.runs for name, entry in standings(root).items()} == {"a": 8, "b": 8}
+
+
+class TestReading:
+    def test_a_part_of_an_id_is_enough_where_it_is_the_only_one(self, root):
+        put(root, make_run("one-x"), make_run("two-x"))
+        assert Store(root).read("one").id == "one-x" and Store(root).read("two-x").id == "two-x"
+        with pytest.raises(UsageError) as caught:
+            Store(root).read("x")
+        assert "could be any of 2 runs" in caught.value.message and "one-x" in caught.value.hint
+
+    def test_an_id_that_is_part_of_another_is_still_its_own(self, root):
+        put(root, make_run("run"), make_run("run-2"))
+        assert Store(root).read("run").id == "run"
+
+    def test_an_unknown_id_suggests_the_nearest(self, root):
+        put(root, make_run("20260101-mine"))
+        with pytest.raises(UsageError) as caught:
+            Store(root).read("20260102-mine")
+        assert caught.value.hint == "did you mean 20260101-mine?"
+        with pytest.raises(UsageError, match="there is no run"):
+            Store(root / "elsewhere").read("x")
+
+    def test_a_run_that_was_spoilt_since_is_an_infrastructure_error(self, root):
+        path = Store(root).write(make_run(), SUBMISSION)
+        content(root)
+        with path.open("r+") as file:
+            file.truncate(50)
+        with pytest.raises(InfrastructureError, match=r"run-1\.json is no run"):
+            Store(root).read("run-1")
+
+
+GOOD = make_run().model_dump(mode="json")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=60)
+    | st.integers(0, 2000).map(lambda end: json.dumps(GOOD).encode()[:end])
+    | st.tuples(st.sampled_from(sorted(GOOD)), json_values).map(lambda kv: json.dumps({**GOOD, kv[0]: kv[1]}).encode())
+    | json_values.map(lambda value: json.dumps(value).encode())
+)
+@example(b"[" * 100_000)
+@example(json.dumps({**GOOD, "schema_version": SCHEMA_VERSION + 1}).encode())
+@example(json.dumps(GOOD).encode("utf-16"))
+def test_whatever_a_file_holds_it_is_a_run_or_a_value_error(tmp_path, text):
+    path = tmp_path / "run-1.json"
+    path.write_bytes(text)
+    try:
+        assert load_run(path).id == "run-1"
+    except ValueError as error:
+        assert str(error)
+
+
+def broken(**changes):
+    return json.dumps({**GOOD, "id": "odd", **changes}).encode()
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        "text, said",
+        [
+            pytest.param(b"", "is no run", id="empty"),
+            pytest.param(os.urandom(300), "is no run", id="noise"),
+            pytest.param(json.dumps(GOOD).encode()[:700], "is no run", id="truncated"),
+            pytest.param(b'{"hello": "world"}', "is no run", id="foreign"),
+            pytest.param(b"[1, 2]", "is no run", id="a list"),
+            pytest.param(broken(id="other"), "holds the run other", id="another's name"),
+            pytest.param(broken(schema_version=SCHEMA_VERSION + 1), "newer than this program", id="from the future"),
+            pytest.param(broken(surplus=1), "surplus", id="unknown key"),
+            pytest.param(broken(ending={"verdict": "great", "message": ""}), "ending.verdict", id="unknown verdict"),
+            pytest.param(broken(score={"latency_ns": -1}), "score.latency_ns", id="negative score"),
+            pytest.param(
+                broken(
+                    measurements=[
+                        {**GOOD["measurements"][0], "floor": {**GOOD["measurements"][0]["floor"], "latency_ns": -1}}
+                    ]
+                ),
+                "",
+                id="negative floor",
+            ),
+            pytest.param(
+                broken(problem_revision=10**30),
+                "",
+                id="a revision beyond 64 bits",
+                marks=pytest.mark.xfail(
+                    strict=True, raises=OverflowError, reason="OverflowError of SQLite: no board at all"
+                ),
+            ),
+        ],
+    )
+    def test_a_file_that_is_no_run_is_reported_and_the_rest_works(self, root, text, said):
+        put(root, make_run())
+        (folder(root) / "odd.json").write_bytes(text)
+        paths, _, entries, faults, _ = content(root)
+        assert paths.keys() == {"run-1"} and len(entries) == 1
+        ((path, fault),) = faults
+        assert path == "local/double/test-1000/odd.json" and said in fault
+
+    def test_a_huge_file_is_not_read(self, root):
+        put(root, make_run())
+        with (folder(root) / "odd.json").open("wb") as file:
+            file.truncate(store_module.MAX_RUN_BYTES + 1)  # sparse
+        ((_, fault),) = content(root)[3]
+        assert fault == "is too large to be a run"
+
+    def test_folders_and_dead_links_called_like_runs_are_faults(self, root):
+        put(root, make_run())
+        (folder(root) / "folder.json").mkdir()
+        (folder(root) / "link.json").symlink_to("/nowhere/at/all")
+        paths, _, _, faults, _ = content(root)
+        assert paths.keys() == {"run-1"} and [Path(path).name for path, _ in faults] == ["folder.json", "link.json"]
+
+    def test_other_files_are_nobody_s_business(self, root):
+        put(root, make_run())
+        (folder(root) / "notes.txt").write_text("x")
+        (folder(root) / ".hidden.json").write_text("x")
+        (root / "results" / "local" / "stray.json").write_text("x")
+        (root / "results" / "elsewhere").mkdir()
+        assert content(root)[3] == []
+
+    def test_a_fault_that_is_removed_is_forgotten(self, root):
+        put(root, make_run())
+        (folder(root) / "odd.json").write_text("x")
+        assert content(root)[3]
+        (folder(root) / "odd.json").unlink()
+        assert content(root)[3] == []
+
+    @pytest.mark.xfail(strict=True, reason="a file once found faulty is never read again")
+    def test_a_mended_file_is_a_run_again(self, root):
+        put(root, make_run())
+        (folder(root) / "odd.json").write_text("<<<<<<< conflict")
+        assert content(root)[3]
+        put(root, make_run("odd"))
+        assert content(root)[0].keys() == {"run-1", "odd"}
+
+    @pytest.mark.xfail(strict=True, reason="it is opened, and waits for a writer for ever")
+    def test_a_pipe_called_like_a_run_does_not_stop_the_board(self, root):
+        class Stuck(BaseException):
+            pass
+
+        def stuck(*_):
+            raise Stuck
+
+        put(root, make_run())
+        os.mkfifo(folder(root) / "pipe.json")
+        before = signal.signal(signal.SIGALRM, stuck)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        try:
+            assert content(root)[0].keys() == {"run-1"}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def several():
+    return [
+        make_run("a1", 300.0),
+        make_run("a2", 100.0),
+        make_run("b1", submission="other", submission_sha256="bb", verdict=Verdict.TIMEOUT, score=None),
+        make_run("c1", submission="third", problem_revision=2),
+    ]
+
+
+class TestIndex:
+    def index_path(self, root):
+        return root / "results" / "index.sqlite"
+
+    def test_deleted_it_comes_back_the_same(self, root):
+        put(root, *several())
+        before = content(root)
+        self.index_path(root).unlink()
+        assert content(root) == before and self.index_path(root).exists()
+        assert before[0].keys() == {"a1", "a2", "b1", "c1"} and before[4] == 1
+
+    @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.binary(min_size=1, max_size=300))
+    @example(b"SQLite format 3\0" + b"\xff" * 200)
+    def test_overwritten_with_anything_it_is_built_anew(self, tmp_path, garbage):
+        if not (tmp_path / "results").exists():
+            put(tmp_path, *several())
+        self.index_path(tmp_path).unlink(missing_ok=True)
+        before = content(tmp_path)
+        self.index_path(tmp_path).write_bytes(garbage)
+        assert content(tmp_path) == before
+
+    @pytest.mark.parametrize("keep", [1024, 4096])
+    @pytest.mark.xfail(strict=True, reason="only opening is guarded; 'malformed' comes with the first query")
+    def test_damaged_behind_its_header_it_is_built_anew(self, root, keep):
+        put(root, *several())
+        before = content(root)
+        size = self.index_path(root).stat().st_size
+        with self.index_path(root).open("r+b") as file:
+            file.seek(keep)
+            file.write(b"\xa5" * (size - keep))
+        assert content(root) == before
+
+    @pytest.mark.xfail(strict=True, reason="the version alone is looked at, and tables did change without a new one")
+    def test_without_its_tables_it_is_built_anew(self, root):
+        put(root, *several())
+        before = content(root)
+        with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
+            database.execute("DROP TABLE standings")
+            database.commit()
+        assert content(root) == before
+
+    def test_of_another_version_it_is_built_anew(self, root):
+        put(root, *several())
+        before = content(root)
+        with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
+            database.executescript("DROP TABLE runs; CREATE TABLE runs (x); PRAGMA user_version = 99;")
+        assert content(root) == before
+
+    def test_without_results_there_is_an_empty_one_and_nothing_is_created(self, tmp_path):
+        assert content(tmp_path) == ({}, {}, [], [], 0)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_run_that_is_removed_is_gone(self, root):
+        put(root, *several())
+        assert standings(root)["mine"].runs == 2
+        (folder(root) / "a1.json").unlink()
+        assert content(root)[0].keys() == {"a2", "b1", "c1"} and standings(root)["mine"].runs == 1
+
+    def test_a_folder_that_is_removed_takes_its_runs_along(self, root):
+        put(root, *several())
+        content(root)
+        shutil.rmtree(folder(root))
+        assert content(root) == ({}, {}, [], [], 0)
+
+    def test_folders_whose_names_are_prefixes_of_others_are_kept_apart(self, root):
+        slugs = ("test-1000", "test-1000-x", "test-10001", "test-1000z")
+        put(root, *(make_run(f"on-{slug}", device=DEVICE.model_copy(update={"slug": slug})) for slug in slugs))
+        for path in folder(root).parent.iterdir():
+            os.utime(path, ns=(0, 0))  # settled: what is forgotten by mistake is not read again
+        assert len(content(root)[0]) == 4
+        shutil.rmtree(folder(root))
+        assert content(root)[0].keys() == {f"on-{slug}" for slug in slugs[1:]}
+
+    def test_a_run_written_right_after_a_look_is_seen(self, root):
+        for number in range(20):
+            put(root, make_run(f"run-{number}"))
+            assert len(content(root)[0]) == number + 1
+
+    def test_a_run_written_within_the_same_tick_as_a_look_is_seen(self, root):
+        put(root, make_run("one"))
+        stamp = folder(root).stat().st_mtime_ns
+        content(root)
+        put(root, make_run("two"))
+        os.utime(folder(root), ns=(stamp, stamp))  # as a file system with a coarse clock leaves it
+        assert content(root)[0].keys() == {"one", "two"}
+
+    def test_a_settled_folder_is_not_read_again(self, root, monkeypatch):
+        put(root, *several())
+        os.utime(folder(root), ns=(0, 0))
+        before = content(root)
+        monkeypatch.setattr(index_module.Index, "_read_folder", lambda *_: pytest.fail("looked again"))
+        assert content(root) == before
+
+    @pytest.mark.parametrize(
+        "indexed",
+        [
+            False,
+            pytest.param(
+                True,
+                marks=pytest.mark.xfail(
+                    strict=True,
+                    raises=sqlite3.OperationalError,
+                    reason="BEGIN IMMEDIATE does not raise on a file that is read-only: SQLite begins a reading one",
+                ),
+            ),
+        ],
+    )
+    def test_a_read_only_directory_is_read_from_memory(self, locked_root, indexed):
+        root, lock = locked_root
+        put(root, *several())
+        before = content(root)
+        if indexed:
+            put(root, make_run("late"))  # not in the index yet
+        else:
+            self.index_path(root).unlink()
+        lock()
+        stamp = os.stat(root / "results").st_mtime_ns
+        with unprivileged():
+            now = content(root)
+        assert now[0].keys() == before[0].keys() | ({"late"} if indexed else set())
+        assert os.stat(root / "results").st_mtime_ns == stamp and self.index_path(root).exists() == indexed
+
+    def test_a_read_only_directory_with_a_spoilt_index_is_read_all_the_same(self, locked_root):
+        root, lock = locked_root
+        put(root, *several())
+        before = content(root)
+        self.index_path(root).write_bytes(b"noise" * 2000)
+        lock()
+        with unprivileged():
+            assert content(root) == before
+
+    @pytest.mark.xfail(
+        strict=True, raises=sqlite3.Error, reason="its tables are copied into memory whatever their version"
+    )
+    def test_a_read_only_index_of_another_version_is_not_used(self, locked_root):
+        root, lock = locked_root
+        put(root, *several())
+        before = content(root)
+        with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
+            database.executescript("DROP TABLE runs; CREATE TABLE runs (path); PRAGMA user_version = 99;")
+        lock()
+        with unprivileged():
+            assert content(root) == before
+
+    @pytest.mark.xfail(strict=True, raises=sqlite3.Error, reason="the index grows outside of any guard: a traceback")
+    def test_a_full_disk_does_not_keep_boards_from_being_read(self, root):
+        put(root, make_run())
+        content(root)
+        put(root, *(make_run(f"run-{number:03}", output="x" * 100) for number in range(2, 60)))
+        size = self.index_path(root).stat().st_size
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            assert len(content(root)[0]) == 59
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class TestStandings:
+    def at(self, day):
+        return f"2026-01-{day:02}T00:00:00.000+00:00"
+
+    @pytest.mark.parametrize(
+        "scores, median", [([5], 5), ([5, 9], 9), ([9, 5, 7], 7), ([4, 1, 3, 2], 3), ([1, 1, 1, 9, 9], 1)]
+    )
+    def test_the_run_of_median_score_stands_for_a_source(self, root, scores, median):
+        put(root, *(make_run(f"run-{number}", float(score)) for number, score in enumerate(scores)))
+        entry = standings(root)["mine"]
+        assert entry.score_ns == median and entry.runs == len(scores) and entry.ranked
+        assert entry.low_ns == median * 0.99 and entry.floor_ns == pytest.approx(40) and entry.error == 0.25
+
+    @pytest.mark.parametrize("verdict", [Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION])
+    @pytest.mark.parametrize("day", [1, 3], ids=["before", "after"])
+    def test_a_source_once_found_wrong_or_dishonest_stays_so(self, root, verdict, day):
+        put(root, make_run("good", started_at=self.at(2)))
+        put(root, make_run("bad", None, verdict, started_at=self.at(day), unranked_because="quick"))
+        entry = standings(root)["mine"]
+        assert entry.verdict is verdict and entry.id == "bad" and entry.runs == 2 and not entry.ranked
+
+    @pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.RUNTIME_ERROR, Verdict.INFRASTRUCTURE_ERROR])
+    def test_a_mishap_does_not_cost_a_source_its_rank(self, root, verdict):
+        put(root, make_run("good"), make_run("bad", None, verdict, started_at=self.at(9)))
+        assert standings(root)["mine"].id == "good"
+
+    def test_the_latest_source_counts_and_no_run_of_an_older_one(self, root):
+        put(root, make_run("old", 1.0, started_at=self.at(1)))
+        put(root, make_run("new", 9.0, started_at=self.at(2), submission_sha256="bb"))
+        entry = standings(root)["mine"]
+        assert entry.sha256 == "bb" and entry.runs == 1
+
+    def test_a_fault_in_an_older_source_is_forgiven(self, root):
+        put(root, make_run("old", None, Verdict.WRONG_ANSWER, started_at=self.at(1)))
+        put(root, make_run("new", started_at=self.at(2), submission_sha256="bb"))
+        assert standings(root)["mine"].ranked
+
+    @pytest.mark.parametrize("reason", ["quick", "interpreted"])
+    def test_a_quick_run_never_ranks_however_fast(self, root, reason):
+        put(root, make_run("quick", 1.0, unranked_because=reason, started_at=self.at(9)))
+        assert not standings(root)["mine"].ranked and standings(root)["mine"].unranked == reason
+        put(root, make_run("full", 9.0))
+        assert standings(root)["mine"].id == "full"
+
+    def test_the_latest_of_unranked_runs_is_shown(self, root):
+        for day, name in [(1, "a"), (3, "c"), (2, "b")]:
+            put(root, make_run(name, None, Verdict.TIMEOUT, started_at=self.at(day)))
+        assert standings(root)["mine"].id == "c"
+
+    def test_runs_of_another_revision_or_device_are_left_out_and_counted(self, root):
+        other = DEVICE.model_copy(update={"slug": "other", "name": "Other"})
+        put(root, make_run("one"), make_run("two", problem_revision=2), make_run("three", device=other))
+        assert standings(root)["mine"].id == "one" and standings(root)["mine"].runs == 1
+        assert standings(root, revision=2)["mine"].id == "two" and standings(root, device="other")["mine"].id == "three"
+        with Store(root).index() as index:
+            assert index.outdated("double", 1, "test-1000") == 1 and index.outdated("double", 1, "other") == 0
+            assert index.devices("double") == {"test-1000": "Test 1000", "other": "Other"}
+            assert index.devices("nothing") == {}
+
+    def test_published_and_local_runs_count_together(self, root):
+        put(root, make_run("a", 1.0), tier="published")
+        put(root, make_run("b", 3.0), make_run("c", 2.0))
+        assert standings(root)["mine"].score_ns == 2.0
+
+    @pytest.mark.xfail(strict=True, reason="counted once for each file, and so twice in the median")
+    def test_a_run_that_was_published_and_is_still_here_is_one_run(self, root):
+        put(root, make_run("a", 1.0), tier="published")
+        put(root, make_run("a", 1.0))
+        assert standings(root)["mine"].runs == 1
+
+    def test_a_score_without_all_floors_has_no_share_of_the_floor(self, root):
+        whole = make_run().measurements[0]
+        put(root, make_run(measurements=(whole, whole.model_copy(update={"floor": None}))))
+        assert standings(root)["mine"].floor_ns is None
+
+    def test_floors_are_averaged_as_latencies_are(self, root):
+        def measurement(floor):
+            return (
+                make_run()
+                .measurements[0]
+                .model_copy(update={"floor": Floor(latency_ns=floor, binds="flops", format="x")})
+            )
+
+        put(root, make_run(measurements=(measurement(10.0), measurement(1000.0))))
+        assert standings(root)["mine"].floor_ns == pytest.approx(100.0)
+
+    @pytest.mark.parametrize("field", ["score", "started_at"])
+    @pytest.mark.xfail(strict=True, reason="between equals the order in which they were read decides")
+    def test_between_equals_the_choice_does_not_depend_on_the_order_of_reading(self, root, field):
+        fields = {
+            "score": [{"score": 1.0}, {"score": 1.0}],
+            "started_at": [{"submission_sha256": "x"}, {"submission_sha256": "y"}],
+        }[field]
+        put(root, make_run("b", **fields[0]))
+        content(root)
+        put(root, make_run("a", **fields[1]))
+        before = content(root)
+        (root / "results" / "index.sqlite").unlink()
+        assert content(root) == before
+
+    @settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        st.lists(
+            st.tuples(st.booleans(), st.sampled_from("xy"), st.sampled_from("pq"), st.integers(1, 9)),
+            min_size=2,
+            max_size=6,
+        )
+    )
+    def test_after_any_coming_and_going_it_is_what_a_new_index_would_be(self, tmp_path, changes):
+        for number, (stays, name, source, score) in enumerate(changes):
+            run = make_run(
+                f"run-{number}",
+                score + number / 100,
+                submission=name,
+                submission_sha256=source,
+                started_at=self.at(1 + number),
+            )
+            put(tmp_path, run)
+            content(tmp_path)
+            if not stays:
+                (folder(tmp_path) / f"run-{max(number - 1, 0)}.json").unlink(missing_ok=True)
+        incremental = content(tmp_path)
+        (tmp_path / "results" / "index.sqlite").unlink(missing_ok=True)
+        assert content(tmp_path) == incremental
+        shutil.rmtree(tmp_path / "results")
+
+
+class TestJudged:
+    def judged(self, root, quick=False):
+        with Store(root).index() as index:
+            return index.judged("double", 1, "test-1000", quick)
+
+    def test_every_verdict_but_the_machine_s_fault_settles_a_source(self, root):
+        for number, verdict in enumerate(Verdict):
+            put(root, make_run(f"run-{number}", None, verdict, submission_sha256=verdict.value))
+        assert self.judged(root) == {v.value for v in Verdict} - {"infrastructure_error"}
+
+    def test_an_accepted_quick_run_settles_only_a_quick_evaluation(self, root):
+        put(root, make_run(unranked_because="quick"))
+        assert self.judged(root, quick=True) == {"aa"} and self.judged(root, quick=False) == set()
+
+    def test_a_quick_run_that_failed_settles_both(self, root):
+        put(root, make_run("x", None, Verdict.WRONG_ANSWER, unranked_because="quick"))
+        assert self.judged(root, quick=False) == {"aa"}
+
+    def test_another_revision_settles_nothing(self, root):
+        put(root, make_run(problem_revision=2))
+        assert self.judged(root) == set()

@@ -1,0 +1,230 @@
+"""Bytes go in and out unchanged, at addresses nobody can foresee; freed memory holds NaN where it can."""
+
+import ctypes
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from harness.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, extent, layout
+from harness.worker import transports
+from harness.worker.transports import POISON_BYTE, CpuTransport, GpuRuntime, GpuTransport
+
+
+class FakeRuntime:
+    """A runtime whose device memory is the host's."""
+
+    def __init__(self):
+        self.log = []
+
+    def copy(self, destination, source, count):
+        self.log.append("copy")
+        ctypes.memmove(destination, source, count)
+
+    def fill(self, address, byte, count):
+        self.log.append("fill")
+        ctypes.memset(address, byte, count)
+
+    def synchronize(self):
+        self.log.append("synchronize")
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def transport(request):
+    return CpuTransport() if request.param == "cpu" else GpuTransport(FakeRuntime(), "cpu")
+
+
+def random_bytes(count):
+    return torch.randint(0, 256, (count,), dtype=torch.uint8)
+
+
+def arena_with(content):
+    """An arena that holds these bytes at an offset, with a margin of 0x55 around them."""
+    arena = Arena.create(3 * ALIGNMENT + len(content))
+    arena.view(TensorSpec("uint8", (arena.size,), 0)).fill_(0x55)
+    spec = TensorSpec("uint8", (len(content),), ALIGNMENT)
+    arena.view(spec).copy_(content)
+    return arena, spec
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_bits_of_any_dtype_come_in_and_go_out_unchanged(transport, dtype):
+    content = random_bytes(24 * 16)
+    if dtype == "bool":
+        content %= 2
+    arena, raw = arena_with(content)
+    shape = (6, 64 // DTYPES[dtype].itemsize)
+    tensor = transport.page_in(arena, TensorSpec(dtype, shape, raw.offset))
+    assert tensor.dtype is DTYPES[dtype] and tensor.shape == shape and tensor.is_contiguous()
+    assert torch.equal(tensor.view(torch.uint8).flatten(), content)
+    arena.view(raw).fill_(0)
+    transport.page_out(arena, raw, tensor.data_ptr())
+    assert torch.equal(arena.view(raw), content)
+    everything = arena.view(TensorSpec("uint8", (arena.size,), 0))
+    assert (everything[: raw.offset] == 0x55).all() and (everything[raw.offset + len(content) :] == 0x55).all()
+    arena.close()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
+def test_scalars_and_empty_tensors_come_in(transport, shape):
+    arena = Arena.create(4096)
+    spec = TensorSpec("float32", shape, 0)
+    arena.view(spec).fill_(2.5)
+    tensor = transport.page_in(arena, spec)
+    assert tensor.shape == shape and (tensor == 2.5).all()
+    transport.page_out(arena, spec, tensor.data_ptr())
+    arena.close()
+
+
+def test_what_came_in_is_the_submission_s_own(transport):
+    arena, spec = arena_with(random_bytes(100))
+    one, other = transport.page_in(arena, spec), transport.page_in(arena, spec)
+    before = other.clone()
+    one.fill_(0)
+    assert torch.equal(other, before) and torch.equal(arena.view(spec), before)
+    arena.close()
+
+
+def test_tensors_are_aligned_and_lie_at_many_places_in_their_allocations(transport):
+    arena, spec = arena_with(random_bytes(1000))
+    tensors = [transport.page_in(arena, spec) for _ in range(200)]
+    assert all(tensor.data_ptr() % ALIGNMENT == 0 for tensor in tensors)
+    assert len({tensor.storage_offset() // ALIGNMENT for tensor in tensors}) > 32
+    for tensor in tensors:
+        assert tensor.storage_offset() + 1000 <= tensor.untyped_storage().nbytes()
+    arena.close()
+
+
+def test_a_tensor_that_lies_last_in_its_allocation_is_whole(transport, monkeypatch):
+    monkeypatch.setattr(transports.secrets, "randbelow", lambda count: count - 1)
+    content = random_bytes(1000)
+    arena, spec = arena_with(content)
+    assert torch.equal(transport.page_in(arena, spec), content)
+    arena.close()
+
+
+def test_operators_that_a_submission_overrides_do_not_get_between(transport, monkeypatch):
+    content = random_bytes(64)
+    arena, spec = arena_with(content)
+
+    def evil(*_, **__):
+        raise AssertionError("called the submission's")
+
+    for name in ("data_ptr", "view", "copy_", "clone", "to"):
+        monkeypatch.setattr(torch.Tensor, name, evil)
+    monkeypatch.setattr(torch, "empty", evil)
+    monkeypatch.setattr(ctypes, "memmove", evil) if isinstance(transport, CpuTransport) else None
+    tensor = transport.page_in(arena, spec)
+    transport.poison([64])
+    monkeypatch.undo()
+    assert torch.equal(tensor, content)
+    arena.close()
+
+
+def test_poison_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(transport, monkeypatch):
+    blocks = []
+    empty = torch.empty
+
+    def recorded(size, **options):
+        blocks.append(empty(size, **options))
+        return blocks[-1]
+
+    monkeypatch.setattr(transports, "_empty", recorded)
+    transport.poison([100, 0, 4096])
+    assert [block.numel() for block in blocks] == [100, 0, 4096]
+    assert all((block == POISON_BYTE).all() for block in blocks)
+
+
+def test_poison_on_a_gpu_is_there_before_the_clock_starts():
+    runtime = FakeRuntime()
+    GpuTransport(runtime, "cpu").poison([8, 8])
+    assert runtime.log == ["fill", "fill", "synchronize"]
+
+
+# float8_e4m3fnuz and e5m2fnuz have one NaN, 0x80; no byte is NaN in every format.
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if "float" in name and "fnuz" not in name])
+def test_poison_reads_as_nan(dtype):
+    (spec,) = layout([torch.empty(4, dtype=DTYPES[dtype])])
+    arena = Arena.create(extent([spec]))
+    ctypes.memset(arena.address, POISON_BYTE, spec.nbytes)
+    assert arena.view(spec).float().isnan().all()
+    arena.close()
+
+
+@pytest.mark.parametrize("dtype, value", [("float8_e4m3fnuz", -240.0), ("float8_e5m2fnuz", -57344.0)])
+def test_poison_reads_as_the_largest_negative_number_where_there_is_one_nan(dtype, value):
+    byte = torch.tensor([POISON_BYTE], dtype=torch.uint8)
+    assert byte.view(DTYPES[dtype]).float().item() == value == torch.finfo(DTYPES[dtype]).min
+
+
+def library(prefix, status=0):
+    """A shared library of the three functions, which copies within the host's memory."""
+    calls = []
+
+    def function(name, action):
+        def call(*arguments):
+            calls.append((name, arguments))
+            action(*arguments)
+            return status
+
+        return call
+
+    return calls, SimpleNamespace(
+        **{
+            f"{prefix}Memcpy": function("memcpy", lambda to, source, count, kind: ctypes.memmove(to, source, count)),
+            f"{prefix}Memset": function("memset", lambda to, byte, count: ctypes.memset(to, byte, count)),
+            f"{prefix}DeviceSynchronize": function("synchronize", lambda: None),
+        }
+    )
+
+
+@pytest.mark.parametrize("prefix", ["cuda", "hip"])
+def test_the_runtime_of_either_make_is_called_by_its_own_names(prefix):
+    calls, fake = library(prefix)
+    runtime = GpuRuntime(fake, prefix)
+    source, target = ctypes.create_string_buffer(b"12345678", 8), ctypes.create_string_buffer(8)
+    runtime.copy(ctypes.addressof(target), ctypes.addressof(source), 4)
+    assert target.raw == b"1234\0\0\0\0"
+    assert calls[0][1][3] == 4, "the default direction, told from the addresses"
+    runtime.fill(ctypes.addressof(target), 0xFF, 2)
+    runtime.synchronize()
+    assert target.raw == b"\xff\xff34\0\0\0\0" and [name for name, _ in calls] == ["memcpy", "memset", "synchronize"]
+
+
+@pytest.mark.parametrize("what", ["memcpy", "memset", "synchronize"])
+def test_a_call_of_the_runtime_that_fails_is_an_exception(what):
+    _, fake = library("cuda", status=700)
+    runtime = GpuRuntime(fake, "cuda")
+    buffer = ctypes.addressof(ctypes.create_string_buffer(8))
+    with pytest.raises(RuntimeError, match=f"{what} failed with status 700"):
+        {
+            "memcpy": lambda: runtime.copy(buffer, buffer, 0),
+            "memset": lambda: runtime.fill(buffer, 0, 0),
+            "synchronize": runtime.synchronize,
+        }[what]()
+
+
+def test_addresses_beyond_32_bits_survive_the_real_c_calling_convention():
+    """libc's memcpy and memset under the runtime's names: what ctypes passes is what arrives."""
+    libc = ctypes.CDLL(None)
+    taken = SimpleNamespace(
+        cudaMemcpy=ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(
+            lambda to, source, count, kind: (ctypes.memmove(to, source, count), 0)[1]
+        ),
+        cudaMemset=libc.memset,
+        cudaDeviceSynchronize=lambda: 0,
+    )
+    runtime = GpuRuntime(taken, "cuda")
+    source, target = random_bytes(1 << 20), torch.zeros(1 << 20, dtype=torch.uint8)
+    runtime.copy(target.data_ptr(), source.data_ptr(), 1 << 20)
+    assert torch.equal(source, target)
+
+
+def test_a_runtime_that_torch_has_not_loaded_is_an_error(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(OSError, match=r"no libamdhip64\.so"):
+        GpuRuntime.loaded_by_torch()
+
+
+def test_a_library_that_is_mapped_is_found():
+    assert transports._mapped_library("libc.so").memcpy
