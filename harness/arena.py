@@ -96,7 +96,8 @@ class Arena:
 
     def view(self, spec: TensorSpec) -> torch.Tensor:
         """The tensor at `spec`, sharing the arena's memory. Raises ValueError if it does not lie inside."""
-        if spec.offset < 0 or spec.offset % ALIGNMENT or spec.offset + spec.nbytes > self.size:
+        possible = spec.offset >= 0 and spec.offset % ALIGNMENT == 0 and min(spec.shape, default=0) >= 0
+        if not possible or spec.offset + spec.nbytes > self.size:
             raise ValueError(
                 f"a tensor of {spec.nbytes:,} bytes at {spec.offset:,} is outside an arena of {self.size:,}"
             )
@@ -138,8 +139,11 @@ def flatten(data: Any, names: Sequence[str]) -> tuple[Any, list[tuple[str, torch
     """`data` as a JSON tree, and its tensors in order with the names a person calls them by.
 
     `names` are those of the members of a top-level tuple; deeper ones are joined by dots: kv_data.fp8.0.
-    Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool or None.
+    Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool or None,
+    ValueError where there are not as many members as names.
     """
+    if not isinstance(data, tuple | list) or len(data) != len(names):
+        raise ValueError(f"the data must be a tuple of {len(names)}: {', '.join(names)}")
     leaves: list[tuple[str, torch.Tensor]] = []
     return _flatten(data, "", names, leaves), leaves
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,6 +53,8 @@ def load_problem(root: Path, name: str) -> Problem:
 
 def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
     """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
+    if not str(path).isprintable():
+        raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
     try:
         source = path.read_bytes()
     except FileNotFoundError:
@@ -105,7 +108,7 @@ class _ProblemFile(_Strict):
     name: str
     title: str
     description: str
-    revision: int = 1
+    revision: int = Field(default=1, ge=1, lt=2**31)
     inputs: list[str]
     outputs: list[str] = Field(min_length=1)
     in_place: list[str] = []
@@ -125,25 +128,35 @@ def _read_problem(folder: Path) -> Problem:
     if stated.name != folder.name:
         raise ProblemError(f"{yml}: name is {stated.name!r} but its folder is called {folder.name!r}")
     reference_text = strict_yaml.read_text(reference)
-    parameters = _generator_parameters(reference, reference_text)
+    outline = _outline(reference, reference_text)
     problem = Problem(
         **stated.model_dump(exclude={"tolerances", "cases", "cpu", "in_place"}),
         in_place=tuple(stated.in_place),
         tolerances={
             name: tuple(value) if isinstance(value, list) else (value,) for name, value in stated.tolerances.items()
         },
-        cases=_cases(yml, "cases", stated.cases, parameters),
-        cpu=_cases(yml, "cpu", stated.cpu, parameters),
+        cases=_cases(yml, "cases", stated.cases, outline),
+        cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
         sha256=hashlib.sha256(yml.read_bytes() + b"\0" + reference_text.encode()).hexdigest(),
     )
-    _check_names(yml, problem, parameters)
+    _check_names(yml, problem)
+    _check_sampled_rows(yml, problem, outline)
+    _check_baselines(yml, problem)
     _check_tolerances(yml, problem)
     return problem
 
 
-def _generator_parameters(path: Path, text: str) -> dict[str, bool]:
-    """The parameters of `generate_input` but seed and device; True for one that has to be given."""
+@dataclass(frozen=True)
+class _Outline:
+    """What reference.py defines, as far as problem.yml must agree with it. `parameters` are those of a case, each with
+    whether it has to be given."""
+
+    parameters: dict[str, bool]
+    functions: frozenset[str]
+
+
+def _outline(path: Path, text: str) -> _Outline:
     try:
         module = ast.parse(text)
     except SyntaxError as error:
@@ -164,10 +177,13 @@ def _generator_parameters(path: Path, text: str) -> dict[str, bool]:
     for name in ("seed", "device"):
         if name not in required:
             raise ProblemError(f"{path}: generate_input must take {name}")
-    return {name: needed for name, needed in required.items() if name not in ("seed", "device")}
+    parameters = {name: needed for name, needed in required.items() if name not in ("seed", "device")}
+    return _Outline(parameters, frozenset(functions))
 
 
-def _cases(path: Path, section: str, lists: _CaseLists, parameters: dict[str, bool]) -> Cases:
+def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Cases:
+    parameters = outline.parameters
+
     def read(kind: str, entries: list[dict[str, CaseValue]]) -> tuple[Case, ...]:
         seen: dict[str, int] = {}
         for index, entry in enumerate(entries):
@@ -178,6 +194,7 @@ def _cases(path: Path, section: str, lists: _CaseLists, parameters: dict[str, bo
             for key, needed in parameters.items():
                 if needed and key not in entry:
                     raise ProblemError(f"{where} lacks the parameter {key}")
+            _check_steps(where, entry.get("steps", 1), outline)
             case = Case(parameters=entry)
             if case.key in seen:
                 raise ProblemError(f"{where} is the same case as {section}.{kind}[{seen[case.key]}]: {case.label}")
@@ -187,13 +204,38 @@ def _cases(path: Path, section: str, lists: _CaseLists, parameters: dict[str, bo
     return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark))
 
 
-def _check_names(path: Path, problem: Problem, parameters: dict[str, bool]) -> None:
+def _check_steps(where: str, steps: CaseValue, outline: _Outline) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ProblemError(f"{where}: steps is {steps!r}; it must be a whole number, at least 1")
+    if steps > 1 and "next_input" not in outline.functions:
+        raise ProblemError(f"{where} has {steps} steps, but reference.py does not define next_input")
+
+
+def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None:
     sampled = problem.sampled_rows
-    if sampled is not None and sampled.parameter not in parameters:
-        raise ProblemError(
-            f"{path}: sampled_rows.parameter: {sampled.parameter} is no parameter of generate_input",
-            did_you_mean(sampled.parameter, parameters),
-        )
+    if sampled is None:
+        return
+    name = sampled.parameter
+    if name not in outline.parameters:
+        message = f"{path}: sampled_rows.parameter: {name} is no parameter of generate_input"
+        raise ProblemError(message, did_you_mean(name, outline.parameters))
+    for case in problem.every_case:
+        if not isinstance(case.parameters.get(name), int):
+            raise ProblemError(f"{path}: sampled_rows: the case {case.label} gives no whole number {name}")
+
+
+def _check_baselines(path: Path, problem: Problem) -> None:
+    folder = path.parents[2] / "submissions" / problem.name
+    present = [submission.stem for submission in folder.glob("*.py")]
+    for name in problem.baselines:
+        if name not in present:
+            raise ProblemError(f"{path}: baselines names {name}, which is not in {folder}", did_you_mean(name, present))
+
+
+def _check_names(path: Path, problem: Problem) -> None:
+    for key, names in (("inputs", problem.inputs), ("outputs", problem.outputs), ("in_place", problem.in_place)):
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ProblemError(f"{path}: {key} names {twice[0]} twice")
     for name in problem.in_place:
         if name not in problem.inputs:
             raise ProblemError(f"{path}: in_place names {name}, which is no input", did_you_mean(name, problem.inputs))
@@ -205,8 +247,12 @@ def _check_names(path: Path, problem: Problem, parameters: dict[str, bool]) -> N
 
 
 def _check_tolerances(path: Path, problem: Problem) -> None:
-    every = (*problem.cases.test, *problem.cases.benchmark, *problem.cpu.test, *problem.cpu.benchmark)
+    every = problem.every_case
     for name, options in problem.tolerances.items():
+        for key in {key for option in options for key in option.when}:
+            if not any(key in case.parameters for case in every):
+                known = {parameter for case in every for parameter in case.parameters}
+                raise ProblemError(f"{path}: tolerances.{name}: no case has {key}", did_you_mean(key, known))
         for case in every:
             if not any(option.applies_to(case) for option in options):
                 raise ProblemError(f"{path}: no entry of the tolerance {name} applies to the case {case.label}")

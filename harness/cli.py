@@ -183,7 +183,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
-    cases = {c.label: c for kind in (task.cases, task.cpu) for c in (*kind.test, *kind.benchmark)}
+    cases = {known.label: known for known in task.every_case}
     if case not in cases:
         raise UsageError(f"{problem} has no case {case!r}", did_you_mean(case, cases))
     submission = catalog.load_submission(task, file)

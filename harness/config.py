@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness import strict_yaml
 from harness.model import Value
@@ -19,6 +19,12 @@ class Sampling(Value):
     min_samples: int = Field(ge=1)
     max_samples: int = Field(ge=1)
     budget_s: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Sampling:
+        if self.min_samples > self.max_samples:
+            raise ValueError(f"min_samples ({self.min_samples}) is above max_samples ({self.max_samples})")
+        return self
 
     def samples_for(self, pilot_ns: float) -> int:
         """How often to sample a case whose pilot took `pilot_ns`; the judge's choice, made once and kept."""

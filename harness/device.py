@@ -11,7 +11,7 @@ import platform
 import re
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from harness import strict_yaml
 from harness.errors import UsageError
@@ -29,7 +29,7 @@ class DeviceFile(Value):
     matches: tuple[str, ...]
     flush_bytes: int = Field(gt=0)
     bandwidth_bytes_per_s: float | None = Field(default=None, gt=0)
-    peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
+    peak_flops_per_s: dict[str, PositiveFloat] = Field(default_factory=dict)
     sources: dict[str, str] = Field(default_factory=dict)
 
 
@@ -41,7 +41,7 @@ def detect(root: Path, wanted: str = "auto") -> Device:
         return _cpu(root)
     index = int(wanted.partition(":")[2] or 0)
     found = _gpu(root, index)
-    if found is not None:
+    if found is not None and wanted.partition(":")[0] in ("auto", found.kind):
         return found
     if wanted == "auto":
         return _cpu(root)

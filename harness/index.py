@@ -17,11 +17,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from harness.errors import InfrastructureError
 from harness.model import Run, Verdict
 
 TIERS = ("published", "local")
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Raise it when the tables change; an index of another version is thrown away and built anew."""
 
 _SETTLED_NS = 2_000_000_000
@@ -78,10 +79,11 @@ def standing(runs: Sequence[Entry]) -> Entry:
     judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run instead,
     and one without ranked runs its latest.
     """
-    latest = max(runs, key=lambda run: run.started_at)
-    source = sorted((run for run in runs if run.sha256 == latest.sha256), key=lambda run: run.started_at)
+    distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
+    in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
+    source = [run for run in in_order if run.sha256 == in_order[-1].sha256]
     disqualifying = [run for run in source if run.verdict in _DISQUALIFYING]
-    ranked = sorted((run for run in source if run.ranked), key=lambda run: run.score_ns or 0.0)
+    ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
     if disqualifying:
         chosen = disqualifying[-1]
     elif ranked:
@@ -96,8 +98,18 @@ class Index:
 
     def __init__(self, results: Path, load: Callable[[Path], Run]) -> None:
         self._results, self._load = results, load
-        self._database = _open(results / "index.sqlite")
-        self._refresh()
+        path = results / "index.sqlite"
+        for attempt in (_open_file, _open_anew, _open_copy, _open_in_memory):
+            try:
+                self._database = attempt(path)
+            except (sqlite3.Error, OSError):
+                continue
+            try:
+                self._refresh()
+                return
+            except sqlite3.Error:
+                self._database.close()
+        raise InfrastructureError(f"no index over {results} can be made, not even in memory")
 
     def __enter__(self) -> Self:
         return self
@@ -155,9 +167,10 @@ class Index:
                 self._database.execute("DELETE FROM folders WHERE path = ?", (path,))
                 touched |= self._forget(self._files_in(path))
             for path, modified_ns in stale.items():
-                settled = modified_ns if time.time_ns() - modified_ns > _SETTLED_NS else 0
-                self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, settled))
                 touched |= self._read_folder(path)
+                settled = time.time_ns() - modified_ns > _SETTLED_NS and not self._faults_in(path)
+                row = (path, modified_ns if settled else 0)
+                self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", row)
             for group in touched:
                 self._settle(group)
 
@@ -165,8 +178,10 @@ class Index:
         """Take in what is new in a folder and forget what is gone; the groups of submissions that this touches."""
         with os.scandir(self._results / path) as entries:
             present = {f"{path}/{e.name}" for e in entries if e.name.endswith(".json") and not e.name.startswith(".")}
-        known = self._files_in(path)
+        # What was a fault is read again: it may have been mended, or only have been unreadable for a moment.
+        known = self._files_in(path) - self._faults_in(path)
         touched = self._forget(known - present)
+        self._forget(self._faults_in(path))
         for name in sorted(present - known):
             try:
                 entry = _entry_of_run(name, self._load(self._results / name))
@@ -190,9 +205,14 @@ class Index:
             self._database.execute(f"INSERT INTO standings VALUES ({', '.join('?' * len(row))})", row)
 
     def _files_in(self, folder: str) -> set[str]:
-        query = "SELECT path FROM {} WHERE path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
-        tables = [self._database.execute(query.format(table), (folder, folder)) for table in ("runs", "faults")]
-        return {path for rows in tables for (path,) in rows}
+        return self._paths_in("runs", folder) | self._faults_in(folder)
+
+    def _faults_in(self, folder: str) -> set[str]:
+        return self._paths_in("faults", folder)
+
+    def _paths_in(self, table: str, folder: str) -> set[str]:
+        query = f"SELECT path FROM {table} WHERE path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
+        return {path for (path,) in self._database.execute(query, (folder, folder))}
 
     def _forget(self, paths: set[str]) -> set[tuple[object, ...]]:
         touched: set[tuple[object, ...]] = set()
@@ -244,22 +264,8 @@ def _entry_of_run(path: str, run: Run) -> Entry:
     )
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """The index at `path`, with its tables; one in memory if it cannot be written, made from it if it can be read."""
-    with contextlib.suppress(sqlite3.Error, OSError):
-        return _open_file(path)
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)  # damaged, or of another version
-    with contextlib.suppress(sqlite3.Error, OSError):
-        return _open_file(path)
-    memory = sqlite3.connect(":memory:")
-    with contextlib.suppress(sqlite3.Error, OSError), contextlib.closing(_connect_read_only(path)) as file:
-        file.backup(memory)
-    memory.executescript(_TABLES)
-    return memory
-
-
 def _open_file(path: Path) -> sqlite3.Connection:
+    """The index at `path`. Raises sqlite3.Error if it is damaged, of another version, or cannot be written."""
     database = sqlite3.connect(path, timeout=60)
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -267,13 +273,34 @@ def _open_file(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(f"an index of version {version}")
         if version == 0:
             database.executescript(_TABLES)
-        database.execute("BEGIN IMMEDIATE")  # raises where the file cannot be written
-        database.rollback()
+        for table in ("folders", "runs", "faults", "standings"):
+            database.execute(f"SELECT * FROM {table} LIMIT 0")
+        database.execute(f"PRAGMA user_version = {INDEX_VERSION}")  # raises where the file cannot be written
     except sqlite3.Error:
         database.close()
         raise
     return database
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)
+def _open_anew(path: Path) -> sqlite3.Connection:
+    """A new index in place of one that is damaged or of another version. Raises where it cannot be replaced."""
+    path.unlink(missing_ok=True)
+    return _open_file(path)
+
+
+def _open_copy(path: Path) -> sqlite3.Connection:
+    """A copy in memory of an index that can only be read."""
+    memory = sqlite3.connect(":memory:")
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as file:
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        if version != INDEX_VERSION:
+            raise sqlite3.DatabaseError(f"an index of version {version}")
+        file.backup(memory)
+    return memory
+
+
+def _open_in_memory(path: Path) -> sqlite3.Connection:
+    """An empty index that lasts as long as this process."""
+    memory = sqlite3.connect(":memory:")
+    memory.executescript(_TABLES)
+    return memory

@@ -9,14 +9,23 @@ from __future__ import annotations
 import enum
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SCHEMA_VERSION = 1
 """Version of the run files in `results/`; a reader refuses a file from the future."""
 
 CaseValue = bool | int | float | str | list[int]
+
+
+def _storable(text: str) -> str:
+    """`text` without half surrogate pairs, which an exception's message may hold and no file can."""
+    return text.encode("utf-8", "replace").decode()
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+"""Text from outside: what submissions print and raise, and the names of files."""
 
 
 class Value(BaseModel):
@@ -64,11 +73,11 @@ class Tolerance(Value):
     `rel_l2` bounds ||out - ref|| / ||ref|| over a whole output, `row_rel_l2` the same over its worst row (last axis).
     """
 
-    rtol: float = Field(default=0.0, ge=0)
-    atol: float = Field(default=0.0, ge=0)
+    rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    atol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     max_mismatch: float | None = Field(default=None, ge=0, le=1)
-    rel_l2: float | None = Field(default=None, ge=0)
-    row_rel_l2: float | None = Field(default=None, ge=0)
+    rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    row_rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     bitwise: bool = False
     when: dict[str, CaseValue] = Field(default_factory=dict)
 
@@ -111,8 +120,8 @@ class Cases(Value):
 class Limits(Value):
     """Wall-clock limits on what a submission does, in seconds."""
 
-    load_s: float = Field(default=300.0, gt=0)
-    call_s: float = Field(default=60.0, gt=0)
+    load_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    call_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
 
 
 class SampledRows(Value):
@@ -154,6 +163,10 @@ class Problem(Value):
     published: tuple[PublishedFigure, ...] = ()
     folder: Path
     sha256: str
+
+    @property
+    def every_case(self) -> tuple[Case, ...]:
+        return (*self.cases.test, *self.cases.benchmark, *self.cpu.test, *self.cpu.benchmark)
 
     def cases_for(self, device_kind: str) -> Cases:
         return self.cpu if device_kind == "cpu" else self.cases
@@ -241,7 +254,7 @@ class CaseCheck(Value):
     excess: dict[str, Excess]
     error: float | None
     reference_error: float | None = None
-    report: str | None = None
+    report: Text | None = None
     calls: int = 1
 
 
@@ -256,8 +269,8 @@ class Ending(Value):
     """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
 
     verdict: Verdict
-    message: str
-    detail: str | None = None
+    message: Text
+    detail: Text | None = None
 
 
 class Run(Value):
@@ -266,11 +279,11 @@ class Run(Value):
     schema_version: int = SCHEMA_VERSION
     id: str
     problem: str
-    problem_revision: int
+    problem_revision: int = Field(ge=1, lt=2**31)
     problem_sha256: str
     submission: str
     submission_sha256: str
-    submission_path: str
+    submission_path: Text
     device: Device
     environment: dict[str, Any]
     started_at: str
@@ -283,7 +296,7 @@ class Run(Value):
     unranked_because: str | None = None
     tolerance: str | None = None
     error: float | None = None
-    output: str = ""
+    output: Text = ""
     master_seed: str
     config: dict[str, Any]
 

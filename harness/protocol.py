@@ -45,6 +45,7 @@ class Channel:
         self._connection = connection
         self._accepts_fds = accepts_fds
         self._pending = bytearray()
+        self._length: int | None = None
         self.fds: list[int] = []
 
     def fileno(self) -> int:
@@ -53,33 +54,41 @@ class Channel:
     def close(self) -> None:
         self._connection.close()
 
-    def send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
-        """One frame, with file descriptors attached to its first byte. Raises ChannelClosed, ValueError if too long."""
+    def send(self, message: Message, fds: tuple[int, ...] = (), timeout_s: float | None = None) -> None:
+        """One frame, with file descriptors attached to its first byte.
+
+        Raises ValueError if it is too long, ChannelClosed, and ReplyTimeout when the other side does not take it.
+        """
         body = json.dumps(message, separators=(",", ":")).encode()
         if len(body) > MAX_FRAME_BYTES:
             raise ValueError(f"a message of {len(body):,} bytes is over the limit of {MAX_FRAME_BYTES:,}")
         frame = _LENGTH.pack(len(body)) + body
-        self._connection.settimeout(None)
+        self._connection.settimeout(timeout_s)
         try:
             sent = socket.send_fds(self._connection, [frame], fds) if fds else 0
             self._connection.sendall(frame[sent:])
+        except TimeoutError:
+            raise ReplyTimeout from None
         except OSError as error:
             raise ChannelClosed(str(error)) from None
 
     def receive(self, timeout_s: float | None = None) -> Message:
         """The next frame's object. Raises ReplyTimeout, ChannelClosed or ProtocolViolation."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        (length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline))
-        if length > MAX_FRAME_BYTES:
-            raise ProtocolViolation(f"a frame announces {length:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
-        return _parse(self._take(length, deadline))
+        if self._length is None:
+            (self._length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline))
+        if self._length > MAX_FRAME_BYTES:
+            raise ProtocolViolation(f"a frame announces {self._length:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
+        body = self._take(self._length, deadline)
+        self._length = None
+        return _parse(body)
 
     def is_quiet(self) -> bool:
         """True when nothing more has been sent than was received: no frame waits, complete or not."""
-        if self._pending:
+        if self._pending or self._length is not None:
             return False
-        self._connection.setblocking(False)
         try:
+            self._connection.setblocking(False)
             extra = self._connection.recv(1)
         except BlockingIOError:
             return True
@@ -122,4 +131,15 @@ def _parse(body: bytes) -> Message:
         raise ProtocolViolation("a frame holds no JSON") from None
     if not isinstance(message, dict):
         raise ProtocolViolation("a frame holds no JSON object")
+    if not _is_unicode(message):
+        raise ProtocolViolation("a frame holds text that is no Unicode")
     return message
+
+
+def _is_unicode(message: Message) -> bool:
+    """False for lone surrogates, which JSON can escape but nothing can store."""
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True

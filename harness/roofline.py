@@ -21,12 +21,11 @@ def floor(cost: Mapping[str, Mapping[str, Any]], device: Device) -> Floor | None
 def _floor_of_format(name: str, entry: Mapping[str, Any], device: Device) -> Floor | None:
     if device.bandwidth_bytes_per_s is None:
         return None
+    # A dtype without a known peak counts as free: the floor is then lower than it might be, which wrongs nobody.
     peaks = device.peak_flops_per_s
-    if any(dtype not in peaks for dtype in entry["flops"]):
-        return None
     sides = {
         "bandwidth": entry["bytes"] / device.bandwidth_bytes_per_s * 1e9,
-        "flops": sum(count / peaks[dtype] for dtype, count in entry["flops"].items()) * 1e9,
+        "flops": sum(count / peaks[dtype] for dtype, count in entry["flops"].items() if dtype in peaks) * 1e9,
     }
     binds = max(sides, key=lambda side: sides[side])
     return Floor(latency_ns=sides[binds], binds=binds, format=name) if sides[binds] > 0 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -76,7 +77,10 @@ class Store:
 def load_run(path: Path) -> Run:
     """The run in the file at `path`. Raises ValueError saying what is wrong with it."""
     try:
-        if path.stat().st_size > MAX_RUN_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("is no regular file")
+        if status.st_size > MAX_RUN_BYTES:
             raise ValueError("is too large to be a run")
         text = path.read_bytes()
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if not isinstance(key, str | int | float | bool | None):
+                raise yaml.MarkedYAMLError(problem="a key must be a plain word", problem_mark=key_node.start_mark)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
             seen.add(key)
@@ -52,14 +55,18 @@ def _parse(path: Path, text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ProblemError(f"{path}{line}: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise ProblemError(f"{path}: {error}") from None
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        # PyYAML lets through whatever its constructors raise: 2026-13-45 is a ValueError, for one.
+        raise ProblemError(f"{path} is no YAML that can be read: {error}") from None
 
 
 def _first_complaint(path: Path, model: type[BaseModel], error: ValidationError) -> str:
-    complaint = error.errors()[0]
-    # Between the keys pydantic names the branch of a union that it tried; nobody wrote those words.
-    where = [part for part in complaint["loc"] if not str(part).startswith(("list[", "Tolerance", "function-", "bool"))]
+    complaints = error.errors()
+    # A misspelt key is also a missing one, and a value that fits no branch of a union fails in each: the most telling
+    # complaint is an unknown key, then the one deepest inside what was written.
+    unknown = [complaint for complaint in complaints if complaint["type"] == "extra_forbidden"]
+    complaint = unknown[0] if unknown else max(complaints, key=lambda c: len(_written(c["loc"])))
+    where = _written(complaint["loc"])
     key = ".".join(map(str, where)) or "the document"
     if complaint["type"] == "extra_forbidden":
         guess = nearest(str(where[-1]), _keys_at(model, where[:-1]))
@@ -67,6 +74,12 @@ def _first_complaint(path: Path, model: type[BaseModel], error: ValidationError)
     if complaint["type"] == "missing":
         return f"{path}: {key} is missing"
     return f"{path}: {key}: {complaint['msg'].removeprefix('Value error, ')}"
+
+
+def _written(where: tuple[str | int, ...]) -> list[str | int]:
+    """A place in the document as its writer knows it: without the branches of unions, which pydantic puts between."""
+    branches = re.compile(r"(list|dict|tuple)\[.*\]|bool|int|float|str|[A-Z]\w*|function-\w+.*")
+    return [part for part in where if not (isinstance(part, str) and branches.fullmatch(part))]
 
 
 def _keys_at(model: type[BaseModel], where: list[str | int]) -> list[str]:

@@ -58,14 +58,14 @@ def same(one, other):
 @settings(deadline=None)
 @given(data)
 def test_data_survive_the_tree_the_arena_and_json(given_data):
-    tree, leaves = flatten(given_data, ["q", "kv"])
+    tree, leaves = flatten((given_data, 1), ["q", "kv"])
     specs = layout([tensor for _, tensor in leaves])
     arena = Arena.create(extent(specs))
     for (_, tensor), spec in zip(leaves, specs):
         arena.view(spec).copy_(tensor)
     tree, fields = json.loads(json.dumps([tree, [spec.to_json() for spec in specs]]))
     views = [arena.view(TensorSpec.from_json(entry)) for entry in fields]
-    assert same(unflatten(tree, views.__getitem__), given_data)
+    assert same(unflatten(tree, views.__getitem__), (given_data, 1))
     arena.close()
 
 
@@ -135,7 +135,6 @@ def test_a_view_that_is_not_wholly_inside_is_refused(shape, offset):
     arena.close()
 
 
-@pytest.mark.xfail(strict=True, reason="a negative extent counts backwards and passes as an empty view")
 def test_a_shape_with_a_negative_extent_is_refused():
     arena = Arena.create(4096)
     with pytest.raises(ValueError):
@@ -189,9 +188,6 @@ def test_a_dtype_that_does_not_travel_is_refused_but_has_a_name():
     assert dtype_name(torch.complex64) == "complex64" and dtype_name(torch.bfloat16) == "bfloat16"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="numbers are then given as names in silence, and in_place names nothing any more"
-)
 def test_data_with_another_number_of_members_than_there_are_names_are_refused():
     with pytest.raises((TypeError, ValueError)):
         flatten((torch.zeros(1), torch.zeros(1)), ["only"])

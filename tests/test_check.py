@@ -208,12 +208,10 @@ class TestValues:
         assert comparison.error == pytest.approx(0.03, rel=1e-3)
         assert comparison.reference_error == pytest.approx(0.01, rel=1e-3)
 
-    @pytest.mark.xfail(strict=True, reason="inf - inf is NaN in _rel_l2, and the error becomes infinite")
     def test_an_infinity_that_is_exact_is_no_error(self):
         truth = torch.tensor([1.0, -math.inf], dtype=torch.float64)
         assert judged(truth.float(), truth.float(), CLOSE, exact=(truth,)).error == 0.0
 
-    @pytest.mark.xfail(strict=True, reason="where only bits count no error is summed up, and 0 is reported")
     def test_the_error_of_a_wrong_output_is_not_nothing(self):
         assert judged(torch.ones(4), torch.zeros(4), EXACT).error == 1.0
 
@@ -292,9 +290,6 @@ class TestChunks:
         excess = judged(want, got, {"t": Tolerance(row_rel_l2=0.25)}).excess["t"]
         assert excess.ratio == pytest.approx(2.0)
 
-    @pytest.mark.xfail(
-        strict=True, reason="a chunk that is equal adds 1.8e308 for each infinity to the reference's size"
-    )
     def test_an_infinity_in_one_chunk_does_not_excuse_errors_in_another(self, monkeypatch):
         want = torch.ones(4, 8)
         want[0, 0] = -math.inf
@@ -357,15 +352,7 @@ class TestStructure:
         comparison = judged(self.want, torch.zeros(4, 6), CLOSE, amend=lambda r: r["outputs"][0].update(stride=[0, 0]))
         assert comparison.tolerance is None
 
-    @pytest.mark.parametrize(
-        "several",
-        [
-            True,
-            pytest.param(
-                False, marks=pytest.mark.xfail(strict=True, reason="IndexError: a forged reply ends the judge")
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("several", [True, False])
     def test_a_claim_to_have_returned_nothing_is_rejected(self, several):
         amend = {"several": several, "outputs": []}
         assert "must return one tensor" in fault(self.want, self.want.clone(), CLOSE, amend=lambda r: r.update(amend))
@@ -524,7 +511,7 @@ class TestReport:
         got = want.clone()
         got[2, 1] = -0.0
         text = self.report(problem, want, got, Tolerance(bitwise=True))
-        assert "1 of 12 elements" in text and "[row 2, col 1]  got -0  expected 0" in text
+        assert "1 of 12 elements" in text and "[row 2, col 1]  got -0 (0x80000000)  expected 0 (0x00000000)" in text
 
     def test_what_is_wrong_as_such_is_one_sentence(self, problem):
         assert "y: its shape is (2,), not (3,)" in self.report(problem, torch.ones(3), torch.ones(2))
@@ -538,7 +525,6 @@ class TestReport:
         text = self.report(problem, torch.ones(3), kernel, inputs=[pair])
         assert "in0: 1 of 3 elements" in text and "a submission may not write to it" in text and "y:" not in text
 
-    @pytest.mark.xfail(strict=True, reason="an index among the sampled rows is shown as if it were the output's")
     def test_a_sampled_row_is_called_by_its_number_in_the_output(self, problem):
         selection = Selection(0, torch.tensor([0, 30, 99]), 100)
         whole = torch.ones(100, 4)
@@ -550,7 +536,6 @@ class TestReport:
         [(123_456_789, 123_456_790), (0.1, 0.10000001)],
         ids=["integers", "neighbouring floats"],
     )
-    @pytest.mark.xfail(strict=True, reason="six figures, where every bit counts: got and expected read the same")
     def test_numbers_that_differ_are_shown_different(self, problem, want, got):
         text = self.report(problem, torch.tensor([want]), torch.tensor([got]), Tolerance(bitwise=True))
         line = next(line for line in text.splitlines() if "worst" in line)
@@ -573,9 +558,6 @@ class TestReport:
                 id="float8 NaNs",
             ),
         ],
-    )
-    @pytest.mark.xfail(
-        strict=True, reason="the report compares in float32, where these are the same: '0 of n elements'"
     )
     def test_the_report_sees_what_the_checker_saw(self, problem, want, got, tolerance):
         text = self.report(problem, want, got, tolerance)

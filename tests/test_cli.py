@@ -191,10 +191,8 @@ def test_a_killed_judge_takes_its_worker_along(toy_root):
 
 def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
     first, second = submit(toy_root, "one", HONEST), submit(toy_root, "two", HONEST + "# two\n")
-    processes = [
-        subprocess.Popen(command(toy_root, "eval", "double", str(path)), cwd=CHECKOUT, stderr=subprocess.PIPE, text=True)
-        for path in (first, second)
-    ]
+    commands = [command(toy_root, "eval", "double", str(path)) for path in (first, second)]
+    processes = [subprocess.Popen(words, cwd=CHECKOUT, stderr=subprocess.PIPE, text=True) for words in commands]
     assert [process.wait(120) for process in processes] == [0, 0]
     waited = [process.stderr.read() for process in processes]
     assert sum("waiting for it to finish" in text for text in waited) == 1

@@ -61,7 +61,11 @@ def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
         ("def custom_kernel(data):\n    return None", Verdict.WRONG_ANSWER, "NoneType"),
         ("def custom_kernel(data):\n    return data[0][:-1] * 2", Verdict.WRONG_ANSWER, "its shape is"),
         ("def custom_kernel(data):\n    return data[0].double() * 2", Verdict.WRONG_ANSWER, "float64, not float32"),
-        ("def custom_kernel(data):\n    return (data[0] * 2).t().contiguous().t()", Verdict.WRONG_ANSWER, "not contiguous"),
+        (
+            "def custom_kernel(data):\n    x = data[0] * 2\n    return x.t().contiguous().t()",
+            Verdict.WRONG_ANSWER,
+            "not contiguous",
+        ),
         ("def custom_kernel(data):\n    return data[0] * 2, data[0]", Verdict.WRONG_ANSWER, "a tuple of 2"),
         ("def custom_kernel(data):\n    return data[0] * 2.01", Verdict.WRONG_ANSWER, "x what is allowed"),
         ("def custom_kernel(data):\n    return data[0].zero_()", Verdict.WRONG_ANSWER, "may not write to it"),
@@ -162,7 +166,7 @@ def test_leftovers_in_empty_memory_are_poisoned(toy_root):
 FORGERY = """
     import gc, json, os, socket, struct
     def channel():
-        for fd in range(3, 64):
+        for fd in range(3, 4096):
             try:
                 with socket.socket(fileno=os.dup(fd)) as s:
                     if s.family == socket.AF_UNIX:
@@ -197,14 +201,15 @@ def test_a_pickle_in_the_channel_is_not_unpickled(toy_root, tmp_path):
     assert run.ending.verdict is not Verdict.ACCEPTED and not bomb.exists()
 
 
-def test_the_worker_knows_no_seed_expectation_or_tolerance(toy_root):
+def test_the_worker_knows_nothing_of_what_is_expected(toy_root):
     """What a submission can see of its process: environment, arguments, modules, objects."""
     source = """
         import gc, os, sys
         def custom_kernel(data):
             words = " ".join([*os.environ, *os.environ.values(), *sys.argv, *sys.modules, *sys.orig_argv])
             seen = [m for m in sys.modules if m.startswith(("harness.judge", "harness.model", "podium_problem"))]
-            here = [o for o in gc.get_objects() if type(o).__name__ in ("Tolerance", "Expectation", "Reference", "Dealer")]
+            secret = ("Tolerance", "Expectation", "Reference", "Dealer", "Problem")
+            here = [o for o in gc.get_objects() if type(o).__name__ in secret]
             print("LEAK" if seen or here or "seed" in words.lower() else "CLEAN", seen, here)
             return data[0] * 2
     """

@@ -156,7 +156,6 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
 
 
 @pytest.mark.parametrize("reason", [None, "unstable"])
-@pytest.mark.xfail(strict=True, reason="_UNRANKED[...] raises KeyError, and one run takes the whole board along")
 def test_a_board_survives_a_reason_that_it_does_not_know(problem, reason):
     assert "odd" in terminal.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
 

@@ -61,7 +61,7 @@ def test_a_good_document_is_read(read):
         ("title: x\ninner: {depth: -1}", ["inner.depth", "greater than or equal to 0"]),
         ("title: x\ntolerances: {a: {rtol: 1}}", ["tolerances.a", "limits nothing"]),
         ("title: x\ntolerances: {a: {bitwise: true, rel_l2: 1}}", ["tolerances.a", "bitwise allows no difference"]),
-        ("title: x\ntolerances: {a: {rel_l2: .nan}}", ["tolerances.a.rel_l2", "greater than or equal"]),
+        ("title: x\ntolerances: {a: {rel_l2: .nan}}", ["tolerances.a.rel_l2", "finite"]),
         ("", ["title is missing"]),
         ("- 1", ["the document", "dictionary"]),
         ("title: [", ["line 1"]),
@@ -76,9 +76,6 @@ def test_a_fault_is_named(read, text, said):
 
 
 @pytest.mark.parametrize("text, key", [("titel: x", "titel"), ("title: x\ninner: {dept: 1}", "inner.dept")])
-@pytest.mark.xfail(
-    strict=True, reason="only the first complaint is shown, and what is missing comes before what is new"
-)
 def test_a_misspelt_key_that_is_required_is_named_as_it_was_written(read, text, key):
     assert f"unknown key {key}" in complaint(read, text)
 
@@ -142,18 +139,15 @@ def test_punctuation_raises_nothing_but_a_problem_error(tmp_path, text):
         pytest.param("title: " + "[" * 1000, id="1000 brackets"),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="PyYAML's constructors raise ValueError, TypeError and more, which escape")
 def test_what_the_yaml_library_chokes_on_is_a_problem_error(read, text):
     complaint(read, text)
 
 
 @pytest.mark.parametrize("entry, key", [("{rel_l3: 1}", "rel_l3"), ("{rel_l2: -1}", "rel_l2")])
-@pytest.mark.xfail(strict=True, reason="the first branch of the union answers: 'should be a valid dictionary'")
 def test_a_fault_in_a_list_of_tolerances_is_named(read, entry, key):
     assert key in complaint(read, f"title: x\ntolerances: {{a: [{entry}]}}")
 
 
-@pytest.mark.xfail(strict=True, reason="a part of the key that starts like a pydantic branch (bool...) is left out")
 def test_a_key_that_starts_with_bool_is_named_whole(read):
     assert "named.bool_mask.depth" in complaint(read, "title: x\nnamed: {bool_mask: {}}")
 
@@ -183,7 +177,6 @@ def test_a_case_is_sampled_as_often_as_its_budget_allows_within_bounds(toy_root,
     assert load_config(toy_root).cpu.samples_for(pilot_ns) == count
 
 
-@pytest.mark.xfail(strict=True, reason="nothing holds min_samples against max_samples; the larger minimum loses")
 def test_a_minimum_above_the_maximum_is_refused(toy_root):
     path = toy_root / "configs" / "eval.yml"
     path.write_text(path.read_text().replace("min_samples: 2", "min_samples: 9"))

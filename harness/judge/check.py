@@ -36,6 +36,7 @@ class Difference:
     name: str
     expected: torch.Tensor
     is_state: bool = False
+    selection: Selection | None = None
     structural: str | None = None
     actual: torch.Tensor | None = None
     elements: int = 0
@@ -113,7 +114,7 @@ def _output_differences(
     call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]
 ) -> list[Difference]:
     expected = call.expectation.outputs
-    if len(reply.outputs) != len(expected):
+    if not reply.returned == len(reply.outputs) == len(expected):
         first = next(iter(expected))
         return [Difference(first, expected[first], structural=_wrong_count(list(expected), reply))]
     differences = []
@@ -148,7 +149,7 @@ def _state_differences(
 
 def _wrong_count(names: list[str], reply: CallReply) -> str:
     wanted = f"a tuple of {len(names)}: {', '.join(names)}" if len(names) > 1 else "one tensor"
-    got = f"a tuple of {len(reply.outputs)}" if reply.several else f"a {reply.outputs[0].type}"
+    got = f"a tuple of {reply.returned}" if reply.several or not reply.outputs else f"a {reply.outputs[0].type}"
     return f"custom_kernel returned {got}; it must return {wanted}"
 
 
@@ -190,17 +191,22 @@ def _difference(
     if selection is not None:
         actual = actual.index_select(selection.axis, selection.rows.cpu())
     total = Difference(
-        name, expected, actual=actual, elements=expected.numel(), mismatches=dict.fromkeys(tolerances, 0)
+        name,
+        expected,
+        selection=selection,
+        actual=actual,
+        elements=expected.numel(),
+        mismatches=dict.fromkeys(tolerances, 0),
     )
-    bitwise_only = all(tolerance.bitwise for tolerance in tolerances.values())
     for want, got in _chunks(expected, actual):
         got = got.to(want.device, copy=True)
-        same = _bits(got) == _bits(want)
+        same = bits(got) == bits(want)
         total.different_bits += int(want.numel() - same.sum())
-        if bitwise_only or not want.is_floating_point() or bool(same.all()):
-            total.squared_reference += float(_float64(want).square().nan_to_num().sum())
+        if bool(same.all()):
+            exact = float64(want)
+            total.squared_reference += float(torch.where(exact.isfinite(), exact, 0.0).square().sum())
             continue
-        _accumulate(total, _float64(want), _float64(got), tolerances)
+        _accumulate(total, float64(want), float64(got), tolerances)
     return total
 
 
@@ -234,18 +240,22 @@ def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torc
 def _rel_l2(actual: torch.Tensor, exact: torch.Tensor) -> float:
     squared_error = squared_exact = 0.0
     for want, got in _chunks(exact, actual):
-        want = _float64(want)
-        squared_error += float((_float64(got).to(want.device) - want).square().sum())
-        squared_exact += float(want.square().sum())
+        want = float64(want)
+        got = float64(got).to(want.device)
+        same = (want == got) | (want.isnan() & got.isnan())  # infinities among them, whose difference is NaN
+        squared_error += float(torch.where(same, 0.0, got - want).square().sum())
+        squared_exact += float(torch.where(want.isfinite(), want, 0.0).square().sum())
     return _ratio(math.sqrt(squared_error), math.sqrt(squared_exact))
 
 
-def _float64(tensor: torch.Tensor) -> torch.Tensor:
+def float64(tensor: torch.Tensor) -> torch.Tensor:
+    """The values as float64, exactly (an int64 beyond 2^53 aside)."""
     # float8 types convert to float32 only.
-    return tensor.float().double() if tensor.itemsize == 1 else tensor.double()
+    return tensor.float().double() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor.double()
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers of the same width, so that NaN payloads and the sign of zero compare."""
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.contiguous().view(integers[tensor.itemsize])
 

@@ -16,14 +16,13 @@ import math
 import secrets
 import sys
 import types
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from harness.arena import Arena, TensorSpec, extent, flatten, layout, room
-from harness.errors import ProblemError
+from harness.errors import InfrastructureError, ProblemError
 from harness.model import Case, Device, Problem
 
 JUDGING_HEADROOM = 1.15
@@ -39,26 +38,22 @@ class Reference:
 
     def generate(self, case: Case, seed: int) -> Any:
         """The inputs of `case` drawn from `seed`, on the judge's device."""
-        return self._module.generate_input(**case.parameters, seed=seed, device=self.torch_device)
+        return self._run("generate_input", **case.parameters, seed=seed, device=self.torch_device)
 
     def next_input(self, data: Any, seed: int) -> Any:
         """The next step's data, on what the last step left of `data`."""
-        return self._module.next_input(data, seed=seed)
+        return self._run("next_input", data, seed=seed)
 
     def expect(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...]:
         """The expected outputs (or the selected rows of them) for `data`, left as a submission must leave its own."""
-        outputs = _members(self._call(self._module.ref_kernel, data, selection))
+        outputs = _members(self._run("ref_kernel", data, **_rows(selection)))
         if len(outputs) != len(self.problem.outputs):
             raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, not as stated")
         return outputs
 
     def exact(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...] | None:
         """What exact arithmetic gives for `data`, if the problem tells that apart from its reference."""
-        oracle = getattr(self._module, "oracle", None)
-        return None if oracle is None else _members(self._call(oracle, data, selection))
-
-    def _call(self, function: Callable[..., Any], data: Any, selection: Selection | None) -> Any:
-        return function(data) if selection is None else function(data, rows=selection.rows)
+        return _members(self._run("oracle", data, **_rows(selection))) if hasattr(self._module, "oracle") else None
 
     def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
         """Why `case` cannot be judged in `memory_bytes` of device memory, or None if it can or the problem cannot say.
@@ -74,8 +69,18 @@ class Reference:
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
         """Bytes and flops by dtype of `case`, for each storage format that the problem allows."""
-        cost: dict[str, dict[str, Any]] = self._module.cost(**case.parameters)
+        cost: dict[str, dict[str, Any]] = self._run("cost", **case.parameters)
         return cost
+
+    def _run(self, function: str, *arguments: Any, **named: Any) -> Any:
+        """Call the problem's own code. Raises ProblemError for whatever it raises: no submission is to blame."""
+        try:
+            return getattr(self._module, function)(*arguments, **named)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise InfrastructureError(f"{self.problem.name}: no memory left for {function}: {error}") from error
+        except Exception as error:
+            path = self.problem.folder / "reference.py"
+            raise ProblemError(f"{path}: {function} failed: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,10 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Call:
-    """One prepared call: the request for the worker, and the expectation that the judge keeps."""
+    """One prepared call: the request for the worker, and the expectation that the judge keeps.
+
+    `seed` is the one that its case was generated from, steps before it included.
+    """
 
     request: dict[str, Any]
     expectation: Expectation
@@ -132,7 +140,7 @@ class Seeds:
 
 
 class OneSeed(Seeds):
-    """The same inputs for every call: for looking at a mismatch again."""
+    """The inputs of one seed again, for looking at a mismatch. Which rows are checked is drawn anew."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -168,22 +176,26 @@ class Dealer:
         problem = self._reference.problem
         number = self._dealt
         self._dealt += 1
-        seed = self._seeds.of_inputs(number)
-        first = number % self._steps == 0
-        if first:
+        step = number % self._steps
+        first_seed = self._seeds.of_inputs(number - step)
+        seed = (first_seed + step) % 2**63
+        if step == 0:
             self._left = None
             data = self._reference.generate(self._case, seed)
         else:
             data = self._reference.next_input(self._left, seed)
         selection = self._select_rows(self._seeds.of_rows(number))
-        tree, leaves = flatten(data, problem.inputs)
+        try:
+            tree, leaves = flatten(data, problem.inputs)
+        except (TypeError, ValueError) as error:
+            raise ProblemError(f"{problem.name}: generate_input: {error}") from None
         tensors = [tensor.detach().contiguous() for _, tensor in leaves]
         specs = layout(tensors)
-        exact = self._reference.exact(data, selection) if everything else None
         watched = [
             index for index, (name, _) in enumerate(leaves) if everything or name.split(".")[0] in problem.in_place
         ]
         self._pour(tensors, specs)
+        exact = self._reference.exact(data, selection) if everything else None
         outputs = self._reference.expect(data, selection)
         if self._steps > 1:
             self._left = data
@@ -194,8 +206,7 @@ class Dealer:
             selection=selection,
         )
         fresh = self._fresh_output_sizes(expectation)
-        state_sizes = {t.data_ptr(): t.numel() * t.itemsize for t in expectation.state.values()}
-        self._make_room([*state_sizes.values(), *fresh])
+        self._make_room([*(_nbytes(tensor) for tensor in expectation.state.values()), *fresh])
         request = {
             "tree": tree,
             "inputs": [spec.to_json() for spec in specs],
@@ -204,7 +215,7 @@ class Dealer:
         }
         if self._reference.torch_device != "cpu":
             torch.cuda.synchronize()  # the worker's call must find the device idle
-        return Call(request, expectation, {leaves[index][0]: specs[index] for index in watched}, seed)
+        return Call(request, expectation, {leaves[index][0]: specs[index] for index in watched}, first_seed)
 
     def _select_rows(self, seed: int) -> Selection | None:
         sampled = self._reference.problem.sampled_rows
@@ -224,6 +235,8 @@ class Dealer:
             self.arena = None
 
     def _pour(self, tensors: list[torch.Tensor], specs: list[TensorSpec]) -> None:
+        if self.arena is not None and self.arena.size < extent(specs):
+            self.close()
         if self.arena is None:
             self.arena = Arena.create(extent(specs))
         for tensor, spec in zip(tensors, specs, strict=True):
@@ -231,11 +244,11 @@ class Dealer:
 
     def _fresh_output_sizes(self, expectation: Expectation) -> list[int]:
         """Bytes of each whole output that is not itself state, which a submission would have to allocate."""
-        state = {tensor.data_ptr() for tensor in expectation.state.values()}
+        state = {(tensor.data_ptr(), _nbytes(tensor)) for tensor in expectation.state.values()}
         return [
             math.prod(expectation.shape(name)) * output.itemsize
             for name, output in expectation.outputs.items()
-            if output.data_ptr() not in state
+            if (output.data_ptr(), _nbytes(output)) not in state
         ]
 
     def _make_room(self, sizes: list[int]) -> None:
@@ -249,6 +262,14 @@ class Dealer:
         larger.view(everything).copy_(self.arena.view(everything))
         self.arena.close()
         self.arena = larger
+
+
+def _rows(selection: Selection | None) -> dict[str, torch.Tensor]:
+    return {} if selection is None else {"rows": selection.rows}
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.itemsize
 
 
 def _members(outputs: Any) -> tuple[torch.Tensor, ...]:
@@ -274,6 +295,7 @@ def _import_reference(problem: Problem) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:

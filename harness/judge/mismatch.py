@@ -13,7 +13,7 @@ import math
 
 import torch
 
-from harness.judge.check import Comparison, Difference
+from harness.judge.check import Comparison, Difference, bits, float64
 from harness.model import Case, Problem, Tolerance
 
 WORST_SHOWN = 5
@@ -76,21 +76,15 @@ def _headline(
 
 
 def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which elements are wrong, and how much: |error| over what is allowed, as float32 (infinite for NaN and Inf)."""
+    """Which elements are wrong, and how much: |error| over what is allowed (plain |error| where no bit may differ), as
+    float64; infinite for a NaN or Inf that should not be there."""
     assert difference.actual is not None
-    want, got = difference.expected.cpu(), difference.actual
-    if want.itemsize == 1 and want.is_floating_point():
-        want, got = want.float(), got.float()
-    if not want.is_floating_point():
-        wrong = want != got
-        return wrong, (want.double() - got.double()).abs().float()
-    error = (got.float() - want.float()).abs()
+    want, got = float64(difference.expected.cpu()), float64(difference.actual)
+    error = (got - want).abs()
     if bitwise:
-        integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[want.itemsize]
-        wrong = got.contiguous().view(integers) != want.contiguous().view(integers)
+        wrong = bits(difference.actual) != bits(difference.expected.cpu())
         return wrong, torch.where(wrong, error.nan_to_num(math.inf, math.inf), 0.0)
-    allowed = tolerance.atol + tolerance.rtol * want.float().abs()
-    score = (error / allowed).nan_to_num(math.inf, math.inf)
+    score = (error / (tolerance.atol + tolerance.rtol * want.abs())).nan_to_num(math.inf, math.inf)
     score[(want == got) | (want.isnan() & got.isnan())] = 0.0
     return score > 1, score
 
@@ -99,7 +93,7 @@ def _census(difference: Difference) -> list[str]:
     assert difference.actual is not None
     if not difference.expected.is_floating_point():
         return []
-    got, want = difference.actual.float(), difference.expected.float()
+    got, want = float64(difference.actual), float64(difference.expected)
     counts = [(word, int(test(got).sum()), int(test(want).sum())) for word, test in _SPECIALS]
     found = [f"{count:,} {word} (expected {due:,})" for word, count, due in counts if count != due]
     return [f"  has     {', '.join(found)}"] if found else []
@@ -111,18 +105,39 @@ _SPECIALS = (("NaN", torch.isnan), ("+Inf", torch.isposinf), ("-Inf", torch.isne
 def _worst(
     difference: Difference, axes: tuple[str, ...], wrong: torch.Tensor, score: torch.Tensor, bitwise: bool
 ) -> list[str]:
+    """The worst elements with their indices; where only a sum is over its limit, those that contribute most."""
     assert difference.actual is not None
-    flat = torch.where(wrong, score, -1.0).reshape(-1)
+    considered = torch.where(wrong, score, -1.0) if bool(wrong.any()) else score
+    expected = difference.expected.cpu()
     lines = []
-    for position in flat.topk(min(WORST_SHOWN, flat.numel())).indices.tolist():
-        if not bool(wrong.reshape(-1)[position]):
+    for position in considered.reshape(-1).topk(min(WORST_SHOWN, considered.numel())).indices.tolist():
+        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), wrong.shape))
+        if float(considered[index]) < 0 or (float(considered[index]) == 0 and not bool(wrong[index])):
             continue
-        index = [int(i) for i in torch.unravel_index(torch.tensor(position), wrong.shape)]
-        where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, index, strict=False))
-        got, want = (tensor[tuple(index)].item() for tensor in (difference.actual, difference.expected.cpu()))
-        times = "" if bitwise else f"  ({float(flat[position]):.3g} x what is allowed)"
-        lines.append(f"[{where}]  got {got:.6g}  expected {want:.6g}{times}")
+        where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _whole_index(difference, index), strict=False))
+        got, want = _shown(difference.actual[index], bitwise), _shown(expected[index], bitwise)
+        times = "" if bitwise else f"  ({float(score[index]):.3g} x what is allowed)"
+        lines.append(f"[{where}]  got {got}  expected {want}{times}")
     return lines
+
+
+def _whole_index(difference: Difference, index: tuple[int, ...]) -> tuple[int, ...]:
+    """The index in the whole output of an element of its selected rows."""
+    selection = difference.selection
+    if selection is None:
+        return index
+    row = int(selection.rows[index[selection.axis]])
+    return (*index[: selection.axis], row, *index[selection.axis + 1 :])
+
+
+def _shown(value: torch.Tensor, bitwise: bool) -> str:
+    """A number as a person reads it; with its bits where those count."""
+    if not value.is_floating_point():
+        return str(value.item())
+    number = f"{float(float64(value)):.6g}"
+    return (
+        f"{number} (0x{int(bits(value)) & (1 << 8 * value.itemsize) - 1:0{2 * value.itemsize}x})" if bitwise else number
+    )
 
 
 def _along(wrong: torch.Tensor, dim: int) -> str | None:

@@ -65,7 +65,8 @@ class CallReply(_Reply):
     latency_ns: float = Field(gt=0, lt=1e15)
     labels: list[str] = Field(max_length=8)
     several: bool
-    outputs: list[OutputDescription] = Field(max_length=64)
+    returned: int = Field(ge=0)
+    outputs: list[OutputDescription] = Field(max_length=16)
     state: list[int | None] = Field(max_length=256)
     interpreted: bool
 
@@ -146,7 +147,7 @@ class Session:
     def _ask(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
         nonce = secrets.token_hex(8)
         try:
-            self._channel.send({"nonce": nonce, **request}, fds)
+            self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
             answer = self._channel.receive(timeout_s)
         except ReplyTimeout:
             raise Fault(Verdict.TIMEOUT, f"{doing} took longer than the limit of {timeout_s:g} s") from None

@@ -24,7 +24,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
     left_out = [entry for entry in ranked.unranked if entry.verdict is not Verdict.ACCEPTED]
     if verified:
-        rows = [[e.submission, _UNRANKED[e.unranked or ""], _error(e.error), e.tolerance, e.runs] for e in verified]
+        rows = [[e.submission, _unranked(e.unranked), _error(e.error), e.tolerance, e.runs] for e in verified]
         headers = ["accepted, not ranked", "because", "error", "tolerance met", "runs"]
         parts.append(_table(headers, rows))
     if left_out:
@@ -53,6 +53,10 @@ _UNRANKED = {
     "quick": "a quick look: one process",
     "skipped": "cases left out that do not fit this device's memory",
 }
+
+
+def _unranked(reason: str | None) -> str:
+    return _UNRANKED.get(reason or "", reason or "it has no score")
 
 
 def _ranked_row(standing: Standing) -> list[object]:
@@ -107,7 +111,7 @@ def run(shown: Run) -> str:
         ("score µs", microseconds(shown.score) if shown.score else "none"),
     ]
     if shown.unranked_because:
-        facts.append(("not ranked", _UNRANKED[shown.unranked_because]))
+        facts.append(("not ranked", _unranked(shown.unranked_because)))
     parts = [tabulate(facts, tablefmt="plain", disable_numparse=True)]
     if shown.measurements:
         parts.append(cases(shown.measurements))

@@ -23,6 +23,10 @@ _data_ptr = torch.Tensor.data_ptr
 _is_contiguous = torch.Tensor.is_contiguous
 
 
+MAX_OUTPUTS = 16
+"""Of more returned values than this only the number is reported; no problem has so many."""
+
+
 class Bracket:
     """Runs calls on one device. Holds the arena that the judge gave last."""
 
@@ -46,11 +50,13 @@ class Bracket:
             sample = self._timer.sample(lambda: kernel(data))
         snapshot = _Snapshot(self.arena, self._transport)
         state = [snapshot.take(addresses[index], specs[index]) for index in request["state"]]
-        outputs = [self._describe(output, snapshot) for output in _members(sample.output)]
+        members = _members(sample.output)
+        outputs = [self._describe(output, snapshot) for output in members[:MAX_OUTPUTS]]
         return {
             "latency_ns": sample.latency_ns,
             "labels": list(sample.labels),
             "several": _type(sample.output) in (tuple, list),
+            "returned": len(members),
             "outputs": outputs,
             "state": state,
         }
@@ -58,7 +64,7 @@ class Bracket:
     def _describe(self, output: Any, snapshot: _Snapshot) -> dict[str, Any]:
         """What a returned value is; with the place of its bytes in the arena if it is a plain dense tensor here."""
         if _type(output) is not _Tensor:
-            return {"type": _type(output).__name__[:100]}
+            return {"type": _type(output).__name__[:100].encode("utf-8", "replace").decode()}
         description: dict[str, Any] = {
             "type": "Tensor",
             "dtype": dtype_name(output.dtype),

@@ -71,9 +71,14 @@ def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
         shown = "".join(traceback.format_list(frames[frames.index(own[0]) :])) + shown
     return {
         "kind": kind,
-        "message": message[:2000] + (f" (line {line})" if line else ""),
-        "detail": shown[-MAX_TRACEBACK_CHARS:],
+        "message": _storable(message[:2000]) + (f" (line {line})" if line else ""),
+        "detail": _storable(shown[-MAX_TRACEBACK_CHARS:]),
     }
+
+
+def _storable(text: str) -> str:
+    """`text` without what no file can hold: an exception's message may be made of lone surrogates."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_compile_error(error: BaseException) -> bool:

@@ -101,7 +101,8 @@ class GpuTimer:
         self._host_us.append(host_us)
         if not hidden and self._doublings < self.MAX_DOUBLINGS:
             self._doublings += 1
-        return Sample(output, start.elapsed_time(end) * 1e6, () if hidden else ("host-bound",))
+        latency_ns = max(start.elapsed_time(end) * 1e6, 1.0)  # an event pair closer than its tick reads 0
+        return Sample(output, latency_ns, () if hidden else ("host-bound",))
 
     def _sleep_us(self) -> float:
         recent = sorted(self._host_us[-64:])

@@ -21,7 +21,7 @@ _memmove = ctypes.memmove
 _memset = ctypes.memset
 
 POISON_BYTE = 0xFF
-"""Every float format here reads a run of 0xFF as NaN (float8_e4m3fnuz, which has one NaN, as -240)."""
+"""A run of 0xFF is NaN in every float format but the two FNUZ ones, where it is the most negative number."""
 
 SHIFTS = 64
 """How many different offsets a fresh tensor may start at inside its allocation, ALIGNMENT bytes apart."""

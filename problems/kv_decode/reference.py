@@ -1,0 +1,251 @@
+"""Decoding with a KV cache: attend to the cache and the new keys, then append them: inputs, reference, cost.
+
+    k_cache[b, h]   | 0 .. L-1: keys so far | L .. L+Sq-1: the new ones go here | free |      L = seq_lens[b]
+                                            ^ garbage before the append, and past it
+
+Free slots hold what uninitialised memory may hold: NaN, enormous numbers, and numbers as plausible as live keys. Five
+queries in eight are pulled towards one key, so that a kernel that misses a single key of thousands, or sees a single
+one too many, is found out; among unit normal queries alone it would drown.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from reference.attention import attention
+
+Data = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict[str, bool]]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+_COPIED_BYTES = 256 << 20
+"""Bytes of cache that `ref_kernel` copies at a time."""
+
+
+def generate_input(
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    q_seq_len: int,
+    head_dim: int,
+    cache_max_len: int,
+    seq_lens: int | list[int],
+    dtype: str,
+    is_causal: bool,
+    update_cache: bool,
+    steps: int = 1,
+    seed: int,
+    device: str,
+) -> Data:
+    """`(q, k_new, v_new, k_cache, v_cache, seq_lens, config)` before the first of `steps` steps.
+
+    q: `[batch_size, num_q_heads, q_seq_len, head_dim]`; see `_draw_queries`.
+    k_new, v_new: `[batch_size, num_kv_heads, q_seq_len, head_dim]`, unit normal.
+    k_cache, v_cache: `[batch_size, num_kv_heads, cache_max_len, head_dim]`, unit normal up to each sequence's length,
+        garbage past it.
+    seq_lens: int32 `[batch_size]`, the keys in the cache before the append; one number stands for all sequences.
+    config: `{"is_causal": bool, "update_cache": bool}`.
+
+    Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype, lengths
+    that are not one a sequence or exceed the cache, and appends that do not fit into it.
+    """
+    lengths = _lengths(seq_lens, batch_size)
+    _check_sizes(
+        batch_size=batch_size,
+        num_q_heads=num_q_heads,
+        num_kv_heads=num_kv_heads,
+        q_seq_len=q_seq_len,
+        head_dim=head_dim,
+        cache_max_len=cache_max_len,
+        steps=steps,
+    )
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    _check_room(lengths, q_seq_len * steps if update_cache else 0, cache_max_len)
+
+    generator = torch.Generator(device).manual_seed(seed)
+    shape = (batch_size, num_kv_heads, cache_max_len, head_dim)
+    k_cache, v_cache = (torch.randn(shape, generator=generator, dtype=DTYPES[dtype], device=device) for _ in range(2))
+    for cache in (k_cache, v_cache):
+        for sequence, length in zip(cache, lengths, strict=True):
+            _fill_with_garbage(sequence[:, length:], generator)
+    lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    config = {"is_causal": is_causal, "update_cache": update_cache}
+    return _step(k_cache, v_cache, lens, config, num_q_heads, q_seq_len, generator)
+
+
+def next_input(data: Data, *, seed: int) -> Data:
+    """The next step: new queries, keys and values over the caches and lengths as the last step left them.
+
+    Those are the tensors of `data` themselves, not copies.
+    """
+    q, _, _, k_cache, v_cache, seq_lens, config = data
+    generator = torch.Generator(q.device).manual_seed(seed)
+    return _step(k_cache, v_cache, seq_lens, config, q.shape[1], q.shape[2], generator)
+
+
+def ref_kernel(data: Data) -> Tensor:
+    """Attention over cache and new keys in float64, rounded once: `[B, Hq, Sq, D]` of q's dtype.
+
+    With `update_cache` the new keys and values are then written to slots L .. L + Sq - 1 of the caches and `seq_lens`
+    advanced by Sq, in place; otherwise nothing changes. Raises ValueError when an append does not fit.
+    """
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+    q_len, lengths = q.shape[2], seq_lens.tolist()
+    _check_room(lengths, q_len if config["update_cache"] else 0, k_cache.shape[2])
+    out = torch.empty_like(q)
+    for part in _parts(k_cache, max(lengths) + q_len):
+        lens = seq_lens[part]
+        out[part] = attention(
+            q[part],
+            _extended(k_cache[part], k_new[part], lens),
+            _extended(v_cache[part], v_new[part], lens),
+            causal=config["is_causal"],
+            causal_offset=lens,
+            kv_lens=lens + q_len,
+        ).to(q.dtype)
+    if config["update_cache"]:
+        _place(k_cache, k_new, seq_lens)
+        _place(v_cache, v_new, seq_lens)
+        seq_lens += q_len
+    return out
+
+
+def cost(
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    q_seq_len: int,
+    head_dim: int,
+    cache_max_len: int,
+    seq_lens: int | list[int],
+    dtype: str,
+    is_causal: bool,
+    update_cache: bool,
+    steps: int = 1,
+) -> dict[str, dict]:
+    """One step, the first and cheapest: q, new and cached keys and values read once, output and appended slots written
+    once; two products of 2 D flops for every (query, key) pair that is not masked."""
+    cached = sum(_lengths(seq_lens, batch_size))
+    queries = batch_size * q_seq_len
+    new_passes = 4 if update_cache else 2
+    elements = head_dim * (2 * num_q_heads * queries + 2 * num_kv_heads * cached + new_passes * num_kv_heads * queries)
+    new_pairs = q_seq_len * (q_seq_len + 1) // 2 if is_causal else q_seq_len * q_seq_len
+    pairs = q_seq_len * cached + batch_size * new_pairs
+    flops = 4 * num_q_heads * head_dim * pairs
+    return {dtype: {"bytes": elements * DTYPES[dtype].itemsize, "flops": {dtype: flops}}}
+
+
+def _lengths(seq_lens: int | list[int], batch_size: int) -> list[int]:
+    lengths = [seq_lens] * batch_size if isinstance(seq_lens, int) else list(seq_lens)
+    if len(lengths) != batch_size:
+        raise ValueError(f"seq_lens holds {len(lengths)} lengths for {batch_size} sequences")
+    return lengths
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+    if sizes["num_q_heads"] % sizes["num_kv_heads"]:
+        raise ValueError(
+            f"{sizes['num_q_heads']} query heads cannot share {sizes['num_kv_heads']} KV heads evenly: "
+            "num_q_heads must be a multiple of num_kv_heads"
+        )
+
+
+def _check_room(lengths: list[int], appended: int, cache_max_len: int) -> None:
+    for sequence, length in enumerate(lengths):
+        if length < 0:
+            raise ValueError(f"sequence {sequence} has the length {length}; it must be at least 0")
+        if length + appended > cache_max_len:
+            raise ValueError(
+                f"the cache of sequence {sequence} overflows: it holds {length} keys, {appended} are to be appended, "
+                f"and it has room for {cache_max_len}"
+            )
+
+
+def _fill_with_garbage(slots: Tensor, generator: torch.Generator) -> None:
+    """What the free slots `[H, n, D]` of one sequence hold, a kind for each head and slot.
+
+    They come filled with normal numbers; half stay so, a quarter is scaled to near the end of the dtype's range, a
+    quarter is NaN.
+    """
+    kind = torch.randint(0, 4, slots.shape[:2], generator=generator, device=slots.device)[..., None]
+    # Normal numbers from torch stay below 8 (float32 ones are made of 24 random bits), so nothing overflows.
+    slots.copy_(torch.where(kind == 1, slots * (torch.finfo(slots.dtype).max / 8), slots))
+    slots.masked_fill_(kind == 0, torch.nan)
+
+
+def _step(
+    k_cache: Tensor,
+    v_cache: Tensor,
+    seq_lens: Tensor,
+    config: dict[str, bool],
+    num_q_heads: int,
+    q_len: int,
+    generator: torch.Generator,
+) -> Data:
+    batch, kv_heads, _, head_dim = k_cache.shape
+    k_new, v_new = (
+        torch.randn((batch, kv_heads, q_len, head_dim), generator=generator, dtype=k_cache.dtype, device=k_cache.device)
+        for _ in range(2)
+    )
+    q = _draw_queries(k_cache, k_new, seq_lens, num_q_heads, generator)
+    return q, k_new, v_new, k_cache, v_cache, seq_lens, config
+
+
+def _draw_queries(
+    k_cache: Tensor, k_new: Tensor, seq_lens: Tensor, num_q_heads: int, generator: torch.Generator
+) -> Tensor:
+    """Unit normal queries, of which five in eight are pulled so far towards one key that it takes, if seen, about two
+    thirds of the softmax's mass.
+
+    That key is the query's own new one, any in the cache, the first or the last there, or the new one just after its
+    own, which a causal query must not see and any other must.
+    """
+    batch, kv_heads, slots, head_dim = k_cache.shape
+    q_len, device = k_new.shape[2], k_cache.device
+    rows = (batch, num_q_heads, q_len)
+    lens = seq_lens.to(torch.int64)[:, None, None]
+    own = lens + torch.arange(q_len, device=device)
+    anywhere = (torch.rand(rows, generator=generator, device=device, dtype=torch.float64) * lens).to(torch.int64)
+    last, after_own = (lens - 1).clamp(min=0), torch.minimum(own + 1, lens + q_len - 1)
+    choices = torch.stack([t.expand(rows) for t in (own, anywhere, torch.zeros_like(lens), last, after_own)])
+    kind = torch.randint(0, 8, rows, generator=generator, device=device)
+    target = choices.gather(0, kind.clamp(max=4)[None])[0]
+
+    b = torch.arange(batch, device=device)[:, None, None]
+    h = (torch.arange(num_q_heads, device=device) // (num_q_heads // kv_heads))[:, None]
+    cached = k_cache[b, h, target.clamp(max=slots - 1)]
+    new = k_new[b, h, (target - lens).clamp(0, q_len - 1)]
+    key = torch.where((target < lens)[..., None], cached, new).float()
+    # A score of ln(n) + 1 among n unit normal ones, whose exponentials sum to n * exp(1/2).
+    pull = torch.where(kind < 5, (lens + q_len).log() + 1, 0.0)[..., None]
+    q = torch.randn((*rows, head_dim), generator=generator, device=device) + pull * key / head_dim**0.5
+    return q.to(k_cache.dtype)
+
+
+def _parts(cache: Tensor, slots: int) -> Iterator[slice]:
+    """Runs of sequences of which `slots` slots of keys and values are at most _COPIED_BYTES, or one sequence."""
+    batch, kv_heads, _, head_dim = cache.shape
+    count = max(1, _COPIED_BYTES // (2 * kv_heads * slots * head_dim * cache.itemsize))
+    return (slice(start, start + count) for start in range(0, batch, count))
+
+
+def _extended(cache: Tensor, new: Tensor, seq_lens: Tensor) -> Tensor:
+    """A copy of the cache up to the longest sequence, with `new` after each sequence's last slot."""
+    copy = torch.cat([cache[:, :, : int(seq_lens.max())], new], dim=2)
+    _place(copy, new, seq_lens)
+    return copy
+
+
+def _place(cache: Tensor, new: Tensor, seq_lens: Tensor) -> None:
+    """Write `new`, `[B, H, n, D]`, to slots seq_lens[b] .. seq_lens[b] + n - 1 of each sequence b."""
+    batch, _, count, _ = new.shape
+    sequence = torch.arange(batch, device=new.device)[:, None]
+    slot = seq_lens[:, None] + torch.arange(count, device=new.device)
+    cache[sequence, :, slot] = new.transpose(1, 2)
