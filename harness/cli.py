@@ -15,7 +15,7 @@ import click
 
 from harness import catalog
 from harness.errors import PodiumError, UsageError, did_you_mean
-from harness.model import Problem, Run, Verdict
+from harness.model import UNJUDGED, Problem, Run, Verdict
 from harness.render import boards
 from harness.store import Store
 
@@ -76,7 +76,9 @@ def eval_(root: Path, problem: str, files: tuple[Path, ...], device: str, quick:
         _print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
     else:
         _print_outcome(root, task, here.slug, runs)
-    return next((code for run in runs if (code := run.ending.verdict.exit_code)), 0)
+    # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
+    judged = runs if files else [run for run in runs if run.unranked_because != UNJUDGED]
+    return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
 
 
 @cli.command()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.errors import InfrastructureError
-from harness.model import Run, Verdict
+from harness.model import UNJUDGED, Run, Verdict
 
 TIERS = ("published", "local")
 
@@ -137,8 +137,8 @@ class Index:
 
     def judged(self, problem: str, revision: int, device: str, quick: bool) -> set[str]:
         """The sha256 of every source that has a verdict here; quick runs count only if `quick`."""
-        query = """SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
-                   AND verdict != 'infrastructure_error' AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')"""
+        query = f"""SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
+                   AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}') AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')"""
         return {str(sha256) for (sha256,) in self._database.execute(query, (problem, device, revision, quick))}
 
     def outdated(self, problem: str, revision: int, device: str) -> int:

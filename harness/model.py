@@ -273,6 +273,11 @@ class Ending(Value):
     detail: Text | None = None
 
 
+UNJUDGED = "unjudged"
+"""Why a run is not ranked whose submission this machine cannot judge: a kernel that cannot be interpreted, say. It is
+no verdict on the submission, but judging again here would end the same way."""
+
+
 class Run(Value):
     """One judged evaluation of one submission on one device: the truth, as stored in `results/`."""
 

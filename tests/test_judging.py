@@ -285,3 +285,26 @@ def test_a_triton_submission_is_verified_but_not_ranked_on_a_cpu(toy_root):
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert run.unranked_because == "interpreted" and run.score is None and not run.measurements
+
+
+def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tried_again(toy_root):
+    from harness import docket
+
+    source = """
+        import torch, triton, triton.language as tl
+        @triton.jit
+        def double(X, Y, BLOCK: tl.constexpr):
+            i = tl.arange(0, BLOCK)
+            x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(X + i)], tl.float32, True, 1)
+            tl.store(Y + i, x * 2)
+        def custom_kernel(data):
+            y = torch.empty_like(data[0])
+            double[(1,)](data[0], y, BLOCK=8)
+            return y
+    """
+    (toy_root / "submissions" / "double" / "asm.py").write_text(textwrap.dedent(source))
+    problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+    waiting = docket.submissions_to_judge(toy_root, problem, [], device, quick=False)
+    (run,) = docket.judge(toy_root, problem, waiting, device, False, lambda line: None)
+    assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and "cannot be interpreted" in run.ending.message
+    assert docket.submissions_to_judge(toy_root, problem, [], device, quick=False) == []

@@ -19,6 +19,7 @@ from harness.judge.inputs import OneSeed, Reference
 from harness.judge.session import Fault
 from harness.judge.trial import Narrate, Timings, Trial
 from harness.model import (
+    UNJUDGED,
     Case,
     CaseCheck,
     Device,
@@ -59,6 +60,7 @@ def evaluate(
         except Fault as fault:
             measurements, ending = [], fault.ending
     accepted = ending.verdict is Verdict.ACCEPTED
+    unjudged = ending.verdict is Verdict.INFRASTRUCTURE_ERROR
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
         problem=problem.name,
@@ -76,7 +78,7 @@ def evaluate(
         measurements=tuple(measurements),
         skipped=tuple(trial.skipped),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
-        unranked_because=_unranked_because(trial, quick),
+        unranked_because=UNJUDGED if unjudged else _unranked_because(trial, quick),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=trial.printed,
