@@ -138,7 +138,8 @@ class Index:
     def judged(self, problem: str, revision: int, device: str, quick: bool) -> set[str]:
         """The sha256 of every source that has a verdict here; quick runs count only if `quick`."""
         query = f"""SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
-                   AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}') AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')"""
+                    AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}')
+                    AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')"""
         return {str(sha256) for (sha256,) in self._database.execute(query, (problem, device, revision, quick))}
 
     def outdated(self, problem: str, revision: int, device: str) -> int:

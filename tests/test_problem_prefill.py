@@ -209,13 +209,13 @@ def test_cost_counts_visible_pairs_and_the_four_tensors(case):
     pairs = sum(1 for i in range(n) for j in range(n) if j <= i or not case["causal"])
     assert (name, others) == ("bf16", [])
     assert cost["bytes"] == 2 * (2 * q.numel() + k.numel() + v.numel()) == reference.device_bytes(**case)
-    assert cost["flops"] == {"bf16": pairs * case["batch_size"] * case["num_q_heads"] * 4 * case["head_dim"]}
+    assert cost["flops"] == {"bfloat16": pairs * case["batch_size"] * case["num_q_heads"] * 4 * case["head_dim"]}
 
 
 def test_the_first_benchmark_takes_an_h200_at_its_peak_over_a_quarter_of_a_millisecond():
     (cost,) = reference.cost(**PROBLEM.cases.benchmark[0].parameters).values()
-    assert cost["flops"]["bf16"] / 989e12 == pytest.approx(0.278e-3, rel=0.01)
-    assert cost["bytes"] / 4.8e12 < cost["flops"]["bf16"] / 989e12
+    assert cost["flops"]["bfloat16"] / 989e12 == pytest.approx(0.278e-3, rel=0.01)
+    assert cost["bytes"] / 4.8e12 < cost["flops"]["bfloat16"] / 989e12
 
 
 @pytest.mark.parametrize("path", ["problems/prefill/template.py", "submissions/prefill/torch_sdpa.py"])

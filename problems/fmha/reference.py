@@ -95,6 +95,13 @@ def cost(
     }
 
 
+def device_bytes(
+    *, batch_size: int, num_q_heads: int, num_kv_heads: int, head_dim: int, kv_seq_len: int, scores: str = "mixed"
+) -> int:
+    """What q, k, v and the output take, 2 bytes an element."""
+    return 4 * batch_size * head_dim * (num_q_heads + kv_seq_len * num_kv_heads)
+
+
 def _check(config: dict[str, int], scores: str) -> None:
     for name, size in config.items():
         if size < 1:

@@ -9,6 +9,7 @@ one too many, is found out; among unit normal queries alone it would drown.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -137,6 +138,22 @@ def cost(
     pairs = q_seq_len * cached + batch_size * new_pairs
     flops = 4 * num_q_heads * head_dim * pairs
     return {dtype: {"bytes": elements * DTYPES[dtype].itemsize, "flops": {dtype: flops}}}
+
+
+def device_bytes(
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    q_seq_len: int,
+    head_dim: int,
+    cache_max_len: int,
+    dtype: str,
+    **_: Any,
+) -> int:
+    """What q, the output, new keys and values and the two caches take."""
+    rows = 2 * num_q_heads * q_seq_len + 2 * num_kv_heads * (q_seq_len + cache_max_len)
+    return batch_size * head_dim * rows * DTYPES[dtype].itemsize
 
 
 def _lengths(seq_lens: int | list[int], batch_size: int) -> list[int]:

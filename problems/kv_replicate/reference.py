@@ -8,6 +8,8 @@ kernel that sends them through arithmetic or through another format is found out
 random bits too, so that a row left out is seen.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -76,6 +78,11 @@ def cost(
     """K and V read once, both outputs written once; no arithmetic."""
     elements = batch_size * seq_len * head_dim * (num_kv_heads + num_q_heads)
     return {dtype: {"bytes": 2 * elements * DTYPES[dtype].itemsize, "flops": {}}}
+
+
+def device_bytes(**case: Any) -> int:
+    """What k, v and the two outputs take: each is read or written once, so as many bytes as `cost` counts."""
+    return cost(**case)[case["dtype"]]["bytes"]
 
 
 def _check(config: dict[str, int], dtype: str) -> None:

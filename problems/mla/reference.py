@@ -161,14 +161,21 @@ def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> dic
     flops = 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * total_kv
     activations = 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * batch_size
     formats = {
-        "bf16": (2 * QK_HEAD_DIM, "bf16"),
-        "fp8": (QK_HEAD_DIM, "fp8"),
-        "mxfp4": (QK_HEAD_DIM // 2 + QK_HEAD_DIM // 32, "bf16"),
+        "bf16": (2 * QK_HEAD_DIM, "bfloat16"),
+        "fp8": (QK_HEAD_DIM, "float8"),
+        "mxfp4": (QK_HEAD_DIM // 2 + QK_HEAD_DIM // 32, "bfloat16"),
     }
     return {
         name: {"bytes": token_bytes * total_kv + activations, "flops": {dtype: flops}}
         for name, (token_bytes, dtype) in formats.items()
     }
+
+
+def device_bytes(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> int:
+    """What queries, the cache in its three formats and the output take."""
+    total_kv = sum(_lengths(batch_size, q_seq_len, kv_seq_len))
+    token_bytes = 2 * QK_HEAD_DIM + QK_HEAD_DIM + QK_HEAD_DIM // 2 + QK_HEAD_DIM // 32
+    return token_bytes * total_kv + 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * batch_size
 
 
 def _lengths(batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> list[int]:

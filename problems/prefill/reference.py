@@ -100,7 +100,7 @@ def cost(
     """
     pairs = seq_len * (seq_len + 1) // 2 if causal else seq_len * seq_len
     elements = 2 * batch_size * seq_len * head_dim * (num_q_heads + num_kv_heads)
-    return {"bf16": {"bytes": 2 * elements, "flops": {"bf16": 4 * batch_size * num_q_heads * head_dim * pairs}}}
+    return {"bf16": {"bytes": 2 * elements, "flops": {"bfloat16": 4 * batch_size * num_q_heads * head_dim * pairs}}}
 
 
 def device_bytes(**case: Any) -> int:
