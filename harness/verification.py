@@ -7,7 +7,9 @@ controls are the canaries. What is shown is the margin: the worst limit's value 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from harness import catalog
 from harness.config import load_config
 from harness.errors import ProblemError
-from harness.model import Device, Excess, Problem, Run, Verdict
+from harness.model import Device, Excess, Problem, Run, Submission, Verdict
 
 Narrate = Callable[[str], None]
 
@@ -38,16 +40,30 @@ class ControlResult:
 
 
 def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> Iterator[ControlResult]:
-    """Judge each control on the test cases for `device`, untimed. Raises ProblemError if there are none."""
+    """Judge each control on the test cases for `device`, untimed, several at a time; results in the controls' order.
+
+    Raises ProblemError if there are none.
+    """
     from harness.judge.evaluate import evaluate  # imports torch
 
     controls = list(catalog.controls(problem))
     if not controls:
         raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / 'controls'}")
     config = load_config(root)
-    for submission, due in controls:
+    # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
+    at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
+    executor = ThreadPoolExecutor(at_once)
+
+    def judge(control: tuple[Submission, Verdict]) -> ControlResult:
+        submission, due = control
         narrate(f"{problem.name}: {submission.name}")
-        yield _result(submission.name, due, evaluate(problem, submission, device, config, timed=False), problem)
+        run = evaluate(problem, submission, device, config, timed=False, threads=1)
+        return _result(submission.name, due, run, problem)
+
+    try:
+        yield from executor.map(judge, controls)
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:

@@ -41,9 +41,11 @@ def evaluate(
     *,
     quick: bool = False,
     timed: bool = True,
+    threads: int | None = None,
     narrate: Narrate = lambda line: None,
 ) -> Run:
-    """Judge `submission` on `device`. `timed=False` stops after the test cases.
+    """Judge `submission` on `device`. `timed=False` stops after the test cases; `threads` is how many a worker on a CPU
+    may compute in (default: one a processor).
 
     Raises only what is not the submission's doing: ProblemError, OSError.
     """
@@ -52,7 +54,7 @@ def evaluate(
     be_a_quiet_neighbour(device)
     reference = Reference(problem, device)
     with _scratch(submission) as scratch:
-        trial = Trial(reference, device, scratch, config.sampling(device.kind, quick), narrate)
+        trial = Trial(reference, device, scratch, config.sampling(device.kind, quick), narrate, threads)
         try:
             trial.run(timed)
             measurements = [_measurement(timings, reference, device, config) for timings in trial.timings]

@@ -41,8 +41,15 @@ class Trial:
     """`run` fills `checks`, `timings`, `interpreted` and `printed`; what it had found stays when a Fault ends it."""
 
     def __init__(
-        self, reference: Reference, device: Device, scratch: Path, sampling: Sampling, narrate: Narrate
+        self,
+        reference: Reference,
+        device: Device,
+        scratch: Path,
+        sampling: Sampling,
+        narrate: Narrate,
+        threads: int | None = None,
     ) -> None:
+        self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
         self._reference, self._device, self._scratch = reference, device, scratch
         self._sampling, self._narrate = sampling, narrate
         self._problem = reference.problem
@@ -89,8 +96,7 @@ class Trial:
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """A fresh worker with the submission loaded."""
-        threads = len(os.sched_getaffinity(0)) if self._device.kind == "cpu" else 1
-        session = Session(self._problem, self._device, self._scratch, threads)
+        session = Session(self._problem, self._device, self._scratch, self._threads)
         try:
             session.load(self._scratch / "submission.py")
             yield session

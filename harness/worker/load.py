@@ -17,6 +17,7 @@ from typing import Any
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
+_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of offline.interpreter and of hip: not here, perhaps elsewhere
 _COMPILE_ERROR_STARTS = ("Error building extension", "Error compiling objects for extension")
 
 
@@ -55,7 +56,7 @@ def load(path: Path, interpreted: bool) -> LoadedSubmission:
 def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
     """What the judge is told of an exception: whose verdict it is, one sentence, the submission's own traceback."""
     kind = "compile_error" if _is_compile_error(error) else "runtime_error"
-    if type(error).__name__ == "CannotInterpret":
+    if type(error).__name__ in _NOT_ITS_FAULT:
         kind = "cannot_judge"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == str(path)]

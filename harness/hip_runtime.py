@@ -1,0 +1,257 @@
+"""The vendors' run-time compilers and drivers, by ctypes: NVRTC and libcuda, hipRTC and libamdhip64.
+
+    RuntimeCompiler   source text ─► code object, or CompilationError with the log
+    Gpu               code object ─► module ─► function ─► launch on torch's current stream
+    compiled          the code object from the cache on disk, or new
+
+Each library is the one that torch has loaded or ships, where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import glob
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class CompilationError(RuntimeError):
+    """The source does not compile; the message is the compiler's log, with the source's own line numbers."""
+
+
+class LaunchError(RuntimeError):
+    """The driver refused to load or to launch."""
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """How one vendor's libraries spell what is needed of them, and what they want to be told."""
+
+    driver: str
+    compiler: tuple[str, ...]
+    rtc: str
+    code: str
+    calls: Mapping[str, str]
+    max_threads_x: int
+
+
+NVIDIA = Vendor(
+    driver="libcuda.so.1",
+    compiler=("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"),
+    rtc="nvrtc",
+    code="CUBIN",
+    calls={
+        "init": "cuInit",
+        "count": "cuDeviceGetCount",
+        "load": "cuModuleLoadData",
+        "function": "cuModuleGetFunction",
+        "attribute": "cuFuncSetAttribute",
+        "launch": "cuLaunchKernel",
+        "error": "cuGetErrorString",
+    },
+    max_threads_x=2**31 * 1024,
+)
+AMD = Vendor(
+    driver="libamdhip64.so",
+    compiler=("libhiprtc.so",),
+    rtc="hiprtc",
+    code="Code",
+    calls={
+        "init": "hipInit",
+        "count": "hipGetDeviceCount",
+        "load": "hipModuleLoadData",
+        "function": "hipModuleGetFunction",
+        "launch": "hipModuleLaunchKernel",
+        "error": "hipDrvGetErrorString",
+    },
+    max_threads_x=2**32 - 1,  # HIP API, hipModuleLaunchKernel: gridDim * blockDim < 2^32
+)
+
+
+class RuntimeCompiler:
+    """NVRTC or hipRTC: the two libraries differ in the prefix of their functions and in the name of the product."""
+
+    def __init__(self, library: ctypes.CDLL, vendor: Vendor) -> None:
+        self._library, self._vendor = library, vendor
+
+    def version(self) -> str:
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("Version", ctypes.byref(major), ctypes.byref(minor))
+        return f"{self._vendor.rtc} {major.value}.{minor.value}"
+
+    def compile(self, text: str, arch: str, options: Sequence[str] = (), product: str = "") -> tuple[bytes, str]:
+        """The code object (or another `product`, such as PTX) for `arch`, and the log. Raises CompilationError."""
+        flag = "--gpu-architecture" if self._vendor is NVIDIA else "--offload-arch"
+        flags = [f"{flag}={arch}".encode(), b"-std=c++17", *(option.encode() for option in options)]
+        handle = ctypes.c_void_p()
+        self._call("CreateProgram", ctypes.byref(handle), text.encode(), b"podium.hip", 0, None, None)
+        try:
+            array = (ctypes.c_char_p * len(flags))(*flags)
+            status = self._function("CompileProgram")(handle, len(flags), array)
+            log = self._text("GetProgramLog", handle).rstrip(b"\0").decode(errors="replace")
+            if status:
+                raise CompilationError(f"{self.version()} for {arch}: {log.strip() or f'status {status}'}")
+            return self._text(f"Get{product or self._vendor.code}", handle), log
+        finally:
+            self._call("DestroyProgram", ctypes.byref(handle))
+
+    def _text(self, getter: str, handle: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"{getter}Size", handle, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value or 1)
+        self._call(getter, handle, buffer)
+        return buffer.raw[: size.value]
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = self._function(name)(*arguments)
+        if status:
+            describe = self._function("GetErrorString")
+            describe.restype = ctypes.c_char_p
+            raise LaunchError(f"{self._vendor.rtc}{name} failed: {(describe(status) or b'').decode()} ({status})")
+
+    def _function(self, name: str) -> Any:
+        return getattr(self._library, self._vendor.rtc + name)
+
+
+class Gpu:
+    """The GPUs of this process, through the driver of their vendor."""
+
+    def __init__(
+        self, vendor: Vendor, driver: ctypes.CDLL, compiler: RuntimeCompiler, device_type: str = "cuda"
+    ) -> None:
+        self.vendor, self.compiler, self.device_type = vendor, compiler, device_type
+        self._calls = {what: getattr(driver, name) for what, name in vendor.calls.items()}
+        unsigned, handle = ctypes.c_uint, ctypes.c_void_p
+        self._calls["launch"].argtypes = [handle, *[unsigned] * 7, handle, ctypes.POINTER(handle), handle]
+
+    def arch(self, device: int) -> str:
+        properties = torch.cuda.get_device_properties(device)
+        if self.vendor is AMD:
+            return str(properties.gcnArchName)
+        # From Hopper on, the instructions of exactly one architecture (wgmma) are behind the suffix "a".
+        return f"sm_{properties.major}{properties.minor}" + ("a" if properties.major >= 9 else "")
+
+    def index_of(self, tensor: torch.Tensor) -> int:
+        """The index of the GPU that holds `tensor`; negative where none does."""
+        return tensor.get_device()
+
+    def current_device(self) -> int:
+        return torch.cuda.current_device()
+
+    def current(self, device: int) -> contextlib.AbstractContextManager[Any]:
+        """Makes `device` the current one; costs nothing when it is."""
+        return contextlib.nullcontext() if self.current_device() == device else torch.cuda.device(device)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def stream(self) -> int:
+        return torch.cuda.current_stream().cuda_stream
+
+    def load(self, image: bytes) -> ctypes.c_void_p:
+        self.synchronize()  # the driver loads into this thread's context, which the runtime makes at its first call
+        module = ctypes.c_void_p()
+        self._succeed("load", self._calls["load"](ctypes.byref(module), image))
+        return module
+
+    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        status = self._calls["function"](ctypes.byref(function), module, name.encode())
+        self._succeed(f'function (is {name} declared extern "C" __global__?)', status)
+        return function
+
+    def grant_shared(self, function: ctypes.c_void_p, count: int) -> None:
+        """Allow `count` bytes of dynamic shared memory. AMD's driver wants no permission below the chip's limit."""
+        if "attribute" in self._calls:
+            max_dynamic_shared_size_bytes = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cuda.h
+            self._succeed("attribute", self._calls["attribute"](function, max_dynamic_shared_size_bytes, count))
+
+    def launch(
+        self, function: ctypes.c_void_p, grid: Sequence[int], block: Sequence[int], shared: int, packed: list[Any]
+    ) -> None:
+        addresses = (ctypes.c_void_p * len(packed))(*map(ctypes.addressof, packed))
+        self._succeed("launch", self._calls["launch"](function, *grid, *block, shared, self.stream(), addresses, None))
+
+    def _succeed(self, what: str, status: int) -> None:
+        if status:
+            text = ctypes.c_char_p()
+            self._calls["error"](status, ctypes.byref(text))
+            raise LaunchError(f"{what} failed: {(text.value or b'unknown error').decode()} ({status})")
+
+
+@functools.cache
+def visible_gpu() -> Gpu | None:
+    """The GPUs that torch uses, or None where there is none. Asks the driver, since torch may be made to pretend."""
+    vendor = AMD if torch.version.hip else NVIDIA if torch.version.cuda else None
+    if vendor is None:
+        return None
+    driver, count = find_library([vendor.driver]), ctypes.c_int()
+    if driver is None or getattr(driver, vendor.calls["init"])(0):
+        return None
+    if getattr(driver, vendor.calls["count"])(ctypes.byref(count)) or count.value == 0:
+        return None
+    library = find_library(vendor.compiler)
+    if library is None:
+        raise LaunchError(f"there is a GPU, but no {vendor.compiler[-1]} to compile for it")
+    torch.cuda.init()
+    return Gpu(vendor, driver, RuntimeCompiler(library, vendor))
+
+
+def find_library(names: Sequence[str]) -> ctypes.CDLL | None:
+    """The first library of one of these names: already loaded, in torch, a wheel, ROCm or CUDA, or the loader's."""
+    for name in names:
+        for candidate in [*_candidates(name), name]:
+            with contextlib.suppress(OSError):
+                return ctypes.CDLL(candidate)
+    return None
+
+
+def _candidates(name: str) -> Iterator[str]:
+    # A second copy of a runtime knows nothing of the first one's streams.
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        mapped = {line.split(maxsplit=5)[-1].strip() for line in maps}
+        yield from sorted(path for path in mapped if path.rpartition("/")[2].startswith(name))
+    for folder in (f"{Path(torch.__file__).parent}/lib", *(f"{entry}/nvidia/*/lib" for entry in sys.path if entry)):
+        yield from sorted(glob.glob(f"{folder}/{name}"))
+    for variable, default in (("ROCM_PATH", "/opt/rocm"), ("CUDA_HOME", "/usr/local/cuda")):
+        for folder in ("lib", "lib64"):
+            yield from glob.glob(f"{os.environ.get(variable, default)}/{folder}/{name}")
+
+
+def compiled(compiler: RuntimeCompiler, text: str, arch: str) -> bytes:
+    """The code object, from the cache on disk or new."""
+    release = torch.version.hip or torch.version.cuda or ""  # hipRTC has said 9.0 for years
+    key = hashlib.sha256("\0".join((compiler.version(), release, arch, text)).encode()).hexdigest()
+    folder = _cache_folder()
+    if folder is None:
+        return compiler.compile(text, arch)[0]
+    path = folder / key
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    image, _ = compiler.compile(text, arch)
+    with contextlib.suppress(OSError):  # a full disk costs time, not the launch
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(image)
+        os.replace(file.name, path)
+    return image
+
+
+def _cache_folder() -> Path | None:
+    """Where compiled code is kept; None if what is there could have been put there by another user."""
+    base = os.environ.get("XDG_CACHE_HOME") or f"{tempfile.gettempdir()}/podium-{os.getuid()}"
+    folder = Path(base) / "podium" / "hip"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder if all(path.stat().st_uid == os.getuid() for path in (Path(base), folder)) else None
+    except OSError:
+        return None

@@ -1,0 +1,222 @@
+"""Inline HIP is compiled for chips that are not here, and what is read from the result is what is in it."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import hip
+from harness.hip import CompilationError, program
+from harness.offline import hip as offline
+from harness.offline.hip import TARGETS
+
+ROOT = Path(__file__).resolve().parents[1]
+SUBMISSIONS = ("kv_replicate/hip_seed", "kv_replicate/hip_vectorised", "fmha/hip_one_head")
+AMD_TARGETS = [name for name, target in TARGETS.items() if target.vendor == "amd"]
+
+SUM = r"""
+extern "C" __global__ __launch_bounds__(64) void sum(const float* x, float* y) {
+    __shared__ float shared[64];
+    shared[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
+    __syncthreads();
+    float sum = shared[threadIdx.x ^ 1];
+    for (int mask = WAVE_SIZE / 2; mask; mask /= 2) sum += shuffle_xor(sum, mask);
+    if (lane_id() == 0) y[blockIdx.x + gridDim.x * blockIdx.y] = sum;
+}
+"""
+
+HUNGRY = r"""
+extern "C" __global__ __launch_bounds__(1024) void hungry(float* x) {
+    float kept[400];
+    for (int i = 0; i < 400; i++) kept[i] = x[i * 1024 + threadIdx.x];
+    for (int i = 0; i < 400; i++) x[i * 1024 + threadIdx.x] = kept[(i * 7 + (int)x[i]) % 400];
+}
+"""
+
+MFMA = r"""
+extern "C" __global__ __launch_bounds__(64) void tile(vec<unsigned short, 4>* a, vec<float, 4>* c) {
+#ifdef HAS_MFMA_BF16
+    c[threadIdx.x] = mfma_16x16x16_bf16(a[threadIdx.x], a[threadIdx.x + 64], c[threadIdx.x]);
+#endif
+}
+"""
+
+
+@pytest.fixture(params=list(TARGETS))
+def target(request):
+    return needing(request.param)
+
+
+def needing(target):
+    lacking = offline.missing(target)
+    if lacking is not None:
+        pytest.skip(f"no compiler for {target} here: {lacking}")
+    return target
+
+
+def only(report):
+    (kernel,) = report.kernels
+    return kernel
+
+
+def test_a_kernel_s_resources_are_reported(target):
+    report = offline.compile(SUM, target)
+    kernel = only(report)
+    assert report.target == target and report.compiler
+    assert kernel.name == "sum" and 0 < kernel.registers <= 64
+    assert (kernel.spills, kernel.scratch_bytes, kernel.lds_bytes) == (0, 0, 256)
+    assert kernel.matrix_instructions == {} and kernel.over_limit is None
+    assert (kernel.sgprs > 0) == (TARGETS[target].vendor == "amd")
+
+
+def test_a_report_is_json(target):
+    fields = json.loads(json.dumps(offline.compile(SUM, target).as_json()))
+    assert fields["target"] == target and fields["kernels"][0]["lds_bytes"] == 256
+
+
+def test_private_memory_is_reported(target):
+    assert only(offline.compile(HUNGRY, target)).scratch_bytes >= 1600
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx950", "gfx1100"])
+def test_matrix_instructions_are_counted_by_name_where_the_chip_has_them(name):
+    found = only(offline.compile(MFMA, needing(name))).matrix_instructions
+    assert found == ({} if name == "gfx1100" else {"v_mfma_f32_16x16x16_bf16": 1})
+
+
+def test_shared_memory_over_the_limit_is_an_error_of_that_target_only():
+    source = SUM.replace("shared[64]", "shared[40000]")  # 160 000 bytes
+    try:
+        report = offline.compile(source, needing("gfx942"))
+    except CompilationError as error:
+        assert "local memory" in str(error)
+    else:
+        assert "160000 bytes of shared memory, over the 65536" in only(report).over_limit
+    assert only(offline.compile(source, needing("gfx950"))).over_limit is None
+
+
+def test_a_compile_error_has_the_compiler_s_log_with_the_source_s_own_lines(target):
+    with pytest.raises(CompilationError, match=r"source(:2:|\(2\))"):
+        offline.compile('extern "C" __global__ void f(float* x) {\n    *x = unheard_of;\n}\n', target, {"A": 1})
+
+
+def test_defines_reach_the_source(target):
+    source = 'extern "C" __global__ void f(int* x) { __shared__ int y[COUNT]; y[*x] = *x; *x = y[0]; }'
+    assert only(offline.compile(source, target, {"COUNT": 12})).lds_bytes == 48
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="unknown target 'gfx90'; there are gfx942, gfx950, gfx1100, sm_90"):
+        offline.compile(SUM, "gfx90")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_without_a_compiler_the_command_that_brings_one_is_named(monkeypatch, name):
+    monkeypatch.setattr(offline, "clang_for", lambda target: None)
+    monkeypatch.setattr(offline, "nvrtc", lambda: None)
+    monkeypatch.setattr(shutil, "which", lambda command: None)
+    assert offline.missing(name) == TARGETS[name].install and " install " in TARGETS[name].install
+    with pytest.raises(LookupError, match=f"no compiler for {name} here: .* install "):
+        offline.compile(SUM, name)
+
+
+def test_a_clang_that_does_not_know_the_target_is_passed_over(monkeypatch, tmp_path):
+    old = tmp_path / "clang-old"
+    old.write_text("#!/bin/sh\necho 'invalid target ID' >&2\nexit 1\n")
+    new = tmp_path / "clang-new"
+    new.write_text("#!/bin/sh\nexit 0\n")
+    for path in (old, new):
+        path.chmod(0o755)
+    monkeypatch.setattr(offline, "_clangs", lambda: [(str(tmp_path / "gone"),), (str(old),), (str(new),)])
+    offline.clang_for.cache_clear()
+    try:
+        assert offline.clang_for("gfx950") == (str(new),)
+    finally:
+        offline.clang_for.cache_clear()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_nvcc_serves_where_nvrtc_is_missing(monkeypatch):
+    monkeypatch.setattr(offline, "nvrtc", lambda: None)
+    report = offline.compile(SUM, "sm_90")
+    assert report.compiler.startswith("nvcc ") and only(report).name == "sum" and only(report).lds_bytes == 256
+    with pytest.raises(CompilationError, match=r"source\(1\)"):
+        offline.compile("int x = ;", "sm_90")
+
+
+def test_ptxas_is_read_kernel_by_kernel():
+    log = """\
+ptxas info    : Compiling entry function 'b' for 'sm_90a'
+ptxas info    : Function properties for b
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 1024 bytes smem, 380 bytes cmem[0]
+ptxas info    : Compiling entry function 'a' for 'sm_90a'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers
+"""
+    ptx = """\
+.visible .entry b(
+{
+\twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
+\twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
+}
+.visible .entry a(
+{
+\tmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1}, {%r1}, {%r2}, {%f1};
+}
+"""
+    a, b = offline._nvidia_kernels(log, ptx, "sm_90")
+    assert (a.name, a.registers, a.spills) == ("a", 10, 0)
+    assert (b.registers, b.spills, b.scratch_bytes, b.lds_bytes) == (255, 20, 16, 1024)
+    assert a.matrix_instructions == {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": 1}
+    assert b.matrix_instructions == {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16": 2}
+
+
+# The bundled submissions
+
+
+@pytest.fixture(scope="module", params=SUBMISSIONS)
+def submission(request):
+    """The modules that a bundled submission makes when it is imported."""
+    before = len(hip.modules)
+    path = ROOT / "submissions" / f"{request.param}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return request.param, hip.modules[before:]
+
+
+def test_the_bundled_submissions_compile_without_spills_or_private_memory(submission, target):
+    _, modules = submission
+    assert modules
+    for module in modules:
+        for kernel in offline.compile(module.source, target, module.defines).kernels:
+            assert (kernel.spills, kernel.scratch_bytes, kernel.over_limit) == (0, 0, None), kernel
+
+
+@pytest.mark.parametrize("name", AMD_TARGETS)
+def test_memory_is_read_and_written_16_bytes_at_a_time_on_amd(submission, name):
+    path, modules = submission
+    if path.endswith("seed"):
+        pytest.skip("the seed's kernels move one element a thread")
+    command = offline.clang_for(needing(name))
+    flags = [*offline._AMD_FLAGS, f"--offload-arch={name}", "-", "-o", "-"]
+    assembly = offline._run([*command, *flags], program(modules[0].source, modules[0].defines))
+    wide = ("global_load_dwordx4", "global_load_b128"), ("global_store_dwordx4", "global_store_b128")
+    kernels = {"fmha/hip_one_head": ["copy_values"]}.get(path, ["replicate_words_16", "replicate_runs_2"])
+    for kernel in kernels:
+        body = offline._body(assembly, rf"^{kernel}:", r"^\.Lfunc_end")
+        assert all(any(instruction in body for instruction in either) for either in wide), kernel
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx950"])
+def test_fmha_computes_scores_and_output_by_mfma(name):
+    path = ROOT / "submissions" / "fmha" / "hip_one_head.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    submission = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(submission)
+    for head_dim, module in submission.MODULES.items():
+        kernels = offline.compile(module.source, needing(name), module.defines).kernels
+        attend = next(kernel for kernel in kernels if kernel.name == "attend_one_head")
+        assert attend.matrix_instructions == {"v_mfma_f32_16x16x16_bf16": 2 * head_dim // 64}
