@@ -225,7 +225,7 @@ def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run
     from harness.render import terminal
 
     for run in runs:
-        if run.ending.verdict is not Verdict.ACCEPTED and run.ending.detail:
+        if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED and run.ending.detail:
             click.echo(f"{run.submission}: {run.ending.detail}\n")
     click.echo(boards.as_text(root, problem, device))
     if not runs:

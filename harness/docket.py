@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from harness import catalog
 from harness.config import load_config
 from harness.errors import InfrastructureError
-from harness.model import Device, Problem, Run, Submission
+from harness.model import UNJUDGED, Device, Problem, Run, Submission
 from harness.store import Store
 
 Narrate = Callable[[str], None]
@@ -62,7 +62,8 @@ def judge(
                 narrate=lambda line, name=submission.name: narrate(f"{name}: {line}"),  # type: ignore[misc]
             )
             store.write(run, submission)
-            narrate(f"{submission.name}: {run.ending.verdict.words}, {run.duration_s:.1f} s")
+            words = "not judged here" if run.unranked_because == UNJUDGED else run.ending.verdict.words
+            narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
     return runs
 

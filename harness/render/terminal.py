@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from harness.model import CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict
+from harness.model import UNJUDGED, CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict
 from harness.ranking import Board, Standing
 from harness.verification import ControlResult
 
@@ -28,7 +28,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         headers = ["accepted, not ranked", "because", "error", "tolerance met", "runs"]
         parts.append(_table(headers, rows))
     if left_out:
-        rows = [[e.submission, e.verdict.words, _shorten(e.message, 70)] for e in left_out]
+        rows = [[e.submission, _words(e.verdict, e.unranked), _shorten(e.message, 70)] for e in left_out]
         parts.append(_table([f"left out ({len(left_out)})", "verdict", "what was seen"], rows))
     parts += notes
     if problem.published:
@@ -53,6 +53,10 @@ _UNRANKED = {
     "quick": "a quick look: one process",
     "skipped": "cases left out that do not fit this device's memory",
 }
+
+
+def _words(verdict: Verdict, unranked: str | None) -> str:
+    return "not judged here" if unranked == UNJUDGED else verdict.words
 
 
 def _unranked(reason: str | None) -> str:
@@ -105,12 +109,12 @@ def run(shown: Run) -> str:
         ("software", f"python {shown.environment.get('python', '?')} {packages}"),
         ("isolation", shown.environment.get("isolation", "?")),
         ("judged", f"{shown.started_at}, in {shown.duration_s:.1f} s"),
-        ("verdict", f"{shown.ending.verdict.words}: {shown.ending.message}"),
+        ("verdict", f"{_words(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
         ("tolerance met", shown.tolerance or ""),
         ("error", _error(shown.error)),
         ("score µs", microseconds(shown.score) if shown.score else "none"),
     ]
-    if shown.unranked_because:
+    if shown.unranked_because and shown.ending.verdict is Verdict.ACCEPTED:
         facts.append(("not ranked", _unranked(shown.unranked_because)))
     parts = [tabulate(facts, tablefmt="plain", disable_numparse=True)]
     if shown.measurements:
@@ -138,7 +142,8 @@ def _checks(checks: Sequence[CaseCheck]) -> str:
 def verdict_line(shown: Run) -> str:
     """`accepted: torch_bf16 on mla: all 5 test cases are right; 812 µs`: what a caller wants to read last."""
     score = f"; {_significant(shown.score.latency_ns / 1e3)} µs" if shown.score else ""
-    return f"{shown.ending.verdict.words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}"
+    words = _words(shown.ending.verdict, shown.unranked_because)
+    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}"
 
 
 def problems(found: Sequence[Problem]) -> str:

@@ -63,7 +63,7 @@ def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
     line = error.lineno if isinstance(error, SyntaxError) else (own[-1].lineno if own else None)
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
     message = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
-    if isinstance(error, Unloadable):
+    if isinstance(error, Unloadable) or kind == "cannot_judge":
         message = first_line
     if isinstance(error, SystemExit):
         message = f"the submission called sys.exit({error.code!r})"
