@@ -2,18 +2,21 @@
 
     python bench/judge_memory.py [PROBLEM ...]
 
-For the largest CPU benchmark case of each problem: the peak resident memory of the judge, and of the worker with the
+For the largest CPU benchmark case of each problem: the resident memory of the judge, and of the worker with the
 problem's first baseline, each less what the same process holds before its first case, over the bytes of the case's
-inputs and outputs. Shared memory, which both map, counts once in the sum. The reference's and the submission's own
-workspaces are within it. Budget: 4. Prints a table and one line of JSON.
+inputs and outputs. Each process's own peak is the kernel's count; the peak of their sum, in which shared memory counts
+once, is sampled some thousand times a second. The reference's and the submission's own workspaces are within them.
+Budget for the sum: 4. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -94,7 +97,8 @@ def measure(name: str) -> dict[str, object]:
             before["worker"] -= _status_kb(processes["worker"], "RssAnon") - worker_kb
             for pid in processes.values():
                 Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peaks so far, proc(5)
-            judge(large, 5)
+            with _Watch(list(processes.values())) as watch:
+                judge(large, 5)
             peak = {who: (_status_kb(pid, "VmHWM") - before[who]) * 1024 for who, pid in processes.items()}
         finally:
             session.kill()
@@ -106,8 +110,31 @@ def measure(name: str) -> dict[str, object]:
         "worker MB": peak["worker"] / 1e6,
         "judge x": peak["judge"] / case_bytes,
         "worker x": peak["worker"] / case_bytes,
-        "sum x": (sum(peak.values()) - arena_bytes[-1]) / case_bytes,
+        "at once x": (watch.peak_bytes - 1024 * sum(before.values()) - arena_bytes[-1]) / case_bytes,
     }
+
+
+class _Watch:
+    """The greatest sum of the resident sizes of some processes, sampled in a thread."""
+
+    def __init__(self, pids: list[str]) -> None:
+        self._pids, self._stop = pids, threading.Event()
+        self.peak_bytes = 0
+
+    def __enter__(self) -> _Watch:
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        page = resource.getpagesize()
+        while not self._stop.wait(0.0005):
+            pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._pids)
+            self.peak_bytes = max(self.peak_bytes, pages * page)
 
 
 def _release_unused() -> None:

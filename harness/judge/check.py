@@ -21,7 +21,10 @@ from harness.judge.session import CallReply, OutputDescription
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
-"""Elements compared at a time: 2 MiB for each float64 temporary on a CPU, whose caches that suits; 128 MiB on a GPU."""
+"""At most this many elements are compared at a time, and at most a 32nd of a tensor: a chunk has some ten temporaries
+of 8 bytes an element. 2 MiB each suit a CPU's caches; a GPU wants larger ones."""
+
+MIN_CHUNK_ELEMENTS = 1 << 12
 
 NEVER = math.inf
 
@@ -246,7 +249,8 @@ def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torc
     if expected.numel() == 0:
         return
     want, got = expected.reshape(-1, width), actual.reshape(-1, width)
-    rows = max(CHUNK_ELEMENTS[expected.device.type] // width, 1)
+    most = min(CHUNK_ELEMENTS[expected.device.type], max(expected.numel() // 32, MIN_CHUNK_ELEMENTS))
+    rows = max(most // width, 1)
     for start in range(0, want.shape[0], rows):
         yield want[start : start + rows], got[start : start + rows]
 

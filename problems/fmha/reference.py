@@ -20,8 +20,8 @@ weights to a single key, and past exp's range in float32 (88) for a kernel that 
 of two, exact in bfloat16."""
 
 _SLICE_ELEMENTS = 1 << 27
-_REFERENCE_BYTES = 64 << 20
-"""Of float64 output at a time; `attention` bounds its own temporaries to 256 MiB."""
+_WORKSPACE_SHARE = 4
+"""`ref_kernel` works in at most the inputs' bytes over this at a time, in float64, or in one sequence."""
 
 
 def generate_input(
@@ -70,7 +70,8 @@ def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict[str, int | float]]) -> T
     """Attention in float64, rounded once to float16: `[batch_size, num_q_heads, 1, head_dim]`."""
     q, k, v, config = data
     out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
-    step = max(1, _REFERENCE_BYTES // (8 * config["num_q_heads"] * config["head_dim"]))
+    sequence_bytes = 8 * (3 * q[0].numel() + 2 * k[0].numel())
+    step = max(1, (q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE // sequence_bytes)
     for start in range(0, config["batch_size"], step):
         piece = slice(start, start + step)
         out[piece] = attention(q[piece], k[piece], v[piece], sm_scale=config["sm_scale"])

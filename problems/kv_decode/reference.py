@@ -20,8 +20,8 @@ Data = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict[str, bool]]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-_COPIED_BYTES = 256 << 20
-"""Bytes of cache that `ref_kernel` copies at a time."""
+_WORKSPACE_SHARE = 4
+"""`ref_kernel` copies at most the caches' bytes over this at a time, in float64, or one sequence."""
 
 
 def generate_input(
@@ -247,9 +247,10 @@ def _draw_queries(
 
 
 def _parts(cache: Tensor, slots: int) -> Iterator[slice]:
-    """Runs of sequences of which `slots` slots of keys and values are at most _COPIED_BYTES, or one sequence."""
+    """Runs of sequences whose `slots` slots of keys and values, copied and in float64, stay within _WORKSPACE_SHARE."""
     batch, kv_heads, _, head_dim = cache.shape
-    count = max(1, _COPIED_BYTES // (2 * kv_heads * slots * head_dim * cache.itemsize))
+    sequence_bytes = 2 * kv_heads * slots * head_dim * (8 + cache.itemsize)
+    count = max(1, 2 * cache.nbytes // _WORKSPACE_SHARE // sequence_bytes)
     return (slice(start, start + count) for start in range(0, batch, count))
 
 

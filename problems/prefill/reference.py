@@ -20,8 +20,9 @@ from reference.attention import attention
 GROWTH_TILE = 64
 """Keys in a tile of `growth`: the narrowest that kernels commonly take at a time. Wider ones see a steeper rise."""
 
-_SCORE_BYTES = 64 << 20
-"""Bound on the reference's scores alive at once; float64 copies of one KV head's q, k and v come on top."""
+_WORKSPACE_SHARE = 4
+"""`ref_kernel` takes so few rows at a time that their float64 queries, scores and outputs stay within the bytes of the
+inputs over this, or within 256 KiB; float64 copies of one KV head's keys and values come on top."""
 
 
 def generate_input(
@@ -67,20 +68,25 @@ def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict], rows: Tensor | None = 
     batch, seq_len, q_heads, head_dim = q.shape
     kv_heads = k.shape[2]
     group = q_heads // kv_heads
-    out = torch.empty(batch, seq_len if rows is None else len(rows), q_heads, head_dim, dtype=q.dtype, device=q.device)
+    wanted = torch.arange(seq_len) if rows is None else rows.cpu()
+    out = torch.empty(batch, len(wanted), q_heads, head_dim, dtype=q.dtype, device=q.device)
+    workspace = max((q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE, 1 << 18)
+    step = max(1, workspace // (8 * group * 3 * (head_dim + seq_len)))
     for b in range(batch):
         for h in range(kv_heads):
             shared = slice(h * group, (h + 1) * group)
-            out[b, :, shared] = attention(
-                q[b : b + 1, :, shared],
-                k[b : b + 1, :, h : h + 1],
-                v[b : b + 1, :, h : h + 1],
-                sm_scale=config["sm_scale"],
-                causal=config["causal"],
-                rows=rows,
-                layout="bshd",
-                max_score_bytes=max(_SCORE_BYTES, 8 * seq_len),
-            )[0].to(q.dtype)
+            for start in range(0, len(wanted), step):
+                piece = slice(start, start + step)
+                out[b, piece, shared] = attention(
+                    q[b : b + 1, :, shared],
+                    k[b : b + 1, :, h : h + 1],
+                    v[b : b + 1, :, h : h + 1],
+                    sm_scale=config["sm_scale"],
+                    causal=config["causal"],
+                    rows=wanted[piece],
+                    layout="bshd",
+                    max_score_bytes=max(workspace, 8 * seq_len),
+                )[0].to(q.dtype)
     return out
 
 
