@@ -1,8 +1,21 @@
-"""`python -m harness VERB`."""
+"""`python -m harness VERB`, also with a Python that lacks the dependencies: then the checkout's .venv takes over."""
 
+import os
 import sys
+from pathlib import Path
 
-from harness.cli import main
+
+def main() -> int:
+    try:
+        from harness.cli import main as run
+    except ModuleNotFoundError as error:
+        here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
+        if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
+            os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
+        print(f"error: this Python has no {error.name}: `make problems` makes .venv, which has it", file=sys.stderr)
+        return 30
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

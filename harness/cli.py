@@ -34,7 +34,7 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option(
     "--root",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
     default=Path(__file__).resolve().parents[1],
     help="The directory that holds problems/, submissions/, configs/ and results/ (default: this checkout).",
 )
@@ -103,9 +103,9 @@ def leaderboard(root: Path, problem: str, device: str | None, as_json: bool) -> 
 @_json
 @click.pass_obj
 def show(root: Path, run: str, as_json: bool) -> None:
-    """Show one run in full. RUN is its id, or a part of it that no other id has.
+    """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for its latest run.
 
-    Example: python -m harness show 20261120T1004
+    Example: python -m harness show torch_bf16
     """
     from harness.render import terminal
 
@@ -170,7 +170,12 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
 @_problem
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("case", metavar="CASE")
-@click.option("--seed", type=int, required=True, help="The seed of the inputs, as a mismatch report gives it.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    required=True,
+    help="The seed of the inputs, as a mismatch report gives it.",
+)
 @_device
 @click.pass_obj
 def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
@@ -221,15 +226,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run]) -> None:
-    """Reports on what failed, then the board, and last a line for each verdict."""
+    """The board, then what is to be known of each run that failed, and last a line for each verdict."""
     from harness.render import terminal
 
-    for run in runs:
-        if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED and run.ending.detail:
-            click.echo(f"{run.submission}: {run.ending.detail}\n")
-    click.echo(boards.as_text(root, problem, device))
+    click.echo(boards.as_text(root, problem, device, published=False))
     if not runs:
         click.echo("\nNothing new: every submission has its verdict. Name a file to judge it again.")
+    for run in runs:
+        if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED:
+            click.echo(f"\n{terminal.failure(run)}")
     for run in runs:
         click.echo(("\n" if run is runs[0] else "") + terminal.verdict_line(run))
 

@@ -52,7 +52,7 @@ def judge(
     runs = []
     with device_to_ourselves(device, narrate):
         for submission in submissions:
-            narrate(f"{submission.name}:")
+            narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
             run = evaluate(
                 problem,
                 submission,
@@ -61,7 +61,11 @@ def judge(
                 quick=quick,
                 narrate=lambda line, name=submission.name: narrate(f"{name}: {line}"),  # type: ignore[misc]
             )
-            store.write(run, submission)
+            try:
+                store.write(run, submission)
+            except InfrastructureError:
+                narrate(f"{submission.name}: {run.ending.verdict.words}: {run.ending.message} (not stored)")
+                raise
             words = "not judged here" if run.unranked_because == UNJUDGED else run.ending.verdict.words
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)

@@ -59,10 +59,14 @@ class Store:
             ) from None
 
     def read(self, run_id: str) -> Run:
-        """The run with this id, or the only one whose id holds it. Raises UsageError, InfrastructureError."""
+        """The run with this id, the latest of a submission with this name, or the only run whose id holds it.
+
+        Raises UsageError, InfrastructureError.
+        """
         with self.index() as index:
             paths = index.paths()
-        found = [run_id] if run_id in paths else [other for other in paths if run_id in other]
+        found = [run_id] if run_id in paths else sorted(other for other in paths if other.endswith(f"-{run_id}"))[-1:]
+        found = found or [other for other in paths if run_id in other]
         if not found:
             raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, paths) if paths else None)
         if len(found) > 1:

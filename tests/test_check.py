@@ -52,7 +52,7 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     if amend is not None:
         amend(reply)
     state = dict(zip(names, (pair[1] for pair in inputs)))
-    call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), seed=7)
+    call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), seed=7)
     arena.close()
     return compare(call, CallReply.model_validate(reply), arena, tolerances)
 
@@ -457,7 +457,7 @@ class TestReport:
         lines = self.report(problem, want, got).splitlines()
         assert lines[0] == "case rows=4" and lines[-1] == "reproduce: the command"
         assert lines[1].startswith("y: 3 of 60 elements (")
-        assert ") are outside atol 0.01 + rtol 0.1 x |expected|; at most 0 may be" in lines[1]
+        assert ") are outside atol 0.01 + rtol 0.1 x |expected|, none may be" in lines[1]
         worst = [line.split("worst   ")[1] for line in lines if "worst" in line]
         assert worst[0].startswith("[row 2, col 3]  got 5  expected 1  (36.4 x")
         assert worst[1].startswith("[row 7, col 1]  got 1.5") and worst[2].startswith("[row 8, col 1]  got 1.25")

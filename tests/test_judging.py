@@ -240,10 +240,10 @@ def test_a_mismatch_report_can_be_replayed_from_its_own_line(toy_root):
     run = judge(toy_root, source)
     line = next(line for line in (run.ending.detail or "").splitlines() if line.startswith("reproduce:"))
     words = shlex.split(line.removeprefix("reproduce:"))
-    label, seed = words[words.index("FILE") + 1], int(words[words.index("--seed") + 1])
+    path, label, seed = words[5], words[6], int(words[words.index("--seed") + 1])
     problem = catalog.load_problem(toy_root, "double")
     case = next(c for c in problem.cpu.test if c.label == label)
-    submission = catalog.load_submission(problem, toy_root / "submissions" / "double" / "subject.py")
+    submission = catalog.load_submission(problem, Path(path))
     check = replay(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), case, seed)
     worst = next(line for line in (run.ending.detail or "").splitlines() if "worst" in line)
     assert worst in (check.report or "")
@@ -308,3 +308,41 @@ def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tri
     (run,) = docket.judge(toy_root, problem, waiting, device, False, lambda line: None)
     assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and "cannot be interpreted" in run.ending.message
     assert docket.submissions_to_judge(toy_root, problem, [], device, quick=False) == []
+
+
+OVERRUN = """
+    import torch, triton, triton.language as tl
+    @triton.jit
+    def double(X, Y, n, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        x = tl.load(X + i, mask=i < n)
+        tl.store(Y + i, x * 2, mask=i < n)
+        tl.store(X + i, x, mask=i < n + EXTRA)
+    def custom_kernel(data):
+        x = data[0]
+        y = torch.empty_like(x)
+        double[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel() + EXTRA))
+        return y
+"""
+
+
+@pytest.mark.parametrize(("extra", "verdict"), [(0, Verdict.ACCEPTED), (1, Verdict.WRONG_ANSWER)])
+def test_a_store_past_the_end_of_an_input_is_seen(toy_root, extra, verdict):
+    run = judge(toy_root, OVERRUN.replace("EXTRA", str(extra)), timed=False)
+    assert run.ending.verdict is verdict, run.ending
+    assert ("a store out of bounds" in str(run.ending.detail)) == bool(extra)
+
+
+def test_an_error_inside_an_interpreted_kernel_is_placed_in_the_kernel(toy_root):
+    source = """
+        import torch, triton, triton.language as tl
+        @triton.jit
+        def double(X, BLOCK: tl.constexpr):
+            i = tl.arange(0, BLOCK)
+            tl.store(X + i, nothing_of_this_name)
+        def custom_kernel(data):
+            double[(1,)](data[0], BLOCK=8)
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR and "nothing_of_this_name" in run.ending.message
+    assert "(line 6)" in run.ending.message

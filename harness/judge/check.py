@@ -94,7 +94,7 @@ class Comparison:
 def compare(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]) -> Comparison:
     """Hold a call's snapshot in `arena` against its expectation."""
     outputs = _output_differences(call, reply, arena, tolerances)
-    differences = outputs + _state_differences(call, reply, arena, tolerances, outputs)
+    differences = outputs + _state_differences(call, reply, arena, tolerances, outputs) + _overruns(call, reply)
     excess = {
         name: max((difference.excess(name, tolerance) for difference in differences), key=lambda e: e.ratio)
         for name, tolerance in tolerances.items()
@@ -148,13 +148,20 @@ def _state_differences(
     for (name, want), offset in zip(expected.items(), offsets, strict=True):
         known = compared.get((want.data_ptr(), want.numel(), offset))
         if known is not None:
-            differences.append(replace(known, name=name, is_state=True))
-        elif offset is None:
+            continue  # judged as an output already
+        if offset is None:
             differences.append(Difference(name, want, is_state=True, structural="the worker did not return it"))
         else:
             spec = replace(call.state_specs[name], offset=offset)
             differences.append(replace(_difference(name, want, spec, arena, tolerances), is_state=True))
     return differences
+
+
+def _overruns(call: Call, reply: CallReply) -> list[Difference]:
+    """Tensors right beside which something was written: a store without a mask does that, and may pass unseen."""
+    fault = "the memory right before or after it was written to: a store out of bounds"
+    names = [name for number, name in enumerate(call.input_names) if number in reply.overrun]
+    return [Difference(name, torch.empty(0), is_state=True, structural=fault) for name in names]
 
 
 def _wrong_count(names: list[str], reply: CallReply) -> str:

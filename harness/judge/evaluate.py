@@ -54,7 +54,9 @@ def evaluate(
     be_a_quiet_neighbour(device)
     reference = Reference(problem, device)
     with _scratch(submission) as scratch:
-        trial = Trial(reference, device, scratch, config.sampling(device.kind, quick), narrate, threads)
+        trial = Trial(
+            reference, submission.path, device, scratch, config.sampling(device.kind, quick), narrate, threads
+        )
         try:
             trial.run(timed)
             measurements = [_measurement(timings, reference, device, config) for timings in trial.timings]
@@ -94,9 +96,8 @@ def replay(
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
     with _scratch(submission) as scratch:
-        trial = Trial(
-            Reference(problem, device), device, scratch, config.sampling(device.kind, True), lambda line: None
-        )
+        reference, sampling = Reference(problem, device), config.sampling(device.kind, quick=True)
+        trial = Trial(reference, submission.path, device, scratch, sampling, lambda line: None)
         return trial.replay(case, OneSeed(seed))
 
 

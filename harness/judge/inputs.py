@@ -123,6 +123,7 @@ class Call:
     request: dict[str, Any]
     expectation: Expectation
     state_specs: dict[str, TensorSpec]
+    input_names: tuple[str, ...]
     seed: int
 
 
@@ -215,7 +216,8 @@ class Dealer:
         }
         if self._reference.torch_device != "cpu":
             torch.cuda.synchronize()  # the worker's call must find the device idle
-        return Call(request, expectation, {leaves[index][0]: specs[index] for index in watched}, first_seed)
+        state_specs = {leaves[index][0]: specs[index] for index in watched}
+        return Call(request, expectation, state_specs, tuple(name for name, _ in leaves), first_seed)
 
     def _select_rows(self, seed: int) -> Selection | None:
         sampled = self._reference.problem.sampled_rows

@@ -1,10 +1,13 @@
 """The mismatch report: what a person needs to mend a kernel whose output is wrong.
 
-output: 37 of 65,536 elements (0.0565 %) are outside atol 0.008 + rtol 0.02 x |expected|, ...
-  worst   [token 3, head 5, dim 17]  got 0.8125  expected 0.1201  (71 x the tolerance)
-  head    all of it at 5, 7-9
-  dim     spread evenly
-reproduce: python -m harness eval mla FILE --case 4 --seed 123
+    out: rel_l2 0.31 (limit 0.2, over); row_rel_l2 1.18 (limit 0.55, over) in 6 of 64 rows; tolerance mxfp4
+      row     [query 3, head 5]  rel L2 1.18
+      worst   [query 3, head 5, dim 17]  got 0.8125  expected 0.1201  (66 x what is allowed)
+      head    at 5, 7-9 (of 0-15; up to 75 % of each)
+    reproduce: python -m harness replay mla mine.py 'batch_size=4 ...' --seed 123 --device cpu
+
+Where an axis' indices are listed, they are those of NaN and Inf if there are any that should not be there, else of the
+rows that are over their limit, else of the elements that are.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ RANGES_SHOWN = 6
 
 
 def report(problem: Problem, case: Case, comparison: Comparison, reproduce: str) -> str:
-    """The report on a call that met no tolerance. Names of axes come from the problem."""
-    name, tolerance = list(problem.tolerances_for(case).items())[-1]
+    """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem."""
+    tolerances = problem.tolerances_for(case)
+    name = list(tolerances)[-1]
     lines = [f"case {case.label}"]
     for difference in comparison.differences:
-        if difference.excess(name, tolerance).ratio > 1:
-            lines += _lines(problem, difference, name, tolerance)
+        if difference.excess(name, tolerances[name]).ratio > 1:
+            lines += _lines(problem, difference, name, tolerances)
     if comparison.reference_error is not None:
         lines.append(
             f"for scale: the reference itself is {comparison.reference_error:.2g} (rel L2) from exact arithmetic"
@@ -35,44 +39,91 @@ def report(problem: Problem, case: Case, comparison: Comparison, reproduce: str)
     return "\n".join([*lines, f"reproduce: {reproduce}"])
 
 
-def _lines(problem: Problem, difference: Difference, name: str, tolerance: Tolerance) -> list[str]:
+def _lines(problem: Problem, difference: Difference, name: str, tolerances: dict[str, Tolerance]) -> list[str]:
     if difference.structural is not None:
         return [f"{difference.name}: {difference.structural}"]
     assert difference.actual is not None
+    tolerance = tolerances[name]
     bitwise = tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point()
     axes = problem.axes.get(difference.name, tuple(f"axis{i}" for i in range(difference.expected.dim())))
-    wrong, score = _wrong_elements(difference, tolerance, bitwise)
-    lines = [_headline(problem, difference, name, tolerance, bitwise, int(wrong.sum()))]
+    # A tolerance without a rule for elements borrows that of the next stricter one, to say which of them are worst.
+    ruled = [t for t in tolerances.values() if t.max_mismatch is not None]
+    wrong, score = _wrong_elements(difference, ruled[-1] if ruled else tolerance, bitwise)
+    rows = _rows(difference) if not bitwise and tolerance.row_rel_l2 is not None else None
+    over = rows > (tolerance.row_rel_l2 or 0.0) if rows is not None else None
+    lines = [_headline(problem, difference, name, tolerance, int(wrong.sum()), over)]
     lines += _census(difference)
+    if rows is not None and over is not None:
+        lines += [f"  row     {line}" for line in _worst_rows(difference, axes, rows, over)]
     lines += [f"  worst   {line}" for line in _worst(difference, axes, wrong, score, bitwise)]
-    lines += [
-        f"  {axis:<7} {text}"
-        for axis, dim in zip(axes, range(wrong.dim()), strict=False)
-        if (text := _along(wrong, dim))
-    ]
-    return lines
+    stray = _stray_specials(difference)
+    if bool(stray.any()):
+        where = stray
+    elif over is not None and bool(over.any()):
+        where = over[..., None].expand(wrong.shape) if wrong.dim() else wrong
+    else:
+        where = wrong
+    # Of sampled rows, where they lie along that axis says more of the sample than of the kernel.
+    sampled = difference.selection.axis if difference.selection is not None else None
+    along = [(axis, _along(where, dim)) for dim, axis in enumerate(axes[: where.dim()]) if dim != sampled]
+    return lines + [f"  {axis:<7} {text}" for axis, text in along if text]
 
 
 def _headline(
-    problem: Problem, difference: Difference, name: str, tolerance: Tolerance, bitwise: bool, wrong: int
+    problem: Problem,
+    difference: Difference,
+    name: str,
+    tolerance: Tolerance,
+    wrong: int,
+    rows_over: torch.Tensor | None,
 ) -> str:
-    total = max(difference.elements, 1)
-    share = f"{wrong:,} of {total:,} elements ({100 * wrong / total:.3g} %)"
-    if bitwise:
+    share = f"{wrong:,} of {difference.elements:,} elements ({100 * wrong / max(difference.elements, 1):.3g} %)"
+    if tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point():
         untouchable = difference.is_state and difference.name.split(".")[0] not in problem.in_place
         what = "changed, and a submission may not write to it" if untouchable else "differ, and every bit counts here"
         return f"{difference.name}: {share} {what}"
-    limits = []
+    reasons = []
+    if difference.bad_specials:
+        reasons.append(f"{difference.bad_specials:,} NaN or Inf where none belong or other ones do")
     if tolerance.max_mismatch is not None:
-        limits.append(f"at most {tolerance.max_mismatch:g} may be")
+        rule = f"outside atol {tolerance.atol:g} + rtol {tolerance.rtol:g} x |expected|"
+        allowed = f"at most {100 * tolerance.max_mismatch:g} % may be" if tolerance.max_mismatch else "none may be"
+        reasons.append(f"{share} are {rule}, {allowed}")
     for limit, value in (("rel_l2", difference.rel_l2), ("row_rel_l2", difference.worst_row)):
         if (bound := getattr(tolerance, limit)) is not None:
-            limits.append(f"{limit} {value:.3g} (limit {bound:g}{', over' if value > bound else ''})")
-    return (
-        f"{difference.name}: {share} are outside atol {tolerance.atol:g} + rtol {tolerance.rtol:g} x |expected|; "
-        + "; ".join(limits)
-        + f"; tolerance {name}"
-    )
+            reasons.append(f"{limit} {value:.3g} (limit {bound:g}{', over' if value > bound else ''})")
+    if rows_over is not None and bool(rows_over.any()):
+        reasons[-1] += f" in {int(rows_over.sum()):,} of {rows_over.numel():,} rows"
+    return f"{difference.name}: " + "; ".join(reasons) + f"; tolerance {name}"
+
+
+def _rows(difference: Difference) -> torch.Tensor:
+    """The relative L2 error of each row (last axis), of the output's shape without it."""
+    assert difference.actual is not None
+    want, got = float64(difference.expected.cpu()), float64(difference.actual)
+    error = torch.where((got == want) | ~got.isfinite() | ~want.isfinite(), 0.0, got - want)
+    if want.dim() == 0:
+        error, want = error[None], want[None]
+    size = torch.where(want.isfinite(), want, 0.0).norm(dim=-1)
+    return torch.where(error.any(dim=-1), error.norm(dim=-1) / size, 0.0)
+
+
+def _worst_rows(difference: Difference, axes: tuple[str, ...], rows: torch.Tensor, over: torch.Tensor) -> list[str]:
+    flat = torch.where(over, rows, -1.0).reshape(-1)
+    lines = []
+    for position in flat.topk(min(WORST_SHOWN, flat.numel())).indices.tolist():
+        if float(flat[position]) > 0:
+            index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), rows.shape))
+            where = ", ".join(f"{a} {i}" for a, i in zip(axes, _whole_index(difference, index), strict=False))
+            lines.append(f"[{where}]  rel L2 {float(flat[position]):.3g}")
+    return lines
+
+
+def _stray_specials(difference: Difference) -> torch.Tensor:
+    """The elements that are NaN or Inf where the reference is another."""
+    assert difference.actual is not None
+    want, got = float64(difference.expected.cpu()), float64(difference.actual)
+    return (~got.isfinite() | ~want.isfinite()) & ~((want == got) | (want.isnan() & got.isnan()))
 
 
 def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,7 +135,9 @@ def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool)
     if bitwise:
         wrong = bits(difference.actual) != bits(difference.expected.cpu())
         return wrong, torch.where(wrong, error.nan_to_num(math.inf, math.inf), 0.0)
-    score = (error / (tolerance.atol + tolerance.rtol * want.abs())).nan_to_num(math.inf, math.inf)
+    allowed = tolerance.atol + tolerance.rtol * want.abs()
+    score = error / allowed if tolerance.max_mismatch is not None else error / (want.square().mean().sqrt() + 1e-300)
+    score = score.nan_to_num(math.inf, math.inf)
     score[(want == got) | (want.isnan() & got.isnan())] = 0.0
     return score > 1, score
 
@@ -116,7 +169,8 @@ def _worst(
             continue
         where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _whole_index(difference, index), strict=False))
         got, want = _shown(difference.actual[index], bitwise), _shown(expected[index], bitwise)
-        times = "" if bitwise else f"  ({float(score[index]):.3g} x what is allowed)"
+        known = not bitwise and math.isfinite(float(score[index]))
+        times = f"  ({float(score[index]):.3g} x what is allowed)" if known else ""
         lines.append(f"[{where}]  got {got}  expected {want}{times}")
     return lines
 
@@ -124,7 +178,7 @@ def _worst(
 def _whole_index(difference: Difference, index: tuple[int, ...]) -> tuple[int, ...]:
     """The index in the whole output of an element of its selected rows."""
     selection = difference.selection
-    if selection is None:
+    if selection is None or len(index) <= selection.axis:
         return index
     row = int(selection.rows[index[selection.axis]])
     return (*index[: selection.axis], row, *index[selection.axis + 1 :])
@@ -149,11 +203,11 @@ def _along(wrong: torch.Tensor, dim: int) -> str | None:
     share = wrong.float().mean(dim=others) if others else wrong.float()
     hit = (share > 0).nonzero().flatten().tolist()
     if len(hit) > 0.9 * length and float(share.max()) < 4 * float(share.mean()):
-        return f"spread over all {length} ({float(share.min()):.2g} to {float(share.max()):.2g} of each wrong)"
+        return f"spread over all {length} ({100 * float(share.min()):.2g} to {100 * float(share.max()):.2g} % of each)"
     ranges = _ranges(hit)
     shown = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges[:RANGES_SHOWN])
     more = f" and {len(ranges) - RANGES_SHOWN} more ranges" if len(ranges) > RANGES_SHOWN else ""
-    return f"at {shown}{more} (of 0-{length - 1}; up to {float(share.max()):.2g} of each wrong)"
+    return f"at {shown}{more} (of 0-{length - 1}; up to {100 * float(share.max()):.2g} % of each)"
 
 
 def _ranges(indices: list[int]) -> list[tuple[int, int]]:

@@ -68,6 +68,7 @@ class CallReply(_Reply):
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=16)
     state: list[int | None] = Field(max_length=256)
+    overrun: list[int] = Field(max_length=256)
     interpreted: bool
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ class Trial:
     def __init__(
         self,
         reference: Reference,
+        path: str,
         device: Device,
         scratch: Path,
         sampling: Sampling,
@@ -51,6 +53,7 @@ class Trial:
     ) -> None:
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
         self._reference, self._device, self._scratch = reference, device, scratch
+        self._path = path
         self._sampling, self._narrate = sampling, narrate
         self._problem = reference.problem
         cases = self._problem.cases_for(device.kind)
@@ -186,7 +189,8 @@ class Trial:
 
     def _reproduce(self, case: Case, seed: int) -> str:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
-        return f"python -m harness replay {self._problem.name} FILE '{case.label}' --seed {seed} --device {device}"
+        words = ["python", "-m", "harness", "replay", self._problem.name, self._path, case.label]
+        return shlex.join([*words, "--seed", str(seed), "--device", device])
 
 
 def _worst_of(checks: list[CaseCheck]) -> CaseCheck:

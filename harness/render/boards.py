@@ -14,8 +14,8 @@ from harness.render import terminal
 from harness.store import Store
 
 
-def as_text(root: Path, problem: Problem, device: str | None) -> str:
-    """The boards of `problem`, of one device's folder or of all."""
+def as_text(root: Path, problem: Problem, device: str | None, published: bool = True) -> str:
+    """The boards of `problem`, of one device's folder or of all; below them figures that others published."""
     texts = []
     with Store(root).index() as index:
         for folder, name in _devices(index, problem, device).items():
@@ -23,6 +23,8 @@ def as_text(root: Path, problem: Problem, device: str | None) -> str:
         faults = [f"Left alone in results/: {path}: {fault}" for path, fault in index.faults()]
     if not texts:
         texts.append(f"No runs of {problem.name} yet: python -m harness eval {problem.name}")
+    if published and problem.published:
+        texts.append(terminal.published(problem))
     return "\n\n".join([*texts, *faults])
 
 

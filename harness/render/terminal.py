@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -12,10 +13,11 @@ from harness.ranking import Board, Standing
 from harness.verification import ControlResult
 
 TABLE_FORMAT = "simple_outline"
+PRINTED_LINES = 8
 
 
 def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str]) -> str:
-    """A leaderboard: the ranked table, what is not ranked and why, notes, and figures that others published."""
+    """A leaderboard: the ranked table, what is not ranked and why, and notes."""
     parts = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         parts.append(_table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings]))
@@ -24,18 +26,37 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
     left_out = [entry for entry in ranked.unranked if entry.verdict is not Verdict.ACCEPTED]
     if verified:
-        rows = [[e.submission, _unranked(e.unranked), _error(e.error), e.tolerance, e.runs] for e in verified]
-        headers = ["accepted, not ranked", "because", "error", "tolerance met", "runs"]
-        parts.append(_table(headers, rows))
+        rows = [[e.submission, _error(e.error), e.tolerance, e.runs, e.unranked] for e in verified]
+        parts.append(_table(["accepted, not ranked", "error", "tolerance met", "runs", "because"], rows))
+        parts += sorted({f"{e.unranked}: {_unranked(e.unranked)}." for e in verified})
     if left_out:
-        rows = [[e.submission, _words(e.verdict, e.unranked), _shorten(e.message, 70)] for e in left_out]
+        room = max(_width() - 45, 40)
+        rows = [[e.submission, _words(e.verdict, e.unranked), _shorten(e.message, room)] for e in left_out]
         parts.append(_table([f"left out ({len(left_out)})", "verdict", "what was seen"], rows))
     parts += notes
-    if problem.published:
-        rows = [[f.device, f.case, f.what, f.value, f.source] for f in problem.published]
-        headers = ["device", "case", "what", "value", "source"]
-        parts.append("Published by others, not measured here:\n" + _table(headers, rows))
     return "\n\n".join(parts)
+
+
+def published(problem: Problem) -> str:
+    """Figures that others published for the problem, by source, apart from anything measured here."""
+    lines = ["Published by others, not measured here:"]
+    for source in dict.fromkeys(figure.source for figure in problem.published):
+        lines.append(f"  {source}")
+        mine = [figure for figure in problem.published if figure.source == source]
+        rows = [[f"    {f.device}", f.case, f.value, f.what] for f in mine]
+        lines.append(tabulate(rows, tablefmt="plain", disable_numparse=True))
+    return "\n".join(lines)
+
+
+def failure(shown: Run) -> str:
+    """What to know of a run that failed: the detail, and the last of what the submission printed."""
+    parts = [f"{shown.submission}: {shown.ending.detail or shown.ending.message}"]
+    printed = shown.output.strip().splitlines()
+    if printed:
+        more = f" (the last {PRINTED_LINES} of {len(printed)} lines)" if len(printed) > PRINTED_LINES else ""
+        parts.append(f"It printed{more}:")
+        parts += [f"  {_shorten(line, 200)}" for line in printed[-PRINTED_LINES:]]
+    return "\n".join(parts)
 
 
 _RANKED_HEADERS = [
@@ -143,7 +164,8 @@ def verdict_line(shown: Run) -> str:
     """`accepted: torch_bf16 on mla: all 5 test cases are right; 812 µs`: what a caller wants to read last."""
     score = f"; {_significant(shown.score.latency_ns / 1e3)} µs" if shown.score else ""
     words = _words(shown.ending.verdict, shown.unranked_because)
-    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}"
+    where = f" (show {shown.id})"
+    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}{where}"
 
 
 def problems(found: Sequence[Problem]) -> str:
@@ -161,12 +183,14 @@ def verification(results: Sequence[ControlResult], tolerances: Sequence[str]) ->
 
 
 def microseconds(estimate: Estimate) -> str:
-    """`812.3 ±0.5 %`: the centre in µs and the half-width of its interval in per cent, as far as it has one."""
+    """`812.3 ±0.5 %`: the centre in µs and its interval. A wide one, symmetric only as a factor, as `×/÷ 2.3`."""
     centre = f"{_significant(estimate.latency_ns / 1e3)}"
     if estimate.low_ns is None or estimate.high_ns is None:
         return centre
-    half_width = math.sqrt(estimate.high_ns / estimate.low_ns) - 1  # the interval is symmetric in the logarithm
-    return f"{centre} ±{_significant(100 * half_width, 2)}\xa0%"
+    factor = math.sqrt(estimate.high_ns / estimate.low_ns)
+    if factor > 1.2:
+        return f"{centre} \N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}\xa0{_significant(factor, 2)}"
+    return f"{centre} ±{_significant(100 * (factor - 1), 2)}\xa0%"
 
 
 def ratio(excess: Excess | None) -> str:
@@ -177,8 +201,15 @@ def ratio(excess: Excess | None) -> str:
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table without the columns that are empty in every row."""
+    kept = [i for i in range(len(headers)) if any(row[i] not in (None, "") for row in rows)]
+    cells = [[row[i] for i in kept] for row in rows]
     # Numbers come formatted; tabulate must not read them again.
-    return tabulate(rows, headers=headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
+    return tabulate(cells, headers=[headers[i] for i in kept], tablefmt=TABLE_FORMAT, disable_numparse=True)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((120, 24)).columns
 
 
 def _error(error: float | None) -> str:

@@ -38,7 +38,8 @@ class Bracket:
         """One call as the judge's `request` describes it; the reply for the judge.
 
         request: tree and inputs (arena.flatten, TensorSpecs), state (indices of inputs whose bytes are wanted back),
-        poison (sizes in bytes). reply: latency_ns, labels, outputs (a description each), state (an offset each).
+        poison (sizes in bytes). reply: latency_ns, labels, outputs (a description each), state (an offset each),
+        overrun (indices of inputs beside which was written).
         """
         assert self.arena is not None
         specs = [TensorSpec.from_json(fields) for fields in request["inputs"]]
@@ -59,6 +60,7 @@ class Bracket:
             "returned": len(members),
             "outputs": outputs,
             "state": state,
+            "overrun": self._transport.overrun(),
         }
 
     def _describe(self, output: Any, snapshot: _Snapshot) -> dict[str, Any]:

@@ -58,23 +58,31 @@ def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
     kind = "compile_error" if _is_compile_error(error) else "runtime_error"
     if type(error).__name__ in _NOT_ITS_FAULT:
         kind = "cannot_judge"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == str(path)]
-    line = error.lineno if isinstance(error, SyntaxError) else (own[-1].lineno if own else None)
+    own = _own_frames(error, path)
+    line = own[-1].lineno if own and not isinstance(error, SyntaxError) else None
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
     message = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
     if isinstance(error, Unloadable) or kind == "cannot_judge":
         message = first_line
     if isinstance(error, SystemExit):
         message = f"the submission called sys.exit({error.code!r})"
-    shown = "".join(traceback.format_exception_only(error))
-    if own:
-        shown = "".join(traceback.format_list(frames[frames.index(own[0]) :])) + shown
+    shown = "" if isinstance(error, Unloadable) else "".join(traceback.format_exception_only(error))
+    shown = "".join(traceback.format_list(own)) + shown
     return {
         "kind": kind,
         "message": _storable(message[:2000]) + (f" (line {line})" if line else ""),
         "detail": _storable(shown[-MAX_TRACEBACK_CHARS:]),
     }
+
+
+def _own_frames(error: BaseException, path: Path) -> list[traceback.FrameSummary]:
+    """The submission's own frames, down to where it went wrong: an interpreted kernel's are those of the cause."""
+    own: list[traceback.FrameSummary] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        own += [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(path)]
+        cause = cause.__cause__
+    return own
 
 
 def _storable(text: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,9 +21,13 @@ _data_ptr = torch.Tensor.data_ptr
 _narrow_view = torch.Tensor.view
 _memmove = ctypes.memmove
 _memset = ctypes.memset
+_string_at = ctypes.string_at
 
 POISON_BYTE = 0xFF
 """A run of 0xFF is NaN in every float format but the two FNUZ ones, where it is the most negative number."""
+
+GUARD_BYTE = 0xA5
+"""What stands before and after each tensor that a submission is given, and must stand there still after the call."""
 
 SHIFTS = 64
 """How many different offsets a fresh tensor may start at inside its allocation, ALIGNMENT bytes apart."""
@@ -37,12 +43,21 @@ class Transport(Protocol):
     def poison(self, sizes: list[int]) -> None:
         """Leave NaN where the next allocations of these sizes are likely to land."""
 
+    def overrun(self) -> list[int]:
+        """Which of the tensors paged in since the last time asked, by number, have had bytes beside them written."""
+
 
 class CpuTransport:
     """Host to host."""
 
+    def __init__(self) -> None:
+        self._guards: list[_Guard] = []
+
     def page_in(self, arena: Arena, spec: TensorSpec) -> torch.Tensor:
-        tensor = _shifted(spec, "cpu")
+        tensor, guard = _shifted(spec, "cpu")
+        self._guards.append(guard)
+        for address, size in guard.zones:
+            _memset(address, GUARD_BYTE, size)
         _memmove(_data_ptr(tensor), arena.address + spec.offset, spec.nbytes)
         return tensor
 
@@ -54,15 +69,23 @@ class CpuTransport:
         for block, size in zip(blocks, sizes, strict=True):
             _memset(_data_ptr(block), POISON_BYTE, size)
 
+    def overrun(self) -> list[int]:
+        guards, self._guards = self._guards, []
+        return [number for number, guard in enumerate(guards) if not guard.intact(_string_at)]
+
 
 class GpuTransport:
     """Host to device and back through the CUDA or HIP runtime that torch has loaded."""
 
     def __init__(self, runtime: GpuRuntime, device: str) -> None:
         self._runtime, self._device = runtime, device
+        self._guards: list[_Guard] = []
 
     def page_in(self, arena: Arena, spec: TensorSpec) -> torch.Tensor:
-        tensor = _shifted(spec, self._device)
+        tensor, guard = _shifted(spec, self._device)
+        self._guards.append(guard)
+        for address, size in guard.zones:
+            self._runtime.fill(address, GUARD_BYTE, size)
         self._runtime.copy(_data_ptr(tensor), arena.address + spec.offset, spec.nbytes)
         return tensor
 
@@ -74,6 +97,29 @@ class GpuTransport:
         for block, size in zip(blocks, sizes, strict=True):
             self._runtime.fill(_data_ptr(block), POISON_BYTE, size)
         self._runtime.synchronize()
+
+    def overrun(self) -> list[int]:
+        guards, self._guards = self._guards, []
+        return [number for number, guard in enumerate(guards) if not guard.intact(self._bytes_at)]
+
+    def _bytes_at(self, address: int, size: int) -> bytes:
+        buffer = ctypes.create_string_buffer(size)
+        self._runtime.copy(ctypes.addressof(buffer), address, size)
+        return buffer.raw
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """The bytes before and after a tensor inside its allocation, which nobody has any business to write.
+
+    It keeps the allocation: a submission that lets go of its inputs does not free what is looked at afterwards.
+    """
+
+    block: torch.Tensor
+    zones: tuple[tuple[int, int], tuple[int, int]]
+
+    def intact(self, read: Callable[[int, int], bytes]) -> bool:
+        return all(read(address, size) == bytes([GUARD_BYTE]) * size for address, size in self.zones)
 
 
 class GpuRuntime:
@@ -105,13 +151,15 @@ class GpuRuntime:
         _succeed(self._synchronize(), "synchronize")
 
 
-def _shifted(spec: TensorSpec, device: str) -> torch.Tensor:
-    shift = secrets.randbelow(SHIFTS) * ALIGNMENT
-    block = _empty(spec.nbytes + SHIFTS * ALIGNMENT, dtype=torch.uint8, device=device)
+def _shifted(spec: TensorSpec, device: str) -> tuple[torch.Tensor, _Guard]:
+    block = _empty(spec.nbytes + (SHIFTS + 2) * ALIGNMENT, dtype=torch.uint8, device=device)
+    start = _data_ptr(block)
     # torch's CPU allocator aligns to 64 bytes only; a submission may count on what GPUs guarantee.
-    shift += -_data_ptr(block) % ALIGNMENT
+    shift = (1 + secrets.randbelow(SHIFTS)) * ALIGNMENT + -start % ALIGNMENT
     raw = block[shift : shift + spec.nbytes]
-    return _narrow_view(_narrow_view(raw, DTYPES[spec.dtype]), spec.shape)
+    end = start + shift + spec.nbytes
+    guard = _Guard(block, ((start, shift), (end, start + block.numel() - end)))
+    return _narrow_view(_narrow_view(raw, DTYPES[spec.dtype]), spec.shape), guard
 
 
 def _mapped_library(name: str) -> ctypes.CDLL:
