@@ -259,8 +259,12 @@ class TestReading:
         put(root, make_run("one-x"), make_run("two-x"))
         assert Store(root).read("one").id == "one-x" and Store(root).read("two-x").id == "two-x"
         with pytest.raises(UsageError) as caught:
-            Store(root).read("x")
+            Store(root).read("o")
         assert "could be any of 2 runs" in caught.value.message and "one-x" in caught.value.hint
+
+    def test_a_submission_s_name_stands_for_its_latest_run(self, root):
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine"), make_run("20260103-cc-not_mine"))
+        assert Store(root).read("mine").id == "20260102-bb-mine"
 
     def test_an_id_that_is_part_of_another_is_still_its_own(self, root):
         put(root, make_run("run"), make_run("run-2"))
