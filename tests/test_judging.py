@@ -346,3 +346,19 @@ def test_an_error_inside_an_interpreted_kernel_is_placed_in_the_kernel(toy_root)
     run = judge(toy_root, source, timed=False)
     assert run.ending.verdict is Verdict.RUNTIME_ERROR and "nothing_of_this_name" in run.ending.message
     assert "(line 6)" in run.ending.message
+
+
+def test_a_case_that_does_not_fit_the_device_is_skipped_with_the_reason_and_the_run_not_ranked(toy_root):
+    reference = toy_root / "problems" / "double" / "reference.py"
+    reference.write_text(
+        reference.read_text() + "\n\ndef device_bytes(*, rows: int, cols: int):\n    return 8 * rows * cols\n"
+    )
+    path = toy_root / "submissions" / "double" / "honest.py"
+    path.write_text(HONEST)
+    problem = catalog.load_problem(toy_root, "double")
+    small = detect(toy_root, "cpu").model_copy(update={"memory_bytes": 2000})  # the 64 x 64 case needs 75 kB
+    run = evaluate(problem, catalog.load_submission(problem, path), small, load_config(toy_root))
+    assert run.ending.verdict is Verdict.ACCEPTED and len(run.checks) == 2
+    (skipped,) = run.skipped
+    assert skipped.case == problem.cpu.benchmark[0] and "needs 0.0 GB of device memory" in skipped.reason
+    assert run.unranked_because == "skipped" and not run.ranked
