@@ -181,7 +181,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
 def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
     """Judge FILE on one CASE with the very inputs of a mismatch report. Nothing is timed or stored.
 
-    Example: python -m harness replay mla my.py 'batch_size=4 q_seq_len=1 kv_seq_len=70' --seed 17
+    Example: python -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
     """
     from harness.config import load_config
     from harness.device import detect

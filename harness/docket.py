@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from harness import catalog
 from harness.config import load_config
 from harness.errors import InfrastructureError
-from harness.model import UNJUDGED, Device, Problem, Run, Submission
+from harness.model import Device, Problem, Run, Submission, outcome
 from harness.store import Store
 
 Narrate = Callable[[str], None]
@@ -66,7 +66,7 @@ def judge(
             except InfrastructureError:
                 narrate(f"{submission.name}: {run.ending.verdict.words}: {run.ending.message} (not stored)")
                 raise
-            words = "not judged here" if run.unranked_because == UNJUDGED else run.ending.verdict.words
+            words = outcome(run.ending.verdict, run.unranked_because)
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
     return runs

@@ -278,6 +278,11 @@ UNJUDGED = "unjudged"
 no verdict on the submission, but judging again here would end the same way."""
 
 
+def outcome(verdict: Verdict, unranked: str | None) -> str:
+    """The verdict in words, for a run that is unranked because of `unranked`."""
+    return "not judged here" if unranked == UNJUDGED else verdict.words
+
+
 class Run(Value):
     """One judged evaluation of one submission on one device: the truth, as stored in `results/`."""
 

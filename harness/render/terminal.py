@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from harness.model import UNJUDGED, CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict
+from harness.model import CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict, outcome
 from harness.ranking import Board, Standing
 from harness.verification import ControlResult
 
@@ -31,7 +31,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         parts += sorted({f"{e.unranked}: {_unranked(e.unranked)}." for e in verified})
     if left_out:
         room = max(_width() - 45, 40)
-        rows = [[e.submission, _words(e.verdict, e.unranked), _shorten(e.message, room)] for e in left_out]
+        rows = [[e.submission, outcome(e.verdict, e.unranked), _shorten(e.message, room)] for e in left_out]
         parts.append(_table([f"left out ({len(left_out)})", "verdict", "what was seen"], rows))
     parts += notes
     return "\n\n".join(parts)
@@ -74,10 +74,6 @@ _UNRANKED = {
     "quick": "a quick look: one process",
     "skipped": "cases left out that do not fit this device's memory",
 }
-
-
-def _words(verdict: Verdict, unranked: str | None) -> str:
-    return "not judged here" if unranked == UNJUDGED else verdict.words
 
 
 def _unranked(reason: str | None) -> str:
@@ -130,7 +126,7 @@ def run(shown: Run) -> str:
         ("software", f"python {shown.environment.get('python', '?')} {packages}"),
         ("isolation", shown.environment.get("isolation", "?")),
         ("judged", f"{shown.started_at}, in {shown.duration_s:.1f} s"),
-        ("verdict", f"{_words(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
+        ("verdict", f"{outcome(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
         ("tolerance met", shown.tolerance or ""),
         ("error", _error(shown.error)),
         ("score µs", microseconds(shown.score) if shown.score else "none"),
@@ -163,7 +159,7 @@ def _checks(checks: Sequence[CaseCheck]) -> str:
 def verdict_line(shown: Run) -> str:
     """`accepted: torch_bf16 on mla: all 5 test cases are right; 812 µs`: what a caller wants to read last."""
     score = f"; {_significant(shown.score.latency_ns / 1e3)} µs" if shown.score else ""
-    words = _words(shown.ending.verdict, shown.unranked_because)
+    words = outcome(shown.ending.verdict, shown.unranked_because)
     where = f" (show {shown.id})"
     return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}{where}"
 

@@ -21,7 +21,8 @@ of two, exact in bfloat16."""
 
 _SLICE_ELEMENTS = 1 << 27
 _WORKSPACE_SHARE = 4
-"""`ref_kernel` works in at most the inputs' bytes over this at a time, in float64, or in one sequence."""
+_WORKSPACE_BYTES = 256 << 20
+"""`ref_kernel` works in at most the inputs' bytes over the one, and at most the other, or in one sequence at a time."""
 
 
 def generate_input(
@@ -71,7 +72,8 @@ def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict[str, int | float]]) -> T
     q, k, v, config = data
     out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
     sequence_bytes = 8 * (3 * q[0].numel() + 2 * k[0].numel())
-    step = max(1, (q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE // sequence_bytes)
+    workspace = min((q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE, _WORKSPACE_BYTES)
+    step = max(1, workspace // sequence_bytes)
     for start in range(0, config["batch_size"], step):
         piece = slice(start, start + step)
         out[piece] = attention(q[piece], k[piece], v[piece], sm_scale=config["sm_scale"])

@@ -21,7 +21,8 @@ Data = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict[str, bool]]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 _WORKSPACE_SHARE = 4
-"""`ref_kernel` copies at most the caches' bytes over this at a time, in float64, or one sequence."""
+_WORKSPACE_BYTES = 256 << 20
+"""`ref_kernel` copies at most the caches' bytes over the one, and at most the other, at a time, or one sequence."""
 
 
 def generate_input(
@@ -247,10 +248,10 @@ def _draw_queries(
 
 
 def _parts(cache: Tensor, slots: int) -> Iterator[slice]:
-    """Runs of sequences whose `slots` slots of keys and values, copied and in float64, stay within _WORKSPACE_SHARE."""
+    """Runs of sequences whose `slots` slots of keys and values, copied and in float64, stay within the workspace."""
     batch, kv_heads, _, head_dim = cache.shape
     sequence_bytes = 2 * kv_heads * slots * head_dim * (8 + cache.itemsize)
-    count = max(1, 2 * cache.nbytes // _WORKSPACE_SHARE // sequence_bytes)
+    count = max(1, min(2 * cache.nbytes // _WORKSPACE_SHARE, _WORKSPACE_BYTES) // sequence_bytes)
     return (slice(start, start + count) for start in range(0, batch, count))
 
 

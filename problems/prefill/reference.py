@@ -21,8 +21,10 @@ GROWTH_TILE = 64
 """Keys in a tile of `growth`: the narrowest that kernels commonly take at a time. Wider ones see a steeper rise."""
 
 _WORKSPACE_SHARE = 4
+_WORKSPACE_BYTES = 256 << 20
 """`ref_kernel` takes so few rows at a time that their float64 queries, scores and outputs stay within the bytes of the
-inputs over this, or within 256 KiB; float64 copies of one KV head's keys and values come on top."""
+inputs over the one, but at least 256 KiB, and at most the other. Float64 copies of one KV head's keys and values come
+on top."""
 
 
 def generate_input(
@@ -70,7 +72,8 @@ def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict], rows: Tensor | None = 
     group = q_heads // kv_heads
     wanted = torch.arange(seq_len) if rows is None else rows.cpu()
     out = torch.empty(batch, len(wanted), q_heads, head_dim, dtype=q.dtype, device=q.device)
-    workspace = max((q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE, 1 << 18)
+    workspace = (q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE
+    workspace = min(max(workspace, 1 << 18), _WORKSPACE_BYTES)
     step = max(1, workspace // (8 * group * 3 * (head_dim + seq_len)))
     for b in range(batch):
         for h in range(kv_heads):
