@@ -71,7 +71,12 @@ class TensorSpec:
 
 
 class Arena:
-    """An anonymous shared file of a fixed size. Judge: `Arena.create(size)`; worker: `Arena.adopt(fd, size)`."""
+    """An anonymous shared file of a fixed size. Judge: `Arena.create(size)`; worker: `Arena.adopt(fd, size)`.
+
+    `device_arena` has the one in GPU memory.
+    """
+
+    on_device = False
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size

@@ -188,7 +188,12 @@ def test_the_runtime_of_either_make_is_called_by_its_own_names(prefix):
     assert calls[0][1][3] == 4, "the default direction, told from the addresses"
     runtime.fill(ctypes.addressof(target), 0xFF, 2)
     runtime.synchronize()
-    assert target.raw == b"\xff\xff34\0\0\0\0" and [name for name, _ in calls] == ["memcpy", "memset", "synchronize"]
+    assert target.raw == b"\xff\xff34\0\0\0\0" and [name for name, _ in calls] == [
+        "memcpy",
+        "synchronize",
+        "memset",
+        "synchronize",
+    ]
 
 
 @pytest.mark.parametrize("what", ["memcpy", "memset", "synchronize"])

@@ -206,7 +206,7 @@ def _difference(
     except ValueError:
         return Difference(name, expected, structural="the worker says that it lies outside the shared memory")
     if selection is not None:
-        actual = actual.index_select(selection.axis, selection.rows.cpu())
+        actual = actual.index_select(selection.axis, selection.rows.to(actual.device))
     total = Difference(
         name,
         expected,

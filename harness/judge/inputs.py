@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from harness.arena import Arena, TensorSpec, extent, flatten, layout, room
+from harness.device_arena import DeviceArena, shareable_memory
 from harness.errors import InfrastructureError, ProblemError
 from harness.model import Case, Device, Problem
 
@@ -35,6 +36,16 @@ class Reference:
     def __init__(self, problem: Problem, device: Device) -> None:
         self.problem, self.torch_device = problem, device.torch_device
         self._module = _import_reference(problem)
+        self._gpu_memory = shareable_memory(device.torch_device) if device.kind == "cuda" else None
+
+    def new_arena(self, size: int) -> Arena:
+        """An arena of at least `size` bytes: in the device's memory where that can be shared, else in the host's."""
+        try:
+            if self._gpu_memory is not None:
+                return DeviceArena.create_on(self._gpu_memory, size)
+            return Arena.create(size)
+        except OSError as error:
+            raise InfrastructureError(f"no shared memory of {size:,} bytes can be had: {error}") from error
 
     def generate(self, case: Case, seed: int) -> Any:
         """The inputs of `case` drawn from `seed`, on the judge's device."""
@@ -235,12 +246,15 @@ class Dealer:
         if self.arena is not None:
             self.arena.close()
             self.arena = None
+        self._left = None
+        if self._reference.torch_device != "cpu":
+            torch.cuda.empty_cache()  # what the judge keeps for itself, the worker cannot have
 
     def _pour(self, tensors: list[torch.Tensor], specs: list[TensorSpec]) -> None:
         if self.arena is not None and self.arena.size < extent(specs):
             self.close()
         if self.arena is None:
-            self.arena = Arena.create(extent(specs))
+            self.arena = self._reference.new_arena(extent(specs))
         for tensor, spec in zip(tensors, specs, strict=True):
             self.arena.view(spec).copy_(tensor)
 
@@ -260,7 +274,7 @@ class Dealer:
         if needed <= self.arena.size:
             return
         everything = TensorSpec("uint8", (self.arena.size,), 0)
-        larger = Arena.create(needed)
+        larger = self._reference.new_arena(needed)
         larger.view(everything).copy_(self.arena.view(everything))
         self.arena.close()
         self.arena = larger

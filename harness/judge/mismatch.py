@@ -13,6 +13,7 @@ rows that are over their limit, else of the elements that are.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -30,13 +31,20 @@ def report(problem: Problem, case: Case, comparison: Comparison, reproduce: str)
     lines = [f"case {case.label}"]
     for difference in comparison.differences:
         if difference.excess(name, tolerances[name]).ratio > 1:
-            lines += _lines(problem, difference, name, tolerances)
+            lines += _lines(problem, _in_one_place(difference), name, tolerances)
     if comparison.reference_error is not None:
         lines.append(
             f"for scale: the reference itself is {comparison.reference_error:.2g} (rel L2) from exact arithmetic"
             + (f", this output {comparison.error:.2g}" if comparison.error is not None else "")
         )
     return "\n".join([*lines, f"reproduce: {reproduce}"])
+
+
+def _in_one_place(difference: Difference) -> Difference:
+    """With both tensors on one device: shared memory may be the host's where the expectation is the GPU's."""
+    if difference.actual is None:
+        return difference
+    return replace(difference, actual=difference.actual.to(difference.expected.device))
 
 
 def _lines(problem: Problem, difference: Difference, name: str, tolerances: dict[str, Tolerance]) -> list[str]:
@@ -100,7 +108,7 @@ def _headline(
 def _rows(difference: Difference) -> torch.Tensor:
     """The relative L2 error of each row (last axis), of the output's shape without it."""
     assert difference.actual is not None
-    want, got = float64(difference.expected.cpu()), float64(difference.actual)
+    want, got = float64(difference.expected), float64(difference.actual)
     error = torch.where((got == want) | ~got.isfinite() | ~want.isfinite(), 0.0, got - want)
     if want.dim() == 0:
         error, want = error[None], want[None]
@@ -122,7 +130,7 @@ def _worst_rows(difference: Difference, axes: tuple[str, ...], rows: torch.Tenso
 def _stray_specials(difference: Difference) -> torch.Tensor:
     """The elements that are NaN or Inf where the reference is another."""
     assert difference.actual is not None
-    want, got = float64(difference.expected.cpu()), float64(difference.actual)
+    want, got = float64(difference.expected), float64(difference.actual)
     return (~got.isfinite() | ~want.isfinite()) & ~((want == got) | (want.isnan() & got.isnan()))
 
 
@@ -130,10 +138,10 @@ def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool)
     """Which elements are wrong, and how much: |error| over what is allowed (plain |error| where no bit may differ), as
     float64; infinite for a NaN or Inf that should not be there."""
     assert difference.actual is not None
-    want, got = float64(difference.expected.cpu()), float64(difference.actual)
+    want, got = float64(difference.expected), float64(difference.actual)
     error = (got - want).abs()
     if bitwise:
-        wrong = bits(difference.actual) != bits(difference.expected.cpu())
+        wrong = bits(difference.actual) != bits(difference.expected)
         return wrong, torch.where(wrong, error.nan_to_num(math.inf, math.inf), 0.0)
     allowed = tolerance.atol + tolerance.rtol * want.abs()
     score = error / allowed if tolerance.max_mismatch is not None else error / (want.square().mean().sqrt() + 1e-300)
@@ -161,7 +169,7 @@ def _worst(
     """The worst elements with their indices; where only a sum is over its limit, those that contribute most."""
     assert difference.actual is not None
     considered = torch.where(wrong, score, -1.0) if bool(wrong.any()) else score
-    expected = difference.expected.cpu()
+    expected = difference.expected
     lines = []
     for position in considered.reshape(-1).topk(min(WORST_SHOWN, considered.numel())).indices.tolist():
         index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), wrong.shape))

@@ -113,7 +113,8 @@ class Session:
     def call(self, request: Message, arena: Arena, case_label: str) -> CallReply:
         """Have the worker make one call, its inputs lying in `arena`."""
         if arena is not self._arena:
-            self._ask({"op": "arena", "size": arena.size}, self._limits.call_s, "mapping memory", (arena.fd,))
+            mapping = {"op": "arena", "size": arena.size, "on_device": arena.on_device}
+            self._ask(mapping, self._limits.call_s, "mapping memory", (arena.fd,))
             self._arena = arena
         answer = self._ask({"op": "call", **request}, self._limits.call_s, f"a call with {case_label}")
         try:

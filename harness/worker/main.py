@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from harness.arena import Arena
+from harness.device_arena import CudaMemory, DeviceArena
 from harness.protocol import Channel, ChannelClosed
 from harness.worker import load
 from harness.worker.bracket import Bracket
@@ -36,6 +37,7 @@ class Worker:
         self._channel = channel
         self._interpreted = device_kind == "cpu"
         self._bracket = _bracket(device_kind, flush_bytes)
+        self._gpu_memory = CudaMemory.of_torch() if device_kind == "cuda" else None
         self._submission: load.LoadedSubmission | None = None
         self._path = Path()
 
@@ -60,7 +62,7 @@ class Worker:
             case "arena":
                 if self._bracket.arena is not None:
                     self._bracket.arena.close()
-                self._bracket.arena = Arena.adopt(self._channel.fds.pop(), request["size"])
+                self._bracket.arena = self._adopt(self._channel.fds.pop(), request["size"], request["on_device"])
                 return {}
             case "call":
                 submission = self._submission
@@ -70,6 +72,13 @@ class Worker:
             case "quit":
                 return {}
         raise ValueError(f"unknown request {request['op']!r}")
+
+
+    def _adopt(self, fd: int, size: int, on_device: bool) -> Arena:
+        if not on_device:
+            return Arena.adopt(fd, size)
+        assert self._gpu_memory is not None
+        return DeviceArena.adopt_on(self._gpu_memory, fd, size)
 
 
 def _bracket(device_kind: str, flush_bytes: int) -> Bracket:

@@ -123,7 +123,7 @@ class _Guard:
 
 
 class GpuRuntime:
-    """The three calls needed of libcudart or libamdhip64; each waits for the device and raises on a failure."""
+    """The three calls needed of libcudart or libamdhip64. Each raises on a failure; a copy is done when it returns."""
 
     _COPY_DIRECTION_FROM_ADDRESSES = 4  # cudaMemcpyDefault and hipMemcpyDefault alike
 
@@ -143,6 +143,7 @@ class GpuRuntime:
 
     def copy(self, destination: int, source: int, count: int) -> None:
         _succeed(self._copy(destination, source, count, self._COPY_DIRECTION_FROM_ADDRESSES), "memcpy")
+        self.synchronize()  # from device to device, a copy is only begun when it returns
 
     def fill(self, address: int, byte: int, count: int) -> None:
         _succeed(self._fill(address, byte, count), "memset")
