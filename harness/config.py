@@ -19,6 +19,7 @@ class Sampling(Value):
     min_samples: int = Field(ge=1)
     max_samples: int = Field(ge=1)
     budget_s: float = Field(gt=0)
+    judging_budget_s: float = Field(gt=0)
 
     @model_validator(mode="after")
     def _in_order(self) -> Sampling:
@@ -26,9 +27,13 @@ class Sampling(Value):
             raise ValueError(f"min_samples ({self.min_samples}) is above max_samples ({self.max_samples})")
         return self
 
-    def samples_for(self, pilot_ns: float) -> int:
-        """How often to sample a case whose pilot took `pilot_ns`; the judge's choice, made once and kept."""
-        return int(min(max(self.budget_s * 1e9 / pilot_ns, self.min_samples), self.max_samples))
+    def samples_for(self, pilot_ns: float, judging_s: float) -> int:
+        """How often to sample a case whose pilot took `pilot_ns`, and whose calls take `judging_s` to make and check.
+
+        The judge's choice, made once and kept.
+        """
+        affordable = min(self.budget_s * 1e9 / pilot_ns, self.judging_budget_s / judging_s)
+        return int(min(max(affordable, self.min_samples), self.max_samples))
 
 
 class EvalConfig(Value):

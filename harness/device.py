@@ -10,8 +10,9 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 
 from harness import strict_yaml
 from harness.errors import UsageError
@@ -26,11 +27,21 @@ _GPU_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/kfd", 
 class DeviceFile(Value):
     """configs/devices/<name>.yml: what a datasheet says of a model, each number with its source."""
 
-    matches: tuple[str, ...]
+    matches: tuple[str, ...] = Field(min_length=1)
     flush_bytes: int = Field(gt=0)
     bandwidth_bytes_per_s: float | None = Field(default=None, gt=0)
-    peak_flops_per_s: dict[str, PositiveFloat] = Field(default_factory=dict)
-    sources: dict[str, str] = Field(default_factory=dict)
+    peak_flops_per_s: dict[Literal["float32", "bfloat16", "float16", "float8", "float4"], PositiveFloat] = Field(
+        default_factory=dict
+    )
+    last_level_cache_bytes: int | None = Field(default=None, gt=0)
+    sources: dict[str, str]
+
+    @model_validator(mode="after")
+    def _every_number_has_a_source(self) -> DeviceFile:
+        for name in ("flush_bytes", "bandwidth_bytes_per_s", "peak_flops_per_s", "last_level_cache_bytes"):
+            if getattr(self, name) and not self.sources.get(name):
+                raise ValueError(f"{name} has no entry in sources: say where the number is from")
+        return self
 
 
 def detect(root: Path, wanted: str = "auto") -> Device:

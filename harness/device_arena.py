@@ -117,6 +117,8 @@ class CudaMemory:
         return address.value
 
     def unmap(self, address: int, size: int) -> None:
+        """Waits first: a copy that is still under way would otherwise run into memory that is no longer there."""
+        _succeed(self._cuda.cuCtxSynchronize(), "waiting for the device")
         _succeed(self._cuda.cuMemUnmap(ctypes.c_uint64(address), _size(size)), "unmapping")
         _succeed(self._cuda.cuMemAddressFree(ctypes.c_uint64(address), _size(size)), "freeing addresses")
 

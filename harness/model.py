@@ -125,12 +125,29 @@ class Limits(Value):
 
 
 class SampledRows(Value):
-    """Of outputs longer than this along an axis (the case's `parameter` says how long), secret rows are checked."""
+    """Of long outputs only secret rows are checked; the case's `parameter` says how long they are along an axis.
+
+    In a test case `rows` of them if it is `longer_than` that, else (and always without a `longer_than`) all. In a timed
+    call `timed_rows` of them, or all if there are no more.
+    """
 
     output_axis: int = Field(ge=0)
     parameter: str
-    longer_than: int = Field(ge=1)
-    rows: int = Field(ge=2)
+    longer_than: int | None = Field(default=None, ge=1)
+    rows: int | None = Field(default=None, ge=2)
+    timed_rows: int = Field(ge=2)
+
+    @model_validator(mode="after")
+    def _of_tests_both_or_neither(self) -> SampledRows:
+        if (self.longer_than is None) != (self.rows is None):
+            raise ValueError("longer_than and rows belong together: give both or neither")
+        return self
+
+    def count(self, length: int, timed: bool) -> int | None:
+        """How many rows of `length` are checked; None for all."""
+        if timed:
+            return self.timed_rows if length > self.timed_rows else None
+        return self.rows if self.longer_than is not None and length > self.longer_than else None
 
 
 class PublishedFigure(Value):

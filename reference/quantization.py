@@ -5,7 +5,8 @@
 
 mxfp4 reproduces aiter's `dynamic_mxfp4_quant` (ROCm/aiter, aiter/utility/fp4_utils.py, and `_mxfp4_quant_op` in
 aiter/ops/triton/_triton_kernels/quant/quant.py, scaling_mode "even") byte for byte; `quantize_mxfp4` states its rules.
-Both quantizers work in chunks of `CHUNK_ELEMENTS`, so their temporaries stay near 0.1 GB however large the tensor.
+Both quantizers work in chunks of `CHUNK_ELEMENTS`, so their temporaries stay near 0.1 GB however large the tensor
+(1 GB on a GPU).
 
 Neither format has an infinity, and NaN has no scale: both quantizers refuse an input that holds either.
 """
@@ -16,8 +17,11 @@ import torch
 from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22
-"""At most this many elements are converted at once, and at most a 16th of a tensor, so that temporaries of 4 bytes an
-element stay small beside it."""
+"""On a CPU, at most this many elements are converted at once, and at most a 16th of a tensor, so that temporaries of 4
+bytes an element stay small beside it."""
+
+GPU_CHUNK_ELEMENTS = 1 << 26
+"""On a GPU: launches cost more than memory there (mla's largest case took 0.14 s in chunks of a CPU's size)."""
 
 MXFP4_BLOCK = 32
 """Values that share one scale (OCP Microscaling Formats v1.0, section 5.2)."""
@@ -74,7 +78,7 @@ def quantize_fp8(x: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> tuple[T
         raise ValueError("cannot quantize to fp8: the tensor holds NaN or Inf")
     scale = (amax.clamp(min=_FP8_MIN_AMAX) / finfo.max).reshape(1)
     values = torch.empty(flat.shape, dtype=dtype, device=x.device)
-    step = _chunk(flat.numel())
+    step = _chunk(flat)
     for source, target in zip(flat.split(step), values.split(step)):
         target.copy_((source.float() / scale).clamp_(finfo.min, finfo.max))
     return values.view(x.shape), scale
@@ -89,7 +93,7 @@ def dequantize_fp8(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.flo
     """
     flat = values.contiguous().view(-1)
     out = torch.empty(flat.shape, dtype=dtype, device=values.device)
-    step = _chunk(flat.numel())
+    step = _chunk(flat)
     for source, target in zip(flat.split(step), out.split(step)):
         target.copy_(source.float() * scale)
     return out.view(values.shape)
@@ -128,7 +132,7 @@ def quantize_mxfp4(x: Tensor) -> tuple[Tensor, Tensor]:
     packed = torch.empty(blocks.shape[0], MXFP4_BLOCK // 2, dtype=torch.uint8, device=x.device)
     e8m0 = torch.empty(blocks.shape[0], dtype=torch.uint8, device=x.device)
     limits = _rounding_limits().tolist()
-    step = _chunk(blocks.numel()) // MXFP4_BLOCK
+    step = _chunk(blocks) // MXFP4_BLOCK
     for source, packed_part, e8m0_part in zip(blocks.split(step), packed.split(step), e8m0.split(step)):
         source = source.float()
         magnitude = source.abs()
@@ -175,7 +179,7 @@ def dequantize_mxfp4(packed: Tensor, e8m0: Tensor, dtype: torch.dtype = torch.fl
     blocks = packed.contiguous().view(-1, MXFP4_BLOCK // 2)
     scales = e8m0.contiguous().view(-1)
     out = torch.empty(blocks.shape[0], MXFP4_BLOCK, dtype=dtype, device=packed.device)
-    step = _chunk(2 * packed.numel()) // MXFP4_BLOCK
+    step = _chunk(out) // MXFP4_BLOCK
     for source, scale, target in zip(blocks.split(step), scales.split(step), out.split(step)):
         values = pairs.index_select(0, source.reshape(-1).int()).view(-1, MXFP4_BLOCK)
         target.copy_(values.mul_(e8m0_to_float32(scale)[:, None]))
@@ -204,9 +208,11 @@ def e8m0_to_float32(e8m0: Tensor) -> Tensor:
     return bits.view(torch.float32)
 
 
-def _chunk(elements: int) -> int:
-    """How many elements to convert at once: a multiple of MXFP4_BLOCK."""
-    share = max(elements // 16, 1 << 15) // MXFP4_BLOCK * MXFP4_BLOCK
+def _chunk(tensor: Tensor) -> int:
+    """How many of its elements to convert at once: a multiple of MXFP4_BLOCK."""
+    if tensor.is_cuda:
+        return GPU_CHUNK_ELEMENTS
+    share = max(tensor.numel() // 16, 1 << 15) // MXFP4_BLOCK * MXFP4_BLOCK
     return min(share, max(CHUNK_ELEMENTS, MXFP4_BLOCK))
 
 

@@ -75,13 +75,18 @@ def test_every_shipped_problem_is_good(pytestconfig):
         ("title:", "in_place: [x]\ntitle:", ["axes does not name the axes of x"]),
         (
             "title:",
-            "sampled_rows: {output_axis: 0, parameter: row, longer_than: 4, rows: 2}\ntitle:",
+            "sampled_rows: {output_axis: 0, parameter: row, longer_than: 4, rows: 2, timed_rows: 2}\ntitle:",
             ["sampled_rows.parameter: row is no parameter", "did you mean rows?"],
         ),
         (
             "title:",
-            "sampled_rows: {output_axis: 0, parameter: rows, longer_than: 4, rows: 1}\ntitle:",
+            "sampled_rows: {output_axis: 0, parameter: rows, longer_than: 4, rows: 1, timed_rows: 2}\ntitle:",
             ["sampled_rows.rows", "greater than or equal to 2"],
+        ),
+        (
+            "title:",
+            "sampled_rows: {output_axis: 0, parameter: rows, rows: 2, timed_rows: 2}\ntitle:",
+            ["sampled_rows", "longer_than and rows belong together"],
         ),
         ("outputs: [y]", "outputs: []", ["outputs"]),
         ("limits: {load_s: 20", "limits: {load_s: 0", ["limits.load_s"]),
@@ -198,7 +203,7 @@ def test_a_fault_in_problem_yml_that_slips_through_is_named(toy_root, yml, old, 
 
 def test_a_case_must_give_the_parameter_that_says_how_long_its_output_is(toy_root, yml, reference):
     reference("rows: int, cols: int, seed", "rows: int = 9, cols: int, seed")
-    yml("title:", "sampled_rows: {output_axis: 0, parameter: rows, longer_than: 4, rows: 2}\ntitle:")
+    yml("title:", "sampled_rows: {output_axis: 0, parameter: rows, longer_than: 4, rows: 2, timed_rows: 2}\ntitle:")
     yml("{rows: 3, cols: 5}", "{cols: 5}")
     assert "rows" in complaint(toy_root)
 

@@ -1,5 +1,7 @@
 """The device that is here, by name; and what is known of its model, from the file that matches it."""
 
+import fnmatch
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,8 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import device
+from harness import device, strict_yaml
 from harness.errors import ProblemError, UsageError
+from harness.roofline import floor
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -115,20 +120,21 @@ class TestFiles:
 
     def test_the_file_whose_pattern_fits_the_name_describes_it(self, toy_root, gpus):
         gpus("NVIDIA H200")
-        self.write(toy_root, "a-other", "matches: ['*h100*']\nflush_bytes: 1\n")
+        self.write(toy_root, "a-other", "matches: ['*h100*']\nflush_bytes: 1\nsources: {flush_bytes: x}\n")
         self.write(
             toy_root,
             "h200",
             "matches: ['*L40*', 'nvidia h200*']\nflush_bytes: 7\nbandwidth_bytes_per_s: 4.8e+12\n"
-            "peak_flops_per_s: {bf16: 989.0e+12}\nsources: {bandwidth_bytes_per_s: datasheet}\n",
+            "peak_flops_per_s: {bfloat16: 989.0e+12}\n"
+            "sources: {flush_bytes: x, bandwidth_bytes_per_s: x, peak_flops_per_s: x}\n",
         )
         found = device.detect(toy_root)
         assert found.flush_bytes == 7 and found.bandwidth_bytes_per_s == 4.8e12
-        assert found.peak_flops_per_s == {"bf16": 989e12} and found.name == "NVIDIA H200"
+        assert found.peak_flops_per_s == {"bfloat16": 989e12} and found.name == "NVIDIA H200"
 
     def test_a_pattern_must_fit_the_whole_name(self, toy_root, gpus):
         gpus("NVIDIA H200 NVL")
-        self.write(toy_root, "h200", "matches: ['NVIDIA H200']\nflush_bytes: 7\n")
+        self.write(toy_root, "h200", "matches: ['NVIDIA H200']\nflush_bytes: 7\nsources: {flush_bytes: x}\n")
         assert device.detect(toy_root).flush_bytes == 256 << 20
 
     @pytest.mark.parametrize(
@@ -137,9 +143,61 @@ class TestFiles:
             ("matches: [x]\nflush_byte: 7\n", "flush_byte"),
             ("matches: [x]\nflush_bytes: 0\n", "flush_bytes"),
             ("matches: [x]\nflush_bytes: 1\nbandwidth_bytes_per_s: -1\n", "bandwidth_bytes_per_s"),
+            ("matches: [x]\nflush_bytes: 1\nsources: {}\n", "flush_bytes has no entry in sources"),
+            (
+                "matches: [x]\nflush_bytes: 1\npeak_flops_per_s: {float8: 1.0}\nsources: {flush_bytes: x}\n",
+                "peak_flops_per_s has no entry in sources",
+            ),
+            ("matches: [x]\nflush_bytes: 1\npeak_flops_per_s: {bf16: 1.0}\nsources: {flush_bytes: x}\n", "bf16"),
         ],
     )
     def test_a_fault_in_a_file_is_named(self, toy_root, text, said):
         self.write(toy_root, "broken", text)
         with pytest.raises(ProblemError, match=said):
             device.detect(toy_root, "cpu")
+
+
+KNOWN = {
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI325X": "mi325x",
+    "AMD Instinct MI355X": "mi355x",
+    "AMD Radeon RX 7900 XT": "rx7900xt",
+    "Some Processor (8 CPUs)": "cpu",
+}
+"""How drivers call the models that are described, and the file of each."""
+
+
+@pytest.mark.parametrize("name, file", KNOWN.items())
+def test_each_model_s_file_describes_it_and_no_other_does(name, file):
+    fitting = [
+        path.stem
+        for path in sorted((ROOT / "configs" / "devices").glob("*.yml"))
+        if any(fnmatch.fnmatch(name.lower(), p.lower()) for p in strict_yaml.read(path, device.DeviceFile).matches)
+    ]
+    assert fitting == [file]
+
+
+def test_there_is_no_file_for_a_model_that_no_driver_names():
+    assert {path.stem for path in (ROOT / "configs" / "devices").glob("*.yml")} == set(KNOWN.values())
+
+
+@pytest.mark.parametrize("other", ["NVIDIA H100 PCIe", "NVIDIA H200 NVL", "AMD Radeon RX 7900 XTX", "NVIDIA L4"])
+def test_a_model_with_other_peaks_does_not_pass_for_its_namesake(gpus, other):
+    gpus(other)
+    assert device.detect(ROOT, "auto").bandwidth_bytes_per_s is None
+
+
+@pytest.mark.parametrize("name, microseconds", [("NVIDIA H200", 112.0), ("AMD Instinct MI355X", 67.2)])
+def test_the_shipped_peaks_give_the_floors_that_the_problems_quote(gpus, name, microseconds):
+    """kv_decode at 16 sequences of 2048, 32 KV heads of 128 in bf16: 537.7 MB, as its README says."""
+    gpus(name)
+    found = floor({"bf16": {"bytes": 537.7e6, "flops": {"bfloat16": 5.4e8}}}, device.detect(ROOT, "auto"))
+    assert found.latency_ns / 1e3 == pytest.approx(microseconds, rel=1e-3) and found.binds == "bandwidth"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "devices").glob("*.yml")), ids=lambda path: path.stem)
+def test_the_flush_exceeds_the_cache_that_it_is_to_empty(path):
+    known = strict_yaml.read(path, device.DeviceFile)
+    assert known.last_level_cache_bytes is None or known.flush_bytes >= 3 * known.last_level_cache_bytes

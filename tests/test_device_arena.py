@@ -61,6 +61,9 @@ class FakeCuda:
     def _cuMemSetAccess(self, address, size, access, count):
         assert access.flags == 3 and count.value == 1 and address.value in self.mapped
 
+    def cuCtxSynchronize(self):
+        return 0
+
     def _cuMemUnmap(self, address, size):
         del self.mapped[address.value]
 

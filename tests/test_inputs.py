@@ -166,7 +166,7 @@ class TestRows:
         "def generate_input(*, rows, cols, seed, device): return torch.arange(2.0 * rows).reshape(2, rows, 1), cols\n"
         "def ref_kernel(data, rows=None): return data[0] if rows is None else data[0][:, rows]\n"
     )
-    SAMPLED = "{output_axis: 1, parameter: rows, longer_than: 50, rows: 8}"
+    SAMPLED = "{output_axis: 1, parameter: rows, longer_than: 50, rows: 8, timed_rows: 8}"
 
     def dealer(self, make, rows, **options):
         return make(self.REFERENCE, case=f"{{rows: {rows}, cols: 1}}", sampled_rows=self.SAMPLED, **options)
@@ -205,8 +205,16 @@ class TestRows:
         assert (expectation.selection is not None) == sampled
         assert expectation.outputs["y"].shape[1] == (8 if sampled else rows)
 
+    @pytest.mark.parametrize("rows, timed", [(5, None), (6, 5), (100, 5)])
+    def test_of_a_timed_call_other_rows_are_checked_than_of_a_test(self, make, rows, timed):
+        sampled = "{output_axis: 1, parameter: rows, timed_rows: 5}"
+        dealer = make(self.REFERENCE, case=f"{{rows: {rows}, cols: 1}}", sampled_rows=sampled)
+        assert dealer.deal(True).expectation.selection is None
+        selection = dealer.deal(False).expectation.selection
+        assert (None if selection is None else len(selection.rows)) == timed
+
     def test_more_rows_than_there_are_means_all(self, make):
-        sampled = "{output_axis: 1, parameter: rows, longer_than: 1, rows: 500}"
+        sampled = "{output_axis: 1, parameter: rows, longer_than: 1, rows: 500, timed_rows: 500}"
         for rows in (2, 3, 7):
             dealer = make(self.REFERENCE, case=f"{{rows: {rows}, cols: 1}}", sampled_rows=sampled)
             assert dealer.deal(True).expectation.selection.rows.tolist() == list(range(rows))

@@ -9,7 +9,7 @@ import torch
 from harness import catalog
 from harness.arena import flatten
 from harness.device import detect
-from harness.judge.inputs import Dealer, OneSeed, Reference
+from harness.judge.inputs import Dealer, OneSeed, Reference, Selection
 from harness.model import Verdict
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -102,3 +102,24 @@ def test_the_same_call_can_be_dealt_again(problem, reference):
     for name, output in calls[0].expectation.outputs.items():
         again = calls[1].expectation.outputs[name]
         assert torch.equal(output.contiguous().view(torch.uint8), again.contiguous().view(torch.uint8))
+
+
+def test_chosen_rows_are_those_of_the_whole_and_memory_is_left_the_same(problem, reference):
+    sampled = problem.sampled_rows
+    if sampled is None:
+        pytest.skip(f"{problem.name} is always checked whole")
+    for case in problem.cpu.test:
+        length = case.parameters[sampled.parameter]
+        chosen = torch.tensor(sorted({0, length // 3, length - 1}))
+        whole_data, data = (reference.generate(case, 5) for _ in range(2))
+        whole = reference.expect(whole_data, None)
+        some = reference.expect(data, Selection(sampled.output_axis, chosen, length))
+        for one, other in zip(whole, some, strict=True):
+            if one.shape == other.shape and one.shape[sampled.output_axis] != len(chosen):
+                assert torch.equal(one.view(torch.uint8), other.view(torch.uint8)), "state, which is always whole"
+                continue
+            torch.testing.assert_close(one.index_select(sampled.output_axis, chosen), other, rtol=1e-2, atol=1e-5)
+        for (_, one), (name, other) in zip(
+            flatten(whole_data, problem.inputs)[1], flatten(data, problem.inputs)[1], strict=True
+        ):
+            assert torch.equal(one.view(torch.uint8), other.view(torch.uint8)), name

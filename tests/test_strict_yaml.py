@@ -172,9 +172,15 @@ def test_quick_changes_the_processes_and_nothing_else(toy_root):
     assert config.sampling("cuda", quick=False) == config.gpu == config.sampling("rocm", quick=False)
 
 
-@pytest.mark.parametrize("pilot_ns, count", [(1, 3), (4e6, 2), (1e12, 2), (4.5e6, 2), (3.6e6, 2), (3.3e6, 3)])
-def test_a_case_is_sampled_as_often_as_its_budget_allows_within_bounds(toy_root, pilot_ns, count):
-    assert load_config(toy_root).cpu.samples_for(pilot_ns) == count
+@pytest.mark.parametrize(
+    "pilot_ns, judging_s, count",
+    [
+        *((pilot_ns, 1e-9, count) for pilot_ns, count in [(1, 3), (4e6, 2), (1e12, 2), (3.6e6, 2), (3.3e6, 3)]),
+        *((1, judging_s, count) for judging_s, count in [(0.3, 3), (0.34, 2), (0.6, 2), (1e9, 2)]),
+    ],
+)
+def test_a_case_is_sampled_as_often_as_its_budgets_allow_within_bounds(toy_root, pilot_ns, judging_s, count):
+    assert load_config(toy_root).cpu.samples_for(pilot_ns, judging_s) == count
 
 
 def test_a_minimum_above_the_maximum_is_refused(toy_root):

@@ -182,8 +182,8 @@ class Dealer:
     def deal(self, everything: bool) -> Call:
         """The next call, its inputs poured into the arena.
 
-        `everything` asks for the state of all inputs afterwards, not only of those that the problem lets a submission
-        write to, and for the oracle's outputs.
+        `everything`, as a test asks for it: the state of all inputs afterwards, not only of those that the problem lets
+        a submission write to; the oracle's outputs; and more of the rows of long outputs.
         """
         problem = self._reference.problem
         number = self._dealt
@@ -196,7 +196,7 @@ class Dealer:
             data = self._reference.generate(self._case, seed)
         else:
             data = self._reference.next_input(self._left, seed)
-        selection = self._select_rows(self._seeds.of_rows(number))
+        selection = self._select_rows(self._seeds.of_rows(number), timed=not everything)
         try:
             tree, leaves = flatten(data, problem.inputs)
         except (TypeError, ValueError) as error:
@@ -230,15 +230,16 @@ class Dealer:
         state_specs = {leaves[index][0]: specs[index] for index in watched}
         return Call(request, expectation, state_specs, tuple(name for name, _ in leaves), first_seed)
 
-    def _select_rows(self, seed: int) -> Selection | None:
+    def _select_rows(self, seed: int, timed: bool) -> Selection | None:
         sampled = self._reference.problem.sampled_rows
         if sampled is None:
             return None
         length = int(self._case.parameters[sampled.parameter])  # type: ignore[arg-type]
-        if length <= sampled.longer_than:
+        count = sampled.count(length, timed)
+        if count is None:
             return None
         generator = torch.Generator().manual_seed(seed)
-        middle = torch.randperm(length - 2, generator=generator)[: sampled.rows - 2] + 1
+        middle = torch.randperm(length - 2, generator=generator)[: count - 2] + 1
         rows = torch.cat([torch.tensor([0, length - 1]), middle]).sort().values
         return Selection(sampled.output_axis, rows.to(self._reference.torch_device), length)
 

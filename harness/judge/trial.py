@@ -14,6 +14,7 @@ import os
 import secrets
 import shlex
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ class Trial:
         self.printed = ""
         self.checks: list[CaseCheck] = []
         self.timings: list[Timings] = []
+        self._judging_s: list[float] = []
 
     def run(self, timed: bool) -> None:
         """Raises Fault with the verdict when the submission fails other than by a wrong answer in a test case."""
@@ -137,10 +139,15 @@ class Trial:
             self._narrate(f"pilot: {case.label}")
             dealer = Dealer(self._reference, case, Seeds(self.master_seed, "pilot", case))
             try:
-                latencies = [self._put_timed(session, dealer, case) for _ in range(1 + self._sampling.pilot_calls)]
+                self._put_timed(session, dealer, case)
+                self._judging_s.clear()
+                latencies = [
+                    self._put_timed(session, dealer, case).latency_ns for _ in range(self._sampling.pilot_calls)
+                ]
             finally:
                 dealer.close()
-            counts[case.key] = self._sampling.samples_for(statistics.median(r.latency_ns for r in latencies[1:]))
+            judging_s = statistics.median(self._judging_s)
+            counts[case.key] = self._sampling.samples_for(statistics.median(latencies), judging_s)
         return counts
 
     def _time(self, session: Session, timings: Timings, phase: str, count: int) -> None:
@@ -166,11 +173,15 @@ class Trial:
 
     def _put(self, session: Session, dealer: Dealer, case: Case, everything: bool) -> tuple[CaseCheck, CallReply]:
         """Deal a call, have the worker answer it, judge the answer. Nothing of its tensors outlives this."""
+        dealing = time.monotonic()
         call = dealer.deal(everything)
         assert dealer.arena is not None
+        waiting = time.monotonic()
         reply = session.call(call.request, dealer.arena, case.label)
+        checking = time.monotonic()
         self.interpreted |= reply.interpreted
         comparison = compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
+        self._judging_s.append(time.monotonic() - checking + waiting - dealing)
         return self._case_check(case, call, comparison), reply
 
     def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:

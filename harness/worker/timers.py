@@ -105,9 +105,10 @@ class GpuTimer:
         return Sample(output, latency_ns, () if hidden else ("host-bound",))
 
     def _sleep_us(self) -> float:
-        recent = sorted(self._host_us[-64:])
-        p95 = recent[int(0.95 * (len(recent) - 1))] if recent else 200.0
-        return min(max(1.5 * p95 * 2**self._doublings, self.MIN_SLEEP_US), self.MAX_SLEEP_US)
+        # Not the longest of them: the first call of a case compiles, and one second of it would last for many samples.
+        recent = sorted(self._host_us[-32:])
+        usual = recent[int(0.8 * (len(recent) - 1))] if recent else 200.0
+        return min(max(1.5 * usual * 2**self._doublings, self.MIN_SLEEP_US), self.MAX_SLEEP_US)
 
     def _calibrate(self) -> float:
         """Cycles of `_sleep` a microsecond, measured, since its clock is the device's and varies."""

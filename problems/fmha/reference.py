@@ -67,14 +67,19 @@ def generate_input(
     return q, k, v, {**config, "sm_scale": head_dim**-0.5}
 
 
-def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict[str, int | float]]) -> Tensor:
-    """Attention in float64, rounded once to float16: `[batch_size, num_q_heads, 1, head_dim]`."""
+def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict[str, int | float]], rows: Tensor | None = None) -> Tensor:
+    """Attention in float64, rounded once to float16: `[batch_size, num_q_heads, 1, head_dim]`.
+
+    With `rows`, sorted numbers of sequences, only theirs.
+    """
     q, k, v, config = data
+    if rows is not None:
+        q, k, v = q[rows], k[rows], v[rows]
     out = torch.empty(q.shape, dtype=torch.float16, device=q.device)
     sequence_bytes = 8 * (3 * q[0].numel() + 2 * k[0].numel())
     workspace = min((q.nbytes + k.nbytes + v.nbytes) // _WORKSPACE_SHARE, _WORKSPACE_BYTES)
     step = max(1, workspace // sequence_bytes)
-    for start in range(0, config["batch_size"], step):
+    for start in range(0, q.shape[0], step):
         piece = slice(start, start + step)
         out[piece] = attention(q[piece], k[piece], v[piece], sm_scale=config["sm_scale"])
     return out

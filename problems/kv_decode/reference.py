@@ -88,8 +88,9 @@ def next_input(data: Data, *, seed: int) -> Data:
     return _step(k_cache, v_cache, seq_lens, config, q.shape[1], q.shape[2], generator)
 
 
-def ref_kernel(data: Data) -> Tensor:
-    """Attention over cache and new keys in float64, rounded once: `[B, Hq, Sq, D]` of q's dtype.
+def ref_kernel(data: Data, rows: Tensor | None = None) -> Tensor:
+    """Attention over cache and new keys in float64, rounded once: `[B, Hq, Sq, D]` of q's dtype; with `rows`, sorted
+    numbers of sequences, only theirs. Appending is to all of them either way.
 
     With `update_cache` the new keys and values are then written to slots L .. L + Sq - 1 of the caches and `seq_lens`
     advanced by Sq, in place; otherwise nothing changes. Raises ValueError when an append does not fit.
@@ -97,13 +98,17 @@ def ref_kernel(data: Data) -> Tensor:
     q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
     q_len, lengths = q.shape[2], seq_lens.tolist()
     _check_room(lengths, q_len if config["update_cache"] else 0, k_cache.shape[2])
-    out = torch.empty_like(q)
+    wanted = torch.arange(len(lengths), device=q.device) if rows is None else rows
+    out = torch.empty((len(wanted), *q.shape[1:]), dtype=q.dtype, device=q.device)
     for part in _parts(k_cache, max(lengths) + q_len):
-        lens = seq_lens[part]
+        chosen = wanted[part]
+        if not len(chosen):
+            break
+        lens = seq_lens[chosen]
         out[part] = attention(
-            q[part],
-            _extended(k_cache[part], k_new[part], lens),
-            _extended(v_cache[part], v_new[part], lens),
+            q[chosen],
+            _extended(k_cache, chosen, k_new[chosen], lens),
+            _extended(v_cache, chosen, v_new[chosen], lens),
             causal=config["is_causal"],
             causal_offset=lens,
             kv_lens=lens + q_len,
@@ -255,9 +260,13 @@ def _parts(cache: Tensor, slots: int) -> Iterator[slice]:
     return (slice(start, start + count) for start in range(0, batch, count))
 
 
-def _extended(cache: Tensor, new: Tensor, seq_lens: Tensor) -> Tensor:
-    """A copy of the cache up to the longest sequence, with `new` after each sequence's last slot."""
-    copy = torch.cat([cache[:, :, : int(seq_lens.max())], new], dim=2)
+def _extended(cache: Tensor, chosen: Tensor, new: Tensor, seq_lens: Tensor) -> Tensor:
+    """A copy of the chosen sequences' caches up to the longest, with `new` after each sequence's last slot."""
+    longest = int(seq_lens.max())
+    copy = torch.empty((*new.shape[:2], longest + new.shape[2], new.shape[3]), dtype=new.dtype, device=new.device)
+    for sequence, source in zip(copy, chosen.tolist()):
+        sequence[:, :longest] = cache[source, :, :longest]
+    copy[:, :, longest:] = new
     _place(copy, new, seq_lens)
     return copy
 

@@ -98,8 +98,10 @@ def generate_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[in
     return q, kv_data, qo_indptr, starts.to(device, torch.int32), config
 
 
-def ref_kernel(data: Data) -> Tensor:
+def ref_kernel(data: Data, rows: Tensor | None = None) -> Tensor:
     """The reference output `(total_q, 16, 512)` bf16, on the operands that Q_DTYPE and KV_DTYPE name.
+
+    With `rows`, sorted query numbers, only theirs: `(len(rows), 16, 512)`.
 
     On a ROCm GPU with AMD's aiter by its persistent decode kernels, elsewhere by torch on the same quantized operands,
     accumulating in float32. fp8 queries are quantized per tensor, as the cache is.
@@ -115,7 +117,7 @@ def ref_kernel(data: Data) -> Tensor:
 
     aiter = _aiter().module if q.is_cuda else None
     if aiter is not None:
-        return mla_decode(
+        out = mla_decode(
             aiter,
             q,
             kv,
@@ -126,6 +128,9 @@ def ref_kernel(data: Data) -> Tensor:
             q_scale=q_scale,
             kv_scale=kv_scale,
         )
+        return out if rows is None else out[rows]
+    if rows is not None:
+        q, kv, qo_indptr, kv_indptr = _sequences(rows, q, kv, kv_indptr)
     q_factor, kv_factor = (1.0 if scale is None else float(scale) for scale in (q_scale, kv_scale))
     out = ragged_decode_attention(
         q,
@@ -137,6 +142,14 @@ def ref_kernel(data: Data) -> Tensor:
         dtype=torch.float32,
     )
     return out.mul_(kv_factor).bfloat16()
+
+
+def _sequences(rows: Tensor, q: Tensor, kv: Tensor, kv_indptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The queries, cache and indptrs of some sequences only; a sequence has one query."""
+    starts = kv_indptr.tolist()
+    pieces = [kv[starts[row] : starts[row + 1]] for row in rows.tolist()]
+    lengths = torch.tensor([0, *(piece.shape[0] for piece in pieces)])
+    return q[rows], torch.cat(pieces), torch.arange(len(pieces) + 1), lengths.cumsum(0)
 
 
 def oracle(data: Data) -> Tensor:
