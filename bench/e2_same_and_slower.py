@@ -1,0 +1,303 @@
+"""E2: how often does a rule put a slower kernel first, and how often does its interval hold the truth?
+
+    python bench/e2_same_and_slower.py [--device auto] [--out DIR] [--seconds 90]
+
+The call is one elementwise pass over a buffer. A and A' are the same call; B 0.3, B 0.5 and B 1.0 pass over that many
+per cent more bytes. Fresh processes come one after another, each with new allocations; each samples every variant, in
+random order, in three ways:
+
+    bracket   the timer that judges submissions
+    events    as GPU MODE's competitions do: synchronize, write sweep, event, call, event, synchronize
+    do_bench  triton.testing.do_bench, all its times
+
+From the same samples the rules of `bench/rules.py` are then applied at equal time on the device: a rule for one
+process gets all 5 n samples of a process, ours n samples of each of five. The two sides of a comparison are from
+different processes, as two submissions on a leaderboard are: all ordered pairs of processes, or 1000 random draws of
+twice five. Those overlap, so the percentages are less certain than their number suggests. What is true of a variant,
+for the coverage, is the rule's own centre over the processes that the interval was not made from; it is itself
+uncertain, which costs a perfectly calibrated rule a point or two of coverage.
+On a CPU, `events` is perf_counter after a write sweep, and do_bench is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+
+from bench import rules
+from bench.experiment import Options, Raw, measuring, options, report, timer
+
+NAME = "e2_same_and_slower"
+EXTRA = {"A": 0.0, "A'": 0.0, "B 0.3": 0.003, "B 0.5": 0.005, "B 1.0": 0.01}
+PROCESSES = 5
+SAMPLES = {"cpu": 6, "cuda": 60, "rocm": 60}
+"""n: samples of a variant in each of five processes. The judge takes 20 to 400 (configs/eval.yml)."""
+
+READ_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20, "rocm": 64 << 20}
+"""What A reads, and writes as much: about 30 us on an H200."""
+
+AHEAD = {"cpu": 1, "cuda": 4, "rocm": 4}
+"""Processes that import their modules while another one measures; the device they touch when it is their turn."""
+
+ONE_PROCESS: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
+    "mean of one process": ("bracket", rules.mean_of_one),
+    "stop at 0.1 % standard error": ("bracket", rules.stop_at_standard_error),
+    "competitions' loop": ("events", rules.stop_at_standard_error),
+    "do_bench, mean": ("do_bench", rules.mean_of_one),
+    "do_bench, median": ("do_bench", rules.median_of_one),
+}
+FRESH: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
+    "mean over five processes": ("bracket", rules.mean_of_fresh),
+    "interquartile mean over five processes (ours)": ("bracket", rules.interquartile_mean_of_fresh),
+}
+DRAWS = 1000
+
+Samples = dict[tuple[str, str], list[list[float]]]
+"""By way and variant: a list a process, in nanoseconds."""
+
+
+def main() -> None:
+    given = options(__doc__, 90)
+    with measuring(given.device):
+        samples, failures, remarks = _processes(given)
+    processes = min((len(lists) for lists in samples.values()), default=0)
+    if processes < 2:
+        raise SystemExit(f"{NAME}: {processes} processes gave samples, two are needed. {failures[-1:]}")
+    rows = analyse(samples, PROCESSES, np.random.default_rng(1))
+    spreads = spread(samples)
+    ours, loop = (next((row for row in rows if row["rule"].startswith(s)), None) for s in ("interq", "competitions"))
+    headline = f"{processes} processes; "
+    for name, row in (("ours", ours), ("competitions' loop", loop)):
+        if row is not None:
+            headline += (
+                f"{name}: 0.5 % slower put first in {row['B 0.5 first %']:.1f} %, covers {row['covers %']:.0f} %; "
+            )
+    headline += ", ".join(f"{s['way']} varies {s['between processes %']:.2g} % between processes" for s in spreads)
+    report(NAME, given.device, headline, rows, spreads=spreads, failures=failures, remarks=remarks)
+
+
+def _processes(given: Options) -> tuple[Samples, list[str], list[str]]:
+    """Fresh processes, one measuring at a time, until the time is up: samples, how some failed, what some said."""
+    raw = Raw(given.out, NAME, ("process", "way", "variant", "number", "latency_ns"))
+    samples: Samples = {}
+    failures: list[str] = []
+    remarks: list[str] = []
+    waiting: deque[subprocess.Popen[str]] = deque()
+    end, took_s = time.monotonic() + given.seconds, 0.0
+    try:
+        for number in itertools.count():
+            while len(waiting) < AHEAD[given.device.kind]:
+                waiting.append(_start(given))
+            started = time.monotonic()
+            if started + took_s > end or len(failures) > 3:
+                return samples, failures, remarks
+            child = waiting.popleft()
+            try:
+                out, log = child.communicate("go\n", timeout=max(end - started, 1) + 20)
+                blocks = json.loads(out.splitlines()[-1])
+            except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+                child.kill()
+                failures.append(f"process {number}: {type(error).__name__}: {child.communicate()[1][-800:]}")
+                continue
+            took_s = time.monotonic() - started
+            for way, variant, latencies_ns in blocks:
+                samples.setdefault((way, variant), []).append(latencies_ns)
+                raw.add(*((number, way, variant, place, value) for place, value in enumerate(latencies_ns)))
+            if log.strip():
+                remarks.append(f"process {number}: {log.strip()[-300:]}")
+    finally:
+        for child in waiting:
+            child.kill()
+            child.communicate()
+    raise AssertionError
+
+
+def _start(given: Options) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--child", given.device.model_dump_json()]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+
+
+def child(device_json: str) -> None:
+    """Import, wait for the word, sample every variant in every way, print the blocks."""
+    import torch
+
+    from harness.model import Device
+
+    device = Device.model_validate_json(device_json)
+    if device.kind != "cpu":
+        import triton.testing  # noqa: F401
+    sys.stdin.readline()
+    if device.kind != "cpu":
+        torch.cuda.set_device(device.torch_device)
+    count = PROCESSES * SAMPLES[device.kind]
+    elements = READ_BYTES[device.kind] // 4
+    source = torch.ones(int(elements * (1 + max(EXTRA.values()))) + 1, dtype=torch.int32, device=device.torch_device)
+    target = torch.empty_like(source)
+    ways = _ways(device, count)
+    blocks = []
+    for variant in random.sample(list(EXTRA), len(EXTRA)):
+        size = int(elements * (1 + EXTRA[variant]))
+        read, written = source[:size], target[:size]
+        for way in random.sample(list(ways), len(ways)):
+            blocks.append((way, variant, ways[way](lambda: torch.add(read, 1, out=written))))  # noqa: B023
+    print(json.dumps(blocks))
+
+
+def _ways(device: Any, count: int) -> dict[str, Callable[[Callable[[], Any]], list[float]]]:
+    import torch
+
+    clock = timer(device)
+    swept = torch.empty(device.flush_bytes // 4, dtype=torch.int32, device=device.torch_device)
+
+    def bracket(call: Callable[[], Any]) -> list[float]:
+        for _ in range(3):
+            clock.sample(call)
+        return [clock.sample(call).latency_ns for _ in range(count)]
+
+    def events(call: Callable[[], Any]) -> list[float]:
+        for _ in range(3):
+            call()
+        latencies = []
+        for _ in range(count):
+            torch.cuda.synchronize()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            swept.fill_(42)
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            latencies.append(start.elapsed_time(end) * 1e6)
+        return latencies
+
+    def perf_counter(call: Callable[[], Any]) -> list[float]:
+        for _ in range(3):
+            call()
+        latencies = []
+        for _ in range(count):
+            swept.fill_(42)
+            start = time.perf_counter_ns()
+            call()
+            latencies.append(float(time.perf_counter_ns() - start))
+        return latencies
+
+    def do_bench(call: Callable[[], Any]) -> list[float]:
+        from triton.testing import do_bench as of_triton
+
+        few = of_triton(call, warmup=1, rep=1, return_mode="all")
+        per_call_ms = 1 / len(few)
+        times_ms = of_triton(call, warmup=3 * per_call_ms, rep=1.2 * count * per_call_ms, return_mode="all")
+        return [1e6 * value for value in times_ms[:count]]
+
+    if device.kind == "cpu":
+        return {"bracket": bracket, "events": perf_counter}
+    return {"bracket": bracket, "events": events, "do_bench": do_bench}
+
+
+def analyse(samples: Samples, processes: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """A row a rule: how often B comes out first, A and A' are told apart, B is told from A, the interval covers.
+
+    samples: what `processes` of equal count gave; the rules for fresh processes need twice `processes` of them.
+    """
+    rows = []
+    for name, (way, rule) in ONE_PROCESS.items():
+        if (way, "A") in samples:
+            found = {variant: rule(_array(samples[way, variant])) for variant in EXTRA}
+            count = len(found["A"].centre)
+            one, other = (np.array(side) for side in zip(*itertools.permutations(range(count), 2), strict=True))
+            truths = {v: _mean_of_others(f.centre, np.arange(count)[:, None]) for v, f in found.items()}
+            rows.append(_row(name, count, found, one, other, truths))
+    for name, (way, rule) in FRESH.items():
+        count = min((len(lists) for lists in samples.values()), default=0)
+        if count >= 2 * processes:
+            draws = np.array([rng.permutation(count)[: 2 * processes] for _ in range(DRAWS)])
+            fives = np.concatenate([draws[:, :processes], draws[:, processes:]])
+            each = {variant: _array(samples[way, variant])[:, : _share(samples, way, processes)] for variant in EXTRA}
+            found = {variant: rule(values[fives]) for variant, values in each.items()}
+            centres = {v: np.array([rule(one[None].repeat(2, 0)).centre for one in each[v]]) for v in EXTRA}
+            truths = {v: _mean_of_others(centres[v], fives) for v in EXTRA}
+            numbers = np.arange(DRAWS)
+            rows.append(_row(name, count, found, numbers, numbers + DRAWS, truths))
+    return rows
+
+
+def _share(samples: Samples, way: str, processes: int) -> int:
+    """n: of a process's samples those that one of `processes` would have taken."""
+    return max(min(map(len, samples[way, "A"])) // processes, 1)
+
+
+def _array(lists: list[list[float]]) -> rules.Array:
+    shortest = min(map(len, lists))
+    return np.array([values[:shortest] for values in lists])
+
+
+def _mean_of_others(centres: rules.Array, own: Any) -> rules.Array:
+    """For each row of process numbers in `own`, the mean of the centres of all processes that are not in it."""
+    return (centres.sum() - centres[own].sum(-1)) / (len(centres) - own.shape[-1])
+
+
+def _row(
+    name: str,
+    count: int,
+    found: dict[str, rules.Finding],
+    one: Any,
+    other: Any,
+    truths: dict[str, rules.Array],
+) -> dict[str, Any]:
+    """`one` and `other` number the trials of a comparison's two sides."""
+    a = found["A"]
+    row: dict[str, Any] = {"rule": name, "processes": count}
+    for variant in EXTRA:
+        if EXTRA[variant]:
+            row[f"{variant} first %"] = 100 * float((a.centre[one] > found[variant].centre[other]).mean())
+    same = found["A'"]
+    apart = (a.high[one] < same.low[other]) | (same.high[other] < a.low[one])
+    row["A, A' told apart %"] = 100 * float(apart.mean())
+    for variant in EXTRA:
+        if EXTRA[variant]:
+            row[f"{variant} told slower %"] = 100 * float((a.high[one] < found[variant].low[other]).mean())
+    row["covers %"] = 100 * float(np.mean([found[variant].covers(truths[variant]) for variant in EXTRA]))
+    return row
+
+
+def spread(samples: Samples) -> list[dict[str, Any]]:
+    """For each way: A's latency, how much samples and processes vary, and how much slower each variant came out."""
+    rows = []
+    for way in dict.fromkeys(way for way, _ in samples):
+        a = _array(samples[way, "A"])
+        centres = {v: np.array([rules.stats.interquartile_mean(one) for one in samples[way, v]]) for v in EXTRA}
+        rows.append(
+            {
+                "way": way,
+                "A us": float(centres["A"].mean() / 1e3),
+                "within a process %": 100 * float(np.median(a.std(-1, ddof=1) / a.mean(-1))),
+                "between processes %": 100 * float(centres["A"].std(ddof=1) / centres["A"].mean()),
+                **{
+                    f"{v} over A %": 100 * float(centres[v].mean() / centres["A"].mean() - 1) for v in EXTRA if v != "A"
+                },
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2])
+    else:
+        main()

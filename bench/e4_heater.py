@@ -1,0 +1,121 @@
+"""E4: does what ran before change what a run measures?
+
+    python bench/e4_heater.py [--device auto] [--out DIR] [--seconds 40]
+
+Blocks of samples, by the timer that judges submissions, each after a second of matrix products (hot) or of nothing
+(idle), in the order ABBA. Two calls: a pass over 64 MiB, bound by memory, and a product of 2048 x 2048 bfloat16
+matrices, bound by arithmetic. `shift` is the geometric mean of hot over idle of the blocks' interquartile means, less
+1, with Student's t interval over the pairs. Clock, temperature and power are those of torch.cuda.clock_rate and its
+like, read just before and after a block; they stay empty without nvidia-ml-py or amdsmi.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from tabulate import tabulate
+
+from bench.experiment import Raw, measuring, not_measured, options, report, timer
+from harness.stats import estimate, interquartile_mean
+
+NAME = "e4_heater"
+PREPARATION_S = 1.0
+BLOCK = 150
+READINGS = ("sm_mhz", "temperature_c", "power_w")
+
+
+def main() -> None:
+    given = options(__doc__, 40)
+    if given.device.kind == "cpu":
+        return not_measured(NAME, given.device, "it needs a GPU: python bench/e4_heater.py --device cuda")
+    import torch
+
+    with measuring(given.device):
+        columns = ("block", "state", "call", "number", "latency_ns", *READINGS)
+        raw, clock = Raw(given.out, NAME, columns), timer(given.device)
+        calls, heater = _calls(torch)
+        for call in calls.values():
+            for _ in range(50):
+                clock.sample(call)
+        centres: dict[tuple[str, str], list[float]] = {}
+        readings: dict[str, list[tuple[float | None, ...]]] = {"hot": [], "idle": []}
+        end = time.monotonic() + given.seconds
+        block = 0
+        while time.monotonic() < end or block % 4:
+            state = ("hot", "idle", "idle", "hot")[block % 4]
+            _prepare(torch, heater if state == "hot" else None)
+            before = _readings(torch)
+            for name in list(calls) if block % 8 < 4 else list(calls)[::-1]:
+                latencies = [clock.sample(calls[name]).latency_ns for _ in range(BLOCK)]
+                centres.setdefault((name, state), []).append(interquartile_mean(latencies))
+                raw.add(*((block, state, name, n, value, *before) for n, value in enumerate(latencies)))
+            after = _readings(torch)
+            readings[state] += [before, after]
+            block += 1
+    rows = [_row(name, centres) for name in calls]
+    states = [{"state": state, **_means(values)} for state, values in readings.items()]
+    shifts = [f"{r['call']} {r['shift %']:+.2f} % ({r['low %']:+.2f} .. {r['high %']:+.2f})" for r in rows]
+    print(tabulate(states, headers="keys", tablefmt="simple_outline", floatfmt=".1f"))
+    report(NAME, given.device, f"hot over idle: {'; '.join(shifts)}", rows, states=states)
+
+
+def _calls(torch: Any) -> tuple[dict[str, Callable[[], Any]], Callable[[], Any]]:
+    source = torch.ones(16 << 20, dtype=torch.int32, device="cuda")
+    target = torch.empty_like(source)
+    small, large = (torch.randn(n, n, device="cuda").to(torch.bfloat16) for n in (2048, 8192))
+    product, heat = torch.empty_like(small), torch.empty_like(large)
+    calls = {
+        "pass over 64 MiB": lambda: torch.add(source, 1, out=target),
+        "product of 2048": lambda: torch.mm(small, small, out=product),
+    }
+    return calls, lambda: torch.mm(large, large, out=heat)
+
+
+def _prepare(torch: Any, heater: Callable[[], Any] | None) -> None:
+    """A second of heat, or of nothing. Either way the device has nothing left to do at the end."""
+    end = time.monotonic() + PREPARATION_S
+    while time.monotonic() < end:
+        if heater is None:
+            time.sleep(0.01)
+        else:
+            for _ in range(10):
+                heater()
+            torch.cuda.synchronize()
+
+
+def _readings(torch: Any) -> tuple[float | None, ...]:
+    """SM clock, temperature and power of the current device as the driver gives them; None for what it does not."""
+
+    def asked(question: Callable[[], float]) -> float | None:
+        with contextlib.suppress(Exception):  # torch raises many kinds: no package, no driver, not supported
+            return float(question())
+        return None
+
+    milliwatts = asked(torch.cuda.power_draw)
+    power_w = None if milliwatts is None else milliwatts / 1e3
+    return asked(torch.cuda.clock_rate), asked(torch.cuda.temperature), power_w
+
+
+def _row(name: str, centres: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
+    hot, idle = centres[name, "hot"], centres[name, "idle"]
+    shift = estimate([h / i for h, i in zip(hot, idle, strict=True)], 0.95)
+    row = {"call": name, "pairs": len(hot), "hot us": sum(hot) / len(hot) / 1e3, "idle us": sum(idle) / len(idle) / 1e3}
+    ends = {"shift %": shift.latency_ns, "low %": shift.low_ns, "high %": shift.high_ns}
+    return {**row, **{what: 100 * ((value or float("nan")) - 1) for what, value in ends.items()}}
+
+
+def _means(values: list[tuple[float | None, ...]]) -> dict[str, float | None]:
+    known = [[value for value in column if value is not None] for column in zip(*values, strict=True)]
+    return {name: sum(column) / len(column) if column else None for name, column in zip(READINGS, known, strict=True)}
+
+
+if __name__ == "__main__":
+    main()

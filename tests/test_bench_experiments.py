@@ -1,0 +1,143 @@
+"""What the experiments compute from their samples; taking them needs the device itself."""
+
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import e1_known_durations as e1
+from bench import e3_cold_cache as e3
+from bench import e4_heater as e4
+from bench import e5_profiler as e5
+from bench import experiment
+from harness.model import Device
+
+ROOT = Path(__file__).parents[1]
+
+
+@given(st.floats(0, 1e4), st.floats(0.9, 1.1))
+def test_a_line_s_offset_and_slope_are_found_again(offset, slope):
+    known = [3e3, 3.03e3, 1e4, 1e5, 1e6]
+    assert e1.line(known, [offset + slope * x for x in known]) == pytest.approx((offset, slope), rel=1e-6, abs=1e-4)
+
+
+def test_a_line_is_as_true_to_short_durations_as_to_long_ones():
+    known = [1e3, 1e6]
+    offset, slope = e1.line([*known, 5e5], [1500.0, 1e6 + 500, 5e5 * 1.01])
+    assert offset + slope * 1e3 == pytest.approx(1500, rel=0.002)
+
+
+def test_order_is_by_blocks():
+    shorter, longer = [1.0, 5.0, 1.0, 1.0] * 2, [2.0] * 8
+    assert e1.order(shorter, longer, 1) == 0.75
+    assert e1.order(shorter, longer, 4) == 1.0
+    assert e1.order(longer, longer, 4) == 0.0, "equal is not ordered"
+
+
+def test_the_tick_is_the_least_distance_of_distinct_values():
+    assert e1.tick([64.0, 96.0, 64.0, 160.0]) == 32
+    assert e1.tick([5.0, 5.0]) is None
+
+
+def test_the_middle_keeps_a_sample_and_what_it_took_together():
+    known, latencies = [1.0, 2.0, 3.0, 100.0], [11.0, 12.0, 13.0, 900.0]
+    assert e1.middle(known, latencies) == (2.5, 12.5)
+
+
+@pytest.mark.parametrize("ours, share", [(10.0, 0.0), (8.0, 0.4), (5.0, 1.0)])
+def test_what_is_still_cached_is_the_share_of_the_way_to_warm(ours, share):
+    assert e3.still_cached(5.0, ours, 10.0) == pytest.approx(share)
+
+
+def test_where_warm_is_as_slow_as_cold_nothing_is_said_of_the_cache():
+    assert e3.still_cached(9.8, 10.0, 10.0) is None
+
+
+def trace(*names):
+    """A trace of activities one after another, a microsecond each with a tenth between, in no order."""
+    on_host = {"ph": "X", "cat": "cpu_op", "name": "host", "ts": 0, "dur": 9}
+    events = [{"ph": "X", "cat": cat, "name": name, "ts": 1.1 * i, "dur": 1.0} for i, (cat, name) in enumerate(names)]
+    return {"traceEvents": [on_host, *reversed(events), {"ph": "i", "name": "mark"}]}
+
+
+SLEEP = ("kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)")
+FLUSH = [("gpu_memset", "Memset (Device)"), ("kernel", "reduce_kernel")]
+
+
+def test_a_call_s_kernels_are_what_follows_the_flush():
+    timeline = e5.activities(trace(SLEEP, *FLUSH, SLEEP, *FLUSH, ("kernel", "split"), ("kernel", "merge")))
+    ((split, merge),) = e5.of_the_call(timeline, 1, 1)
+    assert (split[0], merge[0]) == ("split", "merge")
+    assert merge[2] - split[1] == pytest.approx(2.1)
+
+
+def test_a_kernel_of_the_call_that_the_flush_uses_too_is_the_call_s():
+    timeline = e5.activities(trace(SLEEP, *FLUSH, SLEEP, *FLUSH, FLUSH[1]))
+    assert [len(group) for group in e5.of_the_call(timeline, 1, 1)] == [1]
+
+
+@pytest.mark.parametrize(
+    "names, why",
+    [
+        ([SLEEP, *FLUSH], "saw 1 sleeps of 2"),
+        ([SLEEP, *FLUSH, SLEEP, *FLUSH], "has no kernel of the call"),
+        ([SLEEP, *FLUSH, SLEEP, ("kernel", "mine"), *FLUSH], "does not begin with the flush"),
+    ],
+)
+def test_a_timeline_of_another_shape_is_refused(names, why):
+    with pytest.raises(ValueError, match=why):
+        e5.of_the_call(e5.activities(trace(*names)), 1, 1)
+
+
+def test_raw_samples_are_on_disk_as_soon_as_they_are_added(tmp_path):
+    raw = experiment.Raw(tmp_path, "some", ("number", "latency_ns"))
+    raw.add((0, 1.5), (1, 2.5))
+    assert list(csv.reader((tmp_path / "some.csv").open())) == [["number", "latency_ns"], ["0", "1.5"], ["1", "2.5"]]
+
+
+def test_a_report_ends_with_one_line_of_json(capsys):
+    device = Device(kind="cpu", name="here", slug="here", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1)
+    experiment.report("some", device, "what it shows", [{"a": 1.0}], fact=2)
+    *table, last = capsys.readouterr().out.splitlines()
+    assert "what it shows" in table
+    document = json.loads(last)
+    assert (document["bench"], document["rows"], document["fact"]) == ("some", [{"a": 1.0}], 2)
+
+
+@pytest.mark.parametrize("experiment_", [e3, e4, e5])
+def test_an_experiment_that_needs_a_gpu_says_so_on_a_cpu(experiment_, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["it", "--device", "cpu", "--out", str(tmp_path)])
+    experiment_.main()
+    assert "it needs a GPU" in json.loads(capsys.readouterr().out.splitlines()[-1])["not_measured"]
+    assert not list(tmp_path.iterdir()), "no file of samples that nobody took"
+
+
+def test_an_experiment_runs_as_a_script_from_anywhere(tmp_path):
+    script = ROOT / "bench" / "e4_heater.py"
+    words = [sys.executable, script, "--device", "cpu", "--out", tmp_path]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_heater_s_shift_is_of_pairs():
+    row = e4._row("mm", {("mm", "hot"): [101.0, 204.0], ("mm", "idle"): [100.0, 200.0]})
+    assert row["pairs"] == 2 and 1 < row["shift %"] < 2 and row["low %"] < row["shift %"] < row["high %"]
+
+
+def test_known_durations_come_out_of_the_cpu_s_timer(tmp_path):
+    clock = experiment.timer(
+        Device(kind="cpu", name="h", slug="h", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1)
+    )
+    (way,), _ = e1._on_cpu(clock, experiment.Raw(tmp_path, "e1", ("way",) * 6))
+    took = []
+    for _ in range(20):
+        latency_ns = clock.sample(way.call(1000.0)).latency_ns
+        took.append((latency_ns, way.took()[1]))
+    assert all(latency_ns >= known_ns >= 1e6 for latency_ns, known_ns in took)
+    assert statistics.median(latency_ns - known_ns for latency_ns, known_ns in took) < 1e6
