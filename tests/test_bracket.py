@@ -26,6 +26,7 @@ class World:
         for tensor, spec in zip(tensors, specs):
             self.bracket.arena.view(spec).copy_(tensor)
         request = {"tree": tree, "inputs": [s.to_json() for s in specs], "state": list(state), "poison": list(poison)}
+        request["sleep_us"] = 50.0
         reply = self.bracket.call(kernel, request, around)
         CallReply.model_validate({**reply, "interpreted": False})
         return reply
@@ -55,13 +56,17 @@ def test_the_kernel_gets_the_data_and_the_judge_its_output(world):
     assert torch.equal(world.at(output["offset"], x), x * 3) and reply["several"] is False and reply["latency_ns"] > 0
 
 
-def test_the_order_is_page_in_poison_clock_call_clock_snapshot(world, monkeypatch):
+def test_the_order_is_poison_page_in_clock_call_clock_snapshot(world, monkeypatch):
     log = []
 
     class Transport(CpuTransport):
+        def place(self, *arguments):
+            log.append("place")
+            return super().place(*arguments)
+
         def page_in(self, *arguments):
             log.append("page in")
-            return super().page_in(*arguments)
+            super().page_in(*arguments)
 
         def poison(self, sizes):
             log.append(f"poison {sizes}")
@@ -72,11 +77,13 @@ def test_the_order_is_page_in_poison_clock_call_clock_snapshot(world, monkeypatc
             super().page_out(*arguments)
 
     class Timer:
-        def sample(self, call):
-            log.append("clock")
+        def sample(self, call, page_in, snapshot, sleep_us):
+            page_in()
+            log.append(f"sleep {sleep_us}")
             output = call()
             log.append("clock")
-            return Sample(output, 5.0, ("label",))
+            snapshot(output)
+            return Sample(output, 5.0, ("host-bound",), 7)
 
     @contextlib.contextmanager
     def around():
@@ -87,8 +94,9 @@ def test_the_order_is_page_in_poison_clock_call_clock_snapshot(world, monkeypatc
     world.bracket = Bracket("cpu", Timer(), Transport())
     kernel = lambda data: log.append("call") or data[0] + 1  # noqa: E731
     reply = world.call(kernel, (torch.ones(3), torch.ones(3)), state=[0], around=around, poison=[12])
-    assert log == (["page in"] * 2 + ["poison [12]", "enter", "clock", "call", "clock", "leave"] + ["snapshot"] * 2)
-    assert reply["latency_ns"] == 5.0 and reply["labels"] == ["label"]
+    before = ["place"] * 2 + ["poison [12]"] + ["page in"] * 2
+    assert log == before + ["enter", "sleep 50.0", "call", "clock", "leave"] + ["snapshot"] * 2
+    assert reply["latency_ns"] == 5.0 and reply["labels"] == ["host-bound"] and reply["host_ns"] == 7
 
 
 def test_each_call_finds_its_inputs_elsewhere(world):

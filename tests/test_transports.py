@@ -21,6 +21,10 @@ class FakeRuntime:
         self.log.append("copy")
         ctypes.memmove(destination, source, count)
 
+    def enqueue_copy(self, destination, source, count):
+        self.log.append("enqueue copy")
+        ctypes.memmove(destination, source, count)
+
     def fill(self, address, byte, count):
         self.log.append("fill")
         ctypes.memset(address, byte, count)
@@ -32,6 +36,12 @@ class FakeRuntime:
 @pytest.fixture(params=["cpu", "gpu"])
 def transport(request):
     return CpuTransport() if request.param == "cpu" else GpuTransport(FakeRuntime(), "cpu")
+
+
+def paged_in(transport, arena, spec):
+    tensor = transport.place(spec)
+    transport.page_in(arena, spec, transports._data_ptr(tensor))
+    return tensor
 
 
 def random_bytes(count):
@@ -54,7 +64,7 @@ def test_any_bits_of_any_dtype_come_in_and_go_out_unchanged(transport, dtype):
         content %= 2
     arena, raw = arena_with(content)
     shape = (6, 64 // DTYPES[dtype].itemsize)
-    tensor = transport.page_in(arena, TensorSpec(dtype, shape, raw.offset))
+    tensor = paged_in(transport, arena, TensorSpec(dtype, shape, raw.offset))
     assert tensor.dtype is DTYPES[dtype] and tensor.shape == shape and tensor.is_contiguous()
     assert torch.equal(tensor.view(torch.uint8).flatten(), content)
     arena.view(raw).fill_(0)
@@ -70,7 +80,7 @@ def test_scalars_and_empty_tensors_come_in(transport, shape):
     arena = Arena.create(4096)
     spec = TensorSpec("float32", shape, 0)
     arena.view(spec).fill_(2.5)
-    tensor = transport.page_in(arena, spec)
+    tensor = paged_in(transport, arena, spec)
     assert tensor.shape == shape and (tensor == 2.5).all()
     transport.page_out(arena, spec, tensor.data_ptr())
     arena.close()
@@ -78,7 +88,7 @@ def test_scalars_and_empty_tensors_come_in(transport, shape):
 
 def test_what_came_in_is_the_submission_s_own(transport):
     arena, spec = arena_with(random_bytes(100))
-    one, other = transport.page_in(arena, spec), transport.page_in(arena, spec)
+    one, other = paged_in(transport, arena, spec), paged_in(transport, arena, spec)
     before = other.clone()
     one.fill_(0)
     assert torch.equal(other, before) and torch.equal(arena.view(spec), before)
@@ -87,7 +97,7 @@ def test_what_came_in_is_the_submission_s_own(transport):
 
 def test_tensors_are_aligned_and_lie_at_many_places_in_their_allocations(transport):
     arena, spec = arena_with(random_bytes(1000))
-    tensors = [transport.page_in(arena, spec) for _ in range(200)]
+    tensors = [paged_in(transport, arena, spec) for _ in range(200)]
     assert all(tensor.data_ptr() % ALIGNMENT == 0 for tensor in tensors)
     assert len({tensor.storage_offset() // ALIGNMENT for tensor in tensors}) > 32
     for tensor in tensors:
@@ -99,7 +109,7 @@ def test_a_tensor_that_lies_last_in_its_allocation_is_whole(transport, monkeypat
     monkeypatch.setattr(transports.secrets, "randbelow", lambda count: count - 1)
     content = random_bytes(1000)
     arena, spec = arena_with(content)
-    assert torch.equal(transport.page_in(arena, spec), content)
+    assert torch.equal(paged_in(transport, arena, spec), content)
     arena.close()
 
 
@@ -114,7 +124,7 @@ def test_operators_that_a_submission_overrides_do_not_get_between(transport, mon
         monkeypatch.setattr(torch.Tensor, name, evil)
     monkeypatch.setattr(torch, "empty", evil)
     monkeypatch.setattr(ctypes, "memmove", evil) if isinstance(transport, CpuTransport) else None
-    tensor = transport.page_in(arena, spec)
+    tensor = paged_in(transport, arena, spec)
     transport.poison([64])
     monkeypatch.undo()
     assert torch.equal(tensor, content)
@@ -172,6 +182,9 @@ def library(prefix, status=0):
     return calls, SimpleNamespace(
         **{
             f"{prefix}Memcpy": function("memcpy", lambda to, source, count, kind: ctypes.memmove(to, source, count)),
+            f"{prefix}MemcpyAsync": function(
+                "enqueue", lambda to, source, count, kind, stream: ctypes.memmove(to, source, count)
+            ),
             f"{prefix}Memset": function("memset", lambda to, byte, count: ctypes.memset(to, byte, count)),
             f"{prefix}DeviceSynchronize": function("synchronize", lambda: None),
         }
@@ -188,15 +201,12 @@ def test_the_runtime_of_either_make_is_called_by_its_own_names(prefix):
     assert calls[0][1][3] == 4, "the default direction, told from the addresses"
     runtime.fill(ctypes.addressof(target), 0xFF, 2)
     runtime.synchronize()
-    assert target.raw == b"\xff\xff34\0\0\0\0" and [name for name, _ in calls] == [
-        "memcpy",
-        "synchronize",
-        "memset",
-        "synchronize",
-    ]
+    assert target.raw == b"\xff\xff34\0\0\0\0" and [name for name, _ in calls] == ["memcpy", "memset", "synchronize"]
+    runtime.enqueue_copy(ctypes.addressof(target), ctypes.addressof(source), 2)
+    assert target.raw[:2] == b"12" and calls[-1] == ("enqueue", (*calls[-1][1][:3], 4, None)), "on the default stream"
 
 
-@pytest.mark.parametrize("what", ["memcpy", "memset", "synchronize"])
+@pytest.mark.parametrize("what", ["memcpy", "asynchronous memcpy", "memset", "synchronize"])
 def test_a_call_of_the_runtime_that_fails_is_an_exception(what):
     _, fake = library("cuda", status=700)
     runtime = GpuRuntime(fake, "cuda")
@@ -204,6 +214,7 @@ def test_a_call_of_the_runtime_that_fails_is_an_exception(what):
     with pytest.raises(RuntimeError, match=f"{what} failed with status 700"):
         {
             "memcpy": lambda: runtime.copy(buffer, buffer, 0),
+            "asynchronous memcpy": lambda: runtime.enqueue_copy(buffer, buffer, 0),
             "memset": lambda: runtime.fill(buffer, 0, 0),
             "synchronize": runtime.synchronize,
         }[what]()
@@ -216,6 +227,7 @@ def test_addresses_beyond_32_bits_survive_the_real_c_calling_convention():
         cudaMemcpy=ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(
             lambda to, source, count, kind: (ctypes.memmove(to, source, count), 0)[1]
         ),
+        cudaMemcpyAsync=SimpleNamespace(),
         cudaMemset=libc.memset,
         cudaDeviceSynchronize=lambda: 0,
     )

@@ -1,19 +1,21 @@
 """The bracket around one call of a submission, in the order that makes its output mean something.
 
-    page inputs in at fresh addresses ─► poison free memory ─► flush ─► clock ─► custom_kernel ─► clock ─► snapshot
+    fresh addresses ─► poison free memory ─► page inputs in ─► flush ─► clock ─► custom_kernel ─► clock ─► snapshot
 
-The snapshot is taken at once, so that it holds what the call had computed when its time was up. Inputs of the next
-call are not in the arena before the judge has seen this one's snapshot.
+The snapshot holds what the call had computed when its time was up. Inputs of the next call are not in the arena before
+the judge has seen this one's snapshot.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from harness.arena import DTYPES, Arena, TensorSpec, dtype_name, extent, layout, unflatten
+from harness.worker.surroundings import GpuSurroundings, Surroundings
 from harness.worker.timers import Timer
 from harness.worker.transports import Transport
 
@@ -32,36 +34,70 @@ class Bracket:
 
     def __init__(self, device_type: str, timer: Timer, transport: Transport) -> None:
         self._device_type, self._timer, self._transport = device_type, timer, transport
+        self._surroundings = GpuSurroundings() if device_type == "cuda" else Surroundings()
         self.arena: Arena | None = None
 
     def call(self, kernel: Callable[[Any], Any], request: dict[str, Any], around: Callable[[], Any]) -> dict[str, Any]:
         """One call as the judge's `request` describes it; the reply for the judge.
 
         request: tree and inputs (arena.flatten, TensorSpecs), state (indices of inputs whose bytes are wanted back),
-        poison (sizes in bytes). reply: latency_ns, labels, outputs (a description each), state (an offset each),
-        overrun (indices of inputs beside which was written).
+        poison (sizes in bytes), sleep_us, and perhaps idle (outputs to fill in place of what `kernel` would
+        do). reply: latency_ns, host_ns, labels, outputs (a description each), state (an offset each), overrun (indices
+        of inputs beside which was written), more_threads and left (see Surroundings).
         """
-        assert self.arena is not None
+        arena, transport = self.arena, self._transport
+        assert arena is not None
         specs = [TensorSpec.from_json(fields) for fields in request["inputs"]]
-        tensors = [self._transport.page_in(self.arena, spec) for spec in specs]
+        tensors = [transport.place(spec) for spec in specs]
         addresses = [_data_ptr(tensor) for tensor in tensors]
         data = unflatten(request["tree"], tensors.__getitem__)
-        self._transport.poison(request["poison"])
-        with around():
-            sample = self._timer.sample(lambda: kernel(data))
-        snapshot = _Snapshot(self.arena, self._transport)
-        state = [snapshot.take(addresses[index], specs[index]) for index in request["state"]]
-        members = _members(sample.output)
-        outputs = [self._describe(output, snapshot) for output in members[:MAX_OUTPUTS]]
+        if "idle" in request:
+            kernel = self._idle_kernel(request["idle"], tensors)
+        transport.poison(request["poison"])
+        reply: dict[str, Any] = {}
+
+        def page_in() -> None:
+            for spec, address in zip(specs, addresses):
+                transport.page_in(arena, spec, address)
+            entered.enter_context(around())
+
+        def take_snapshot(output: Any) -> None:
+            entered.close()
+            snapshot = _Snapshot(arena, transport)
+            reply["state"] = [snapshot.take(addresses[index], specs[index]) for index in request["state"]]
+            members = _members(output)
+            reply["several"] = _type(output) in (tuple, list)
+            reply["returned"] = len(members)
+            reply["outputs"] = [self._describe(member, snapshot) for member in members[:MAX_OUTPUTS]]
+
+        before = self._surroundings.look()
+        with contextlib.ExitStack() as entered:
+            sample = self._timer.sample(lambda: kernel(data), page_in, take_snapshot, request["sleep_us"])
+        changed = self._surroundings.changed_since(before)
         return {
+            **reply,
             "latency_ns": sample.latency_ns,
+            "host_ns": sample.host_ns,
             "labels": list(sample.labels),
-            "several": _type(sample.output) in (tuple, list),
-            "returned": len(members),
-            "outputs": outputs,
-            "state": state,
-            "overrun": self._transport.overrun(),
+            "overrun": transport.overrun(),
+            **changed,
         }
+
+    def _idle_kernel(self, outputs: list[dict[str, Any]], tensors: list[_Tensor]) -> Callable[[Any], Any]:
+        """A kernel that computes nothing: it returns outputs as large as they should be, filled, or inputs as they are.
+
+        What a call with it takes, seen from outside, is what any call takes besides its kernel.
+        """
+
+        def idle(data: Any) -> list[_Tensor]:
+            return [
+                tensors[output["input"]]
+                if "input" in output
+                else torch.empty(output["shape"], dtype=DTYPES[output["dtype"]], device=self._device_type).fill_(1)
+                for output in outputs
+            ]
+
+        return idle
 
     def _describe(self, output: Any, snapshot: _Snapshot) -> dict[str, Any]:
         """What a returned value is; with the place of its bytes in the arena if it is a plain dense tensor here."""

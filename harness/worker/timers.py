@@ -1,10 +1,11 @@
 """Timing one call, one class a kind of device, and emptying the caches before it.
 
-    CPU   flush ─► perf_counter ─► call ─► perf_counter
-    GPU   sleep ─► flush ─► event ─► call ─► event        enqueued while the device sleeps, so that no gap on the
-                                                          host's side falls between the events
+    CPU   page in ─► flush ─► perf_counter ─► call ─► perf_counter ─► snapshot
+    GPU   sleep ─► page in ─► flush ─► event ─► call ─► event ─► snapshot
 
-Every handle is taken when this module is imported, before the submission is.
+On a GPU all of it is enqueued on one stream while the device sleeps: no gap on the host's side falls between the
+events, the inputs are not there before the device has slept, and the snapshot holds what the stream had computed when
+its time was up. Every handle is taken when this module is imported, before the submission is.
 """
 
 from __future__ import annotations
@@ -19,19 +20,32 @@ import torch
 
 _clock_ns = time.perf_counter_ns
 
+DEFAULT_SLEEP_US = 300.0
+
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed call: what it returned, how long it took in nanoseconds, and what to know about the number."""
+    """One timed call: what it returned, how long it took, what to know about the number, and how long the host was busy
+    enqueuing (0 on a CPU). Times in nanoseconds."""
 
     output: Any
     latency_ns: float
     labels: tuple[str, ...] = ()
+    host_ns: int = 0
 
 
 class Timer(Protocol):
-    def sample(self, call: Callable[[], Any]) -> Sample:
-        """Empty the caches, then time `call` once."""
+    def sample(
+        self,
+        call: Callable[[], Any],
+        page_in: Callable[[], Any] = lambda: None,
+        snapshot: Callable[[Any], Any] = lambda output: None,
+        sleep_us: float = DEFAULT_SLEEP_US,
+    ) -> Sample:
+        """`page_in`, empty the caches, time `call` once, take a `snapshot` of what it returned.
+
+        `sleep_us` is how long a GPU sleeps meanwhile, so that the host has enqueued everything when it wakes.
+        """
 
 
 class CpuTimer:
@@ -40,11 +54,20 @@ class CpuTimer:
     def __init__(self, flush_bytes: int) -> None:
         self._flusher = CpuFlusher(flush_bytes)
 
-    def sample(self, call: Callable[[], Any]) -> Sample:
+    def sample(
+        self,
+        call: Callable[[], Any],
+        page_in: Callable[[], Any] = lambda: None,
+        snapshot: Callable[[Any], Any] = lambda output: None,
+        sleep_us: float = DEFAULT_SLEEP_US,
+    ) -> Sample:
+        page_in()
         self._flusher.flush()
         start = _clock_ns()
         output = call()
-        return Sample(output, float(max(_clock_ns() - start, 1)))
+        latency_ns = float(max(_clock_ns() - start, 1))
+        snapshot(output)
+        return Sample(output, latency_ns)
 
 
 class CpuFlusher:
@@ -71,44 +94,38 @@ _memchr.restype = ctypes.c_void_p
 class GpuTimer:
     """A pair of events on the current stream. `gpu` is torch.cuda, which serves CUDA and ROCm alike.
 
-    The device sleeps while the host enqueues flush, event, call, event. If it reached the first event before the host
-    was done, the sleep is doubled for the next samples, up to three times; a sample that still shows it is labelled
-    host-bound and counted as it is.
+    If the device reached the first event before the host was done, a wait for the host may be in the interval: the
+    sample is labelled host-bound and counted as it is.
     """
-
-    MIN_SLEEP_US, MAX_SLEEP_US, MAX_DOUBLINGS = 20.0, 5000.0, 3
 
     def __init__(self, flush_bytes: int, gpu: Any = torch.cuda, clock_ns: Callable[[], int] = _clock_ns) -> None:
         self._gpu, self._host_clock_ns = gpu, clock_ns
         self._sleep, self._event, self._synchronize = gpu._sleep, gpu.Event, gpu.synchronize
         self._flusher = GpuFlusher(flush_bytes)
         self._cycles_per_us = self._calibrate()
-        self._host_us: list[float] = []
-        self._doublings = 0
 
-    def sample(self, call: Callable[[], Any]) -> Sample:
+    def sample(
+        self,
+        call: Callable[[], Any],
+        page_in: Callable[[], Any] = lambda: None,
+        snapshot: Callable[[Any], Any] = lambda output: None,
+        sleep_us: float = DEFAULT_SLEEP_US,
+    ) -> Sample:
         start, end = self._event(enable_timing=True), self._event(enable_timing=True)
         self._synchronize()
-        self._sleep(int(self._sleep_us() * self._cycles_per_us))
-        self._flusher.flush()
         host_start = self._host_clock_ns()
+        self._sleep(int(sleep_us * self._cycles_per_us))
+        page_in()
+        self._flusher.flush()
         start.record()
         output = call()
         end.record()
-        host_us = (self._host_clock_ns() - host_start) / 1e3
         hidden = not start.query()
-        end.synchronize()
-        self._host_us.append(host_us)
-        if not hidden and self._doublings < self.MAX_DOUBLINGS:
-            self._doublings += 1
+        host_ns = self._host_clock_ns() - host_start
+        snapshot(output)
+        self._synchronize()
         latency_ns = max(start.elapsed_time(end) * 1e6, 1.0)  # an event pair closer than its tick reads 0
-        return Sample(output, latency_ns, () if hidden else ("host-bound",))
-
-    def _sleep_us(self) -> float:
-        # Not the longest of them: the first call of a case compiles, and one second of it would last for many samples.
-        recent = sorted(self._host_us[-32:])
-        usual = recent[int(0.8 * (len(recent) - 1))] if recent else 200.0
-        return min(max(1.5 * usual * 2**self._doublings, self.MIN_SLEEP_US), self.MAX_SLEEP_US)
+        return Sample(output, latency_ns, () if hidden else ("host-bound",), host_ns)
 
     def _calibrate(self) -> float:
         """Cycles of `_sleep` a microsecond, measured, since its clock is the device's and varies."""

@@ -34,8 +34,11 @@ SHIFTS = 64
 
 
 class Transport(Protocol):
-    def page_in(self, arena: Arena, spec: TensorSpec) -> torch.Tensor:
-        """A fresh tensor with the values at `spec`, at an address that the submission cannot have foreseen."""
+    def place(self, spec: TensorSpec) -> torch.Tensor:
+        """A fresh tensor for the values at `spec`, at an address that the submission cannot have foreseen."""
+
+    def page_in(self, arena: Arena, spec: TensorSpec, address: int) -> None:
+        """Copy the values at `spec` to `address`."""
 
     def page_out(self, arena: Arena, spec: TensorSpec, address: int) -> None:
         """Copy the memory at `address` to `spec`."""
@@ -53,13 +56,15 @@ class CpuTransport:
     def __init__(self) -> None:
         self._guards: list[_Guard] = []
 
-    def page_in(self, arena: Arena, spec: TensorSpec) -> torch.Tensor:
+    def place(self, spec: TensorSpec) -> torch.Tensor:
         tensor, guard = _shifted(spec, "cpu")
         self._guards.append(guard)
         for address, size in guard.zones:
             _memset(address, GUARD_BYTE, size)
-        _memmove(_data_ptr(tensor), arena.address + spec.offset, spec.nbytes)
         return tensor
+
+    def page_in(self, arena: Arena, spec: TensorSpec, address: int) -> None:
+        _memmove(address, arena.address + spec.offset, spec.nbytes)
 
     def page_out(self, arena: Arena, spec: TensorSpec, address: int) -> None:
         _memmove(arena.address + spec.offset, address, spec.nbytes)
@@ -75,22 +80,27 @@ class CpuTransport:
 
 
 class GpuTransport:
-    """Host to device and back through the CUDA or HIP runtime that torch has loaded."""
+    """Copies on the current stream, through the CUDA or HIP runtime that torch has loaded.
+
+    They take their turn on the stream. With an arena in host memory the runtime may wait for them, and so for the stream.
+    """
 
     def __init__(self, runtime: GpuRuntime, device: str) -> None:
         self._runtime, self._device = runtime, device
         self._guards: list[_Guard] = []
 
-    def page_in(self, arena: Arena, spec: TensorSpec) -> torch.Tensor:
+    def place(self, spec: TensorSpec) -> torch.Tensor:
         tensor, guard = _shifted(spec, self._device)
         self._guards.append(guard)
         for address, size in guard.zones:
             self._runtime.fill(address, GUARD_BYTE, size)
-        self._runtime.copy(_data_ptr(tensor), arena.address + spec.offset, spec.nbytes)
         return tensor
 
+    def page_in(self, arena: Arena, spec: TensorSpec, address: int) -> None:
+        self._runtime.enqueue_copy(address, arena.address + spec.offset, spec.nbytes)
+
     def page_out(self, arena: Arena, spec: TensorSpec, address: int) -> None:
-        self._runtime.copy(arena.address + spec.offset, address, spec.nbytes)
+        self._runtime.enqueue_copy(arena.address + spec.offset, address, spec.nbytes)
 
     def poison(self, sizes: list[int]) -> None:
         blocks = [_empty(size, dtype=torch.uint8, device=self._device) for size in sizes]
@@ -123,13 +133,18 @@ class _Guard:
 
 
 class GpuRuntime:
-    """The three calls needed of libcudart or libamdhip64. Each raises on a failure; a copy is done when it returns."""
+    """The calls needed of libcudart or libamdhip64. Each raises on a failure.
+
+    They work on the default stream, which is torch's current one unless a submission changed it.
+    """
 
     _COPY_DIRECTION_FROM_ADDRESSES = 4  # cudaMemcpyDefault and hipMemcpyDefault alike
 
     def __init__(self, library: ctypes.CDLL, prefix: str) -> None:
         self._copy = getattr(library, f"{prefix}Memcpy")
         self._copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self._enqueue_copy = getattr(library, f"{prefix}MemcpyAsync")
+        self._enqueue_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
         self._fill = getattr(library, f"{prefix}Memset")
         self._fill.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
         self._synchronize = getattr(library, f"{prefix}DeviceSynchronize")
@@ -142,8 +157,13 @@ class GpuRuntime:
         return cls(_mapped_library("libcudart.so"), "cuda")
 
     def copy(self, destination: int, source: int, count: int) -> None:
+        """To or from the host; done when this returns."""
         _succeed(self._copy(destination, source, count, self._COPY_DIRECTION_FROM_ADDRESSES), "memcpy")
-        self.synchronize()  # from device to device, a copy is only begun when it returns
+
+    def enqueue_copy(self, destination: int, source: int, count: int) -> None:
+        """Any way; done when what is on the default stream before it and the copy itself are."""
+        direction, default_stream = self._COPY_DIRECTION_FROM_ADDRESSES, None
+        _succeed(self._enqueue_copy(destination, source, count, direction, default_stream), "asynchronous memcpy")
 
     def fill(self, address: int, byte: int, count: int) -> None:
         _succeed(self._fill(address, byte, count), "memset")
