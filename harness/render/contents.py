@@ -1,0 +1,204 @@
+"""What a report shows, read from the index and the run files: boards, the runs behind them, their environments.
+
+problem ─► Part ─► Shelf, one a device ─► Board (ranking), Sheet a submission, Line a run, Environment
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.index import Entry, Index
+from harness.model import Case, Device, Problem, Run, Verdict
+from harness.ranking import Board, Standing, rank
+from harness.store import load_run
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DISQUALIFYING = (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What runs were measured on, flat: `facts` by name. Runs that share it share its `label`, E1, E2 and so on."""
+
+    label: str
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run, as the list of all runs shows it."""
+
+    run: Run
+    environment: str
+    baseline: bool
+    disqualified: bool
+
+    @property
+    def load(self) -> str:
+        """The machine's load average over one minute when the run began."""
+        average = self.run.environment.get("load_average")
+        return str(average[0]) if isinstance(average, list) and average else ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A submission on a board: the run that stands for it (None if its file cannot be read now) and its source."""
+
+    entry: Entry
+    standing: Standing | None
+    baseline: bool
+    run: Run | None
+    source: str | None
+    source_note: str
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A problem on one device."""
+
+    device: Device | None
+    name: str
+    slug: str
+    board: Board
+    sheets: tuple[Sheet, ...]
+    lines: tuple[Line, ...]
+    environments: tuple[Environment, ...]
+    outdated: int
+
+    @property
+    def ranked(self) -> list[Sheet]:
+        return [sheet for sheet in self.sheets if sheet.standing is not None]
+
+    @property
+    def verified(self) -> list[Sheet]:
+        """Accepted, but not ranked."""
+        return [s for s in self.sheets if s.standing is None and s.entry.verdict is Verdict.ACCEPTED]
+
+    @property
+    def left_out(self) -> list[Sheet]:
+        return [sheet for sheet in self.sheets if sheet.entry.verdict is not Verdict.ACCEPTED]
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases that were timed, in the order of the best submission's run."""
+        found = {m.case.key: m.case for s in self.sheets if s.run is not None for m in s.run.measurements}
+        return list(found.values())
+
+    @property
+    def environment_keys(self) -> list[str]:
+        return list(dict.fromkeys(key for environment in self.environments for key in environment.facts))
+
+    @property
+    def confidence(self) -> float | None:
+        """The intervals' confidence, if all the runs on the board have the same."""
+        levels = {sheet.run.config.get("confidence") for sheet in self.ranked if sheet.run is not None}
+        (level,) = levels if len(levels) == 1 else (None,)
+        return level if isinstance(level, float) else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A problem with all the devices that have runs of it."""
+
+    problem: Problem
+    shelves: tuple[Shelf, ...]
+
+
+def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | None = None) -> Iterator[Part]:
+    """The contents, a problem at a time. `device` is one device's folder; None shows all."""
+    paths = list(index.paths().values())
+    for problem in problems:
+        shelves = [
+            _shelf(root / "results", index, problem, slug, name, paths)
+            for slug, name in index.devices(problem.name).items()
+            if device in (None, slug)
+        ]
+        yield Part(problem, tuple(shelves))
+
+
+def _shelf(results: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
+    board = rank(index.standings(problem.name, problem.revision, slug), problem.baselines)
+    standing = {entry.id for entry in (*(s.entry for s in board.standings), *board.unranked)}
+    runs = _runs(results, problem, slug, paths, standing)
+    environments = _environments(runs.values())
+    labels = {json.dumps(e.facts): e.label for e in environments}
+    found_wrong = {run.submission_sha256 for run in runs.values() if run.ending.verdict in _DISQUALIFYING}
+    lines = [
+        Line(
+            run=run,
+            environment=labels[json.dumps(_facts(run))],
+            baseline=run.submission in problem.baselines,
+            disqualified=run.submission_sha256 in found_wrong,
+        )
+        for run in sorted(runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
+    ]
+    placed: list[tuple[Entry, Standing | None]] = [(s.entry, s) for s in board.standings]
+    placed += [(entry, None) for entry in board.unranked]
+    sheets = [_sheet(results, problem, entry, standing, runs.get(entry.id)) for entry, standing in placed]
+    latest = lines[0].run.device if lines else None
+    outdated = index.outdated(problem.name, problem.revision, slug)
+    return Shelf(latest, name, slug, board, tuple(sheets), tuple(lines), environments, outdated)
+
+
+def _runs(results: Path, problem: Problem, slug: str, paths: Sequence[str], standing: Set[str]) -> dict[str, Run]:
+    """Every readable run of this revision on this device, by id; what is no run is among the index's faults.
+
+    Only the `standing` ones keep their measurements: of thousands of runs the samples would fill the memory.
+    """
+    found = {}
+    for path in paths:
+        if path.split("/")[1:3] != [problem.name, slug]:
+            continue
+        try:
+            run = load_run(results / path)
+        except ValueError:
+            continue
+        if run.problem_revision == problem.revision:
+            found[run.id] = run if run.id in standing else run.model_copy(update={"measurements": ()})
+    return found
+
+
+def _environments(runs: Iterable[Run]) -> tuple[Environment, ...]:
+    """The distinct environments, in the order of their first run."""
+    in_order = sorted(runs, key=lambda run: (run.started_at, run.id))
+    distinct = {json.dumps(facts): facts for run in in_order for facts in [_facts(run)]}
+    return tuple(Environment(f"E{number}", facts) for number, facts in enumerate(distinct.values(), 1))
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """The environment, flat; without the load, which no two runs share."""
+    known = {key: value for key, value in run.environment.items() if key != "load_average"}
+    return dict(_flat(known)) | {"device arch": run.device.arch}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key} " if key != "packages" else prefix)
+        elif value is not None:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _sheet(results: Path, problem: Problem, entry: Entry, standing: Standing | None, run: Run | None) -> Sheet:
+    source, note = _source(results, entry)
+    return Sheet(entry, standing, entry.submission in problem.baselines, run, source, note)
+
+
+def _source(results: Path, entry: Entry) -> tuple[str | None, str]:
+    """The source that `entry` was judged on, or None and why it is not shown."""
+    if not _SHA256.fullmatch(entry.sha256):
+        return None, "The run names no sha256 of a source."
+    tier, problem = entry.path.split("/")[:2]
+    try:
+        content = (results / tier / problem / "sources" / f"{entry.sha256}.py").read_bytes()
+    except OSError:
+        return None, "The source is not stored here."
+    if hashlib.sha256(content).hexdigest() != entry.sha256:
+        return None, "What is stored as its source is not what was judged: the sha256 differs."
+    return content.decode("utf-8", errors="replace"), ""

@@ -1,0 +1,140 @@
+"""A report: one HTML file that needs nothing but a browser, not even a network.
+
+Everything in it that a stranger wrote goes through two gates: `legible` (the environment's `finalize`) and jinja2's
+autoescape. Style and script are this package's own files, named by their hash in the page's Content-Security-Policy,
+which allows nothing else: no other script would run, and nothing is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness import __version__
+from harness.errors import UsageError, did_you_mean
+from harness.model import UNJUDGED, Estimate, Problem, outcome
+from harness.render import charts, contents, legible, plots, terminal
+from harness.sandbox.isolation import NO_ISOLATION
+from harness.store import Store
+
+RUNS_LISTED = 500
+"""Of a device's runs the latest that a report lists; the page says how many there are."""
+PRINTED_CHARACTERS = 20_000
+"""Of what a submission printed, or of a mismatch report, the last that a report holds."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
+    """Write a report to `out`, and say so in a line. Raises UsageError."""
+    page = report(root, problems, datetime.now(UTC), device).encode("utf-8", "replace")
+    try:
+        out.write_bytes(page)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}", "name another file with --out") from None
+    return f"{out}: {len(page) / 1e6:.1f} MB, for any browser, with or without a network"
+
+
+def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: str | None = None) -> str:
+    """The boards of `problems` and the runs behind them as one page. `device`: one device's folder in results/ only.
+
+    Raises UsageError if there are no runs on it.
+    """
+    with Store(root).index() as index:
+        known = {slug for problem in problems for slug in index.devices(problem.name)}
+        if device is not None and device not in known:
+            raise UsageError(f"there are no runs on {device!r}", did_you_mean(device, known))
+        parts = sorted(contents.parts(root, index, problems, device), key=lambda part: not part.shelves)
+        faults = index.faults()
+    style, script = _asset("report.css"), _asset("report.js")
+    page = _environment().get_template("report.html.j2")
+    return page.render(
+        parts=parts,
+        faults=faults,
+        made_at=made_at,
+        version=__version__,
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+        charts=charts,
+        plots=plots,
+        runs_listed=RUNS_LISTED,
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        microseconds=_microseconds,
+        interval=_interval,
+        error=lambda error: "" if error is None else f"{error:.2g}",
+        moment=_moment,
+        tail=lambda text: legible.tail(text, PRINTED_CHARACTERS),
+        highlighted=legible.highlighted,
+        place=lambda percent: f"{percent:.2f}%",
+        pixel=lambda height: f"{height:.1f}",
+        ratio=terminal.ratio,
+        because=terminal._unranked,
+        size=_size,
+    )
+    environment.globals.update(outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=UNJUDGED)
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """What any expression of a template becomes before it is escaped."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return "" if value is None else value
+    return legible.legible(value)
+
+
+def _asset(name: str) -> Markup:
+    """A file of this package, to stand in the page as it is."""
+    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def _policy(style: str, script: str) -> str:
+    """See https://www.w3.org/TR/CSP3/: only the inline style and script that have these hashes, and no request."""
+    return (
+        f"default-src 'none'; style-src '{_source_hash(style)}'; script-src '{_source_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _source_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _microseconds(latency_ns: float | None) -> str:
+    """The centre alone; its interval is in the next column."""
+    return "" if latency_ns is None else terminal.microseconds(Estimate(latency_ns=latency_ns))
+
+
+def _interval(estimate: Any) -> str:
+    """`±0.5 %` or `×/÷ 2.3`, of an Estimate or an Entry."""
+    centre = getattr(estimate, "score_ns", None) or estimate.latency_ns
+    both = terminal.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
+    return both.removeprefix(_microseconds(centre)).strip(" ")
+
+
+def _moment(text: str) -> str:
+    """`2026-01-03 12:34` in UTC, of a run's `started_at`; what is no date stays as it is."""
+    return text[:16].replace("T", " ") if plots.date(text) else text
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.0f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -1,0 +1,74 @@
+"""Text from outside made fit to be shown: nothing invisible or reordering in it, and source with its syntax coloured.
+
+Submissions' names, sources and output are written by strangers. Escaping markup is the template's business (jinja2,
+autoescape); here a character that would not be seen, or that would change how its neighbours are read, becomes a name
+for itself: an escape sequence starts with ‹U+001B›, a right-to-left override is ‹U+202E›
+(https://trojansource.codes, CVE-2021-42574).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from markupsafe import Markup, escape
+from pygments.lexers import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
+
+HIGHLIGHTED_CHARACTERS = 200_000
+"""A longer source is shown without colours: nobody reads it for those, and they take several times its size."""
+
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# The first that holds a token's type names its class in report.css; other tokens stay as they are.
+_CLASSES = (
+    (Comment, "c"),
+    (String, "s"),
+    (Number, "m"),
+    (Keyword, "k"),
+    (Name.Decorator, "d"),
+    (Name.Function, "f"),
+    (Name.Class, "f"),
+    (Name.Builtin, "b"),
+)
+
+
+def legible(text: str) -> str:
+    """`text` with every control, format and half surrogate character but newline and tab replaced by its name."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_named(character) for character in text)
+
+
+def tail(text: str, characters: int) -> str:
+    """The last of `text`, saying how much of it is left out."""
+    if len(text) <= characters:
+        return text
+    return f"[the first {len(text) - characters:,} characters are left out]\n{text[-characters:]}"
+
+
+def highlighted(source: str) -> Markup:
+    """Python `source` as lines of HTML, each after an empty <i> that report.css numbers."""
+    text = legible(source.replace("\r\n", "\n"))
+    if len(text) > HIGHLIGHTED_CHARACTERS:
+        pieces = [escape(text)]
+    else:
+        tokens = PythonLexer(stripnl=False, ensurenl=False).get_tokens(text)
+        pieces = [_piece(kind, value) for kind, value in tokens]
+    lines = Markup().join(pieces).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return Markup("\n").join(Markup("<i></i>") + line for line in lines)
+
+
+def _named(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in _INVISIBLE:
+        return character
+    return f"‹U+{ord(character):04X}›"
+
+
+def _piece(kind: _TokenType, value: str) -> Markup:
+    """A token, coloured line by line, so that no element spans two lines."""
+    name = next((name for holder, name in _CLASSES if kind in holder), None)
+    if name is None:
+        return escape(value)
+    lines = [Markup('<b class="{}">{}</b>').format(name, line) if line else Markup() for line in value.split("\n")]
+    return Markup("\n").join(lines)

@@ -1,0 +1,112 @@
+"use strict";
+// Sorting and filtering of tables, the theme, and opening what a link leads to. The page reads as well without.
+
+function announce(text) {
+  document.querySelector(".announcement").textContent = text;
+}
+
+// A cell's value: data-v where it has one (a number, or "" for none, which always comes last), else its text.
+function valueOf(row, column) {
+  const cell = row.cells[column];
+  const value = cell.dataset.v;
+  if (value === undefined) return cell.textContent.trim().toLowerCase();
+  return value === "" || Number.isNaN(Number(value)) ? null : Number(value);
+}
+
+function compare(one, other, sign) {
+  if (one === null || other === null) return (one === null) - (other === null);
+  const order = typeof one === "number" ? one - other : one.localeCompare(other, "en", { numeric: true });
+  return sign * order;
+}
+
+function sortBy(table, header) {
+  const direction = header.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+  const column = header.cellIndex;
+  const sign = direction === "ascending" ? 1 : -1;
+  const rows = Array.from(table.tBodies[0].rows, (row) => ({ row, value: valueOf(row, column) }));
+  rows.sort((one, other) => compare(one.value, other.value, sign));
+  table.tBodies[0].append(...rows.map(({ row }) => row));
+  for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
+  header.setAttribute("aria-sort", direction);
+  announce(`sorted by ${header.textContent.trim()}, ${direction}`);
+}
+
+function makeSortable(table) {
+  for (const header of table.tHead.rows[0].cells) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...header.childNodes);
+    header.append(button);
+    if (header.dataset.sorted) header.setAttribute("aria-sort", header.dataset.sorted);
+    button.addEventListener("click", () => sortBy(table, header));
+  }
+}
+
+const FILTERED_FROM = 8; // rows: fewer are seen at a glance
+
+function makeFilterable(table) {
+  const rows = Array.from(table.tBodies[0].rows);
+  if (rows.length < FILTERED_FROM) return;
+  const label = document.createElement("label");
+  const field = document.createElement("input");
+  field.type = "search";
+  label.className = "filter";
+  label.append("Filter rows ", field);
+  table.parentElement.before(label);
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      if (!row.hidden) shown += 1;
+    }
+    announce(`${shown} of ${rows.length} rows`);
+  });
+}
+
+const THEMES = ["automatic", "light", "dark"];
+
+function remembered() {
+  try {
+    return localStorage.getItem("podium-theme");
+  } catch {
+    return null; // a browser may keep nothing for files
+  }
+}
+
+function setTheme(theme) {
+  const button = document.querySelector(".theme");
+  if (theme === "automatic") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  button.textContent = `Theme: ${theme}`;
+  button.dataset.theme = theme;
+}
+
+function nextTheme() {
+  const theme = THEMES[(THEMES.indexOf(this.dataset.theme) + 1) % THEMES.length];
+  setTheme(theme);
+  try {
+    localStorage.setItem("podium-theme", theme);
+  } catch {
+    // Then it lasts as long as the page.
+  }
+}
+
+// A link into something folded opens it.
+function openTarget() {
+  const target = document.getElementById(location.hash.slice(1));
+  if (!target) return;
+  for (let part = target; part; part = part.parentElement) {
+    if (part instanceof HTMLDetailsElement) part.open = true;
+  }
+  target.scrollIntoView();
+}
+
+document.querySelectorAll("table.sortable").forEach(makeSortable);
+document.querySelectorAll("table.filterable").forEach(makeFilterable);
+document.querySelector(".theme").hidden = false;
+document.querySelector(".theme").addEventListener("click", nextTheme);
+setTheme(THEMES.includes(remembered()) ? remembered() : "automatic");
+addEventListener("hashchange", openTarget);
+openTarget();

@@ -1,0 +1,575 @@
+"""A report is one file that needs no network, shows what the boards say, and obeys nobody whose text is in it."""
+
+import base64
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import unicodedata
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import catalog
+from harness.cli import main
+from harness.index import Entry
+from harness.model import (
+    Case,
+    CaseCheck,
+    Device,
+    Ending,
+    Estimate,
+    Excess,
+    Floor,
+    Measurement,
+    Run,
+    Skipped,
+    Submission,
+    Verdict,
+)
+from harness.ranking import rank
+from harness.render import charts, contents, html, legible, plots
+from harness.render.axis import log_axis
+from harness.render.contents import Sheet
+from harness.store import Store
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+CASES = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
+BREAKOUT = "</script></style></pre><script>pwned=1</script><img src=x onerror=pwned=1>"
+HOSTILE = f"{BREAKOUT}&amp;\"'`{{{{7*7}}}}\x1b[31m\u202etxt.\x00"
+ENVIRONMENT = {"python": "3.12", "packages": {"torch": "2.11"}, "isolation": "bubblewrap"}
+GPU = Device(
+    kind="cuda",
+    name="Test 1000",
+    slug="test-1000",
+    arch="sm_90",
+    torch_device="cuda:0",
+    memory_bytes=80 << 30,
+    flush_bytes=1,
+    bandwidth_bytes_per_s=1e12,
+)
+
+
+def around(latency_ns, part=0.01):
+    return Estimate(latency_ns=latency_ns, low_ns=latency_ns * (1 - part), high_ns=latency_ns * (1 + part))
+
+
+def measurement(case, latency_ns, floor_ns, processes, samples):
+    """Samples that spread by some per cent around `latency_ns`."""
+    process = [latency_ns * (1 + 0.01 * (i % 7)) for i in range(samples)]
+    floor = Floor(latency_ns=floor_ns, binds="bandwidth", format="float32")
+    return Measurement(case=case, samples_ns=[process] * processes, latency=around(latency_ns, 0.02), floor=floor)
+
+
+def store(root, name, latency_ns=1000.0, source=None, processes=3, samples=8, **changes):
+    """One run of a submission called `name`, an hour after the one before it."""
+    text = source or f"def custom_kernel(data):  # {name}\n    return data[0] * 2\n"
+    content = text.encode("utf-8", "replace")
+    sha256 = hashlib.sha256(content).hexdigest()
+    count = len(list((root / "results").glob("local/*/*/*.json")))
+    check = CaseCheck(
+        case=CASES[0],
+        verdict=Verdict.ACCEPTED,
+        tolerance="close",
+        excess={"close": Excess(limit="rel_l2", ratio=0.5)},
+        error=0.01,
+    )
+    fields = {
+        "id": f"run-{count:04d}",
+        "problem": "double",
+        "problem_revision": 1,
+        "problem_sha256": "cc",
+        "submission": name,
+        "submission_sha256": sha256,
+        "submission_path": "x",
+        "device": GPU,
+        "environment": ENVIRONMENT | {"load_average": [1.5, 1, 1]},
+        "started_at": f"2026-01-{1 + count // 24:02d}T{count % 24:02d}:00:00.000+00:00",
+        "duration_s": 1.5,
+        "ending": Ending(verdict=Verdict.ACCEPTED, message="all right"),
+        "checks": (check,),
+        "measurements": [
+            measurement(case, scale * latency_ns, scale * 100.0, processes, samples)
+            for scale, case in zip((1, 50), CASES)
+        ],
+        "score": around(latency_ns),
+        "tolerance": "close",
+        "error": 0.01,
+        "master_seed": "00",
+        "config": {"confidence": 0.95},
+    }
+    run = Run(**{**fields, **changes})
+    Store(root).write(run, Submission(name=name, problem="double", sha256=sha256, source=content, path="x"))
+    return run
+
+
+def failed(verdict=Verdict.WRONG_ANSWER, message="rel_l2 0.3 (limit 0.2)"):
+    return {"ending": Ending(verdict=verdict, message=message), "score": None, "measurements": ()}
+
+
+def page_of(root):
+    return html.report(root, [catalog.load_problem(root, "double")], datetime(2026, 2, 1, tzinfo=UTC))
+
+
+def shelf_of(root):
+    with Store(root).index() as index:
+        (part,) = contents.parts(root, index, [catalog.load_problem(root, "double")])
+    return part.shelves[0]
+
+
+class Elements(HTMLParser):
+    """What a page consists of: its elements with their attributes, and its text without style and script."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.text, self.raw, self._inside = [], "", {"style": "", "script": ""}, None
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._inside = tag if tag in self.raw else None
+        self.text += " " if tag in ("td", "th") else ""
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.raw[self._inside] += data
+        else:
+            self.text += data
+
+    @property
+    def words(self):
+        return " ".join(self.text.split())
+
+
+def test_without_runs_a_report_says_how_to_get_one(toy_root):
+    text = Elements(page_of(toy_root)).text
+    assert "No runs of double yet" in text and "python -m harness eval double" in text
+
+
+def test_the_verb_writes_the_file_without_importing_torch(toy_root):
+    store(toy_root, "mine")
+    code = (
+        "import sys; from harness.cli import main\n"
+        f"assert main(['--root', {str(toy_root)!r}, 'report', 'double', '--out', {str(toy_root / 'b.html')!r}]) == 0\n"
+        "assert not {'torch', 'triton', 'scipy'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, timeout=120)
+    assert "mine" in (toy_root / "b.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("duoble",), "did you mean double?"),
+        (("double", "--device", "test-100"), "did you mean test-1000?"),
+        (("double", "--out", "no/such/folder.html"), "cannot be written"),
+    ],
+)
+def test_a_wrong_word_is_answered_in_a_sentence_with_exit_code_2(toy_root, capsys, arguments, words):
+    store(toy_root, "mine")
+    assert main(["--root", str(toy_root), "report", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_nothing_in_a_page_leads_out_of_it(toy_root):
+    store(toy_root, "mine")
+    store(toy_root, "yours", 2000.0)
+    page = Elements(page_of(toy_root))
+    for tag, attributes in page.elements:
+        assert not attributes.keys() & {"src", "srcset", "style", "action", "data"}, tag
+        assert tag not in ("link", "img", "iframe", "object", "embed", "form", "base")
+        assert attributes.get("href", "#").startswith("#")
+    assert "http" not in page.raw["style"] + page.raw["script"] and "url(" not in page.raw["style"]
+
+
+def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else(toy_root):
+    page = Elements(page_of(toy_root))
+    policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
+        assert directives[f"{kind}-src"] == f"'sha256-{digest}'"
+
+
+def store_hostile(root):
+    """HOSTILE wherever a submission, or whoever wrote a run's file, may put text."""
+    case = Case(parameters={HOSTILE: HOSTILE, "rows": [1, 2]})
+    excess = {HOSTILE: Excess(limit=HOSTILE, ratio=0)}
+    check = CaseCheck(case=case, verdict="accepted", tolerance=None, excess=excess, error=0.1)
+    store(
+        root,
+        HOSTILE,
+        900.0,
+        source=f"'''{HOSTILE}'''\n# {HOSTILE}\n{HOSTILE}",
+        environment={HOSTILE: HOSTILE, "packages": {HOSTILE: HOSTILE}, "load_average": [HOSTILE]},
+        measurements=(Measurement(case=case, samples_ns=((900.0,),), labels=(HOSTILE,), latency=around(900.0)),),
+        checks=(check,),
+        tolerance=HOSTILE,
+        output=HOSTILE,
+        skipped=(Skipped(case=case, reason=HOSTILE),),
+        ending=Ending(verdict=Verdict.ACCEPTED, message=HOSTILE, detail=HOSTILE),
+        device=GPU.model_copy(update={"name": HOSTILE, "arch": HOSTILE}),
+        started_at=HOSTILE,
+    )
+    store(root, HOSTILE + "2", unranked_because=HOSTILE)
+    store(root, HOSTILE + "3", **failed(message=HOSTILE))
+    (root / "results" / "local" / "double" / "test-1000" / "<img src=x>.json").write_text("{}")
+
+
+def test_nothing_that_a_submission_says_becomes_markup(toy_root):
+    store(toy_root, "plain", error=0.02, output="printed", **failed())
+    store(toy_root, "slower", 2000.0, error=0.02, skipped=(Skipped(case=CASES[0], reason="why"),), output="printed")
+    store(toy_root, "slowest", 3000.0, error=0.001)
+    store(toy_root, "quick", unranked_because="quick")
+    before = Elements(page_of(toy_root))
+    store_hostile(toy_root)
+    after = Elements(page_of(toy_root))
+    assert {tag for tag, _ in after.elements} <= {tag for tag, _ in before.elements} | {"ul"}  # of what is no run
+    assert {name for _, a in after.elements for name in a} <= {name for _, a in before.elements for name in a}
+    assert sum(tag == "script" for tag, _ in after.elements) == 1
+    assert after.text.count(BREAKOUT) > 20 and "{{7*7}}" in after.text
+
+
+def test_what_cannot_be_seen_is_shown_by_name(toy_root):
+    store_hostile(toy_root)
+    store(toy_root, "mine", source="# \u202e\u200b\x07", environment=ENVIRONMENT | {"system": "\u2066"})
+    page = page_of(toy_root)
+    unseen = {c for c in page if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    assert unseen == {"\n"}
+    assert "‹U+202E›‹U+200B›‹U+0007›" in Elements(page).text and "‹U+001B›[31m" in Elements(page).text
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_source_is_shown_character_for_character(source):
+    lines = legible.legible(source.replace("\r\n", "\n")).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    assert Elements(str(legible.highlighted(source))).text == "\n".join(lines)
+
+
+def test_what_is_not_ranked_is_apart_with_its_reason(toy_root):
+    store(toy_root, "good")
+    store(toy_root, "quick_one", 500.0, unranked_because="quick")
+    store(toy_root, "bad", **failed())
+    tables = [table.partition("</table>")[0] for table in page_of(toy_root).split("<caption>")[1:]]
+    board, verified, left_out = (Elements(table).words for table in tables)
+    assert board.startswith("Board") and "good" in board and "quick_one" not in board and "bad" not in board
+    assert verified.startswith("Accepted, not ranked") and "quick_one" in verified and "a quick look" in verified
+    assert left_out.startswith("Not accepted") and "bad wrong answer rel_l2 0.3 (limit 0.2)" in left_out
+
+
+def test_a_board_has_rank_score_interval_floor_and_error(toy_root):
+    store(toy_root, "slow", 3000.0)
+    store(toy_root, "fast", 1000.0)
+    words = Elements(page_of(toy_root)).words
+    assert "score with its 95 % interval, in µs" in words
+    assert "1 fast 1.000 ±1.0 % 71 0.01 close 1 2026-01-01 01:00 2 slow 3.000 ±1.0 % 24 0.01" in words
+
+
+def test_a_source_that_is_not_what_was_judged_is_not_shown(toy_root):
+    run = store(toy_root, "mine", source="SECRET = 1\n")
+    path = toy_root / "results" / "local" / "double" / "sources" / f"{run.submission_sha256}.py"
+    assert "SECRET" in Elements(page_of(toy_root)).text
+    path.write_text("SECRET = 2\n")
+    text = Elements(page_of(toy_root)).text
+    assert "SECRET" not in text and "the sha256 differs" in text
+    path.unlink()
+    assert "not stored here" in Elements(page_of(toy_root)).text
+
+
+def test_a_sha256_that_is_a_path_is_not_followed(toy_root):
+    (toy_root / "results" / "secret.py").write_text("SECRET = 1\n")
+    store(toy_root, "mine", submission_sha256="../../../secret")
+    text = Elements(page_of(toy_root)).text
+    assert "SECRET" not in text and "no sha256" in text
+
+
+def test_runs_with_the_same_environment_share_it(toy_root):
+    store(toy_root, "a")
+    store(toy_root, "b", environment=ENVIRONMENT | {"load_average": [9, 9, 9]})
+    store(toy_root, "c", environment=ENVIRONMENT | {"python": "3.13"})
+    words = Elements(page_of(toy_root)).words
+    assert "Environments 2" in words and "what E1 E2 python 3.12 3.13" in words
+
+
+def test_many_samples_are_drawn_as_quantiles_and_few_one_by_one(toy_root):
+    few, many = (store(toy_root, name, samples=n) for name, n in (("few", 60), ("many", 400)))
+    assert [len(row.dots) for row in charts.distributions(few.measurements)[0].rows] == [60, 60, 60]
+    row = charts.distributions(many.measurements)[0].rows[0]
+    assert row.count == 400 and not row.dots
+    assert list(row.figures_ns) == sorted(row.figures_ns) and list(row.quantiles) == sorted(row.quantiles)
+    assert (row.figures_ns[0], row.figures_ns[3], row.figures_ns[-1]) == pytest.approx((1000, 1030, 1060))
+
+
+def test_a_page_grows_little_with_samples_and_runs(toy_root):
+    store(toy_root, "one", samples=400, processes=5)
+    first = len(page_of(toy_root))
+    for _ in range(100):
+        store(toy_root, "one", samples=400, processes=1)
+    page = page_of(toy_root)
+    assert first < 100_000 and len(page) - first < 100 * 1500
+    assert "run-0000" in page and "run-0100" in page
+
+
+def test_of_very_many_runs_the_latest_are_listed_and_the_page_says_so(toy_root, monkeypatch):
+    monkeypatch.setattr(html, "RUNS_LISTED", 3)
+    for number in range(5):
+        store(toy_root, f"try_{number}")
+    all_runs = page_of(toy_root).partition("All runs")[2]
+    assert "The latest 3 of 5 runs" in all_runs and "run-0002" in all_runs and "run-0001" not in all_runs
+
+
+def test_a_case_shows_intervals_as_bars_right_of_the_floor(toy_root):
+    store(toy_root, "fast", 1000.0)
+    store(toy_root, "slow", 3000.0)
+    first, second = charts.case_panels(shelf_of(toy_root).ranked, CASES)
+    assert (first.title, second.title) == ("rows=64", "rows=4096")
+    for row in first.rows:
+        assert first.floor < row.low < row.at < row.high < 100
+    assert first.rows[0].at < first.rows[1].at and first.rows[0].note == "10\xa0%"
+
+
+@given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=20))
+def test_an_axis_holds_its_values_in_their_order_with_few_ticks(values):
+    axis = log_axis(values)
+    places = [axis.at(value) for value in sorted(values)]
+    assert places == sorted(places) and places[0] > 0 and places[-1] < 100
+    assert 1 <= len(axis.ticks) <= 5 and all(0 <= tick.at <= 100 for tick in axis.ticks)
+
+
+def sheet(name, score_ns, error):
+    entry = Entry(
+        id=name,
+        path="",
+        problem="p",
+        revision=1,
+        device="d",
+        device_name="D",
+        submission=name,
+        sha256=name,
+        started_at="",
+        verdict=Verdict.ACCEPTED,
+        message="",
+        unranked=None,
+        tolerance="close",
+        error=error,
+        score_ns=score_ns,
+        low_ns=None,
+        high_ns=None,
+        floor_ns=None,
+    )
+    (standing,) = rank([entry], []).standings
+    return Sheet(entry, standing, baseline=False, run=None, source=None, source_note="")
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([0.0, 0.001, 0.01, 0.1])), min_size=1, max_size=12))
+def test_the_frontier_is_what_no_other_beats_in_both(figures):
+    sheets = [sheet(f"s{i}", float(score), error) for i, (score, error) in enumerate(figures)]
+    best = {(s.entry.score_ns, s.entry.error) for s in plots.frontier(sheets)}
+    for score, error in figures:
+        beaten = any((s <= score and e <= error) and (s, e) != (score, error) for s, e in figures)
+        assert ((float(score), error) in best) == (not beaten)
+
+
+def test_an_exact_result_stands_left_of_all_errors():
+    plot = plots.error_plot([sheet("rough", 2000.0, 1e-1), sheet("close", 5000.0, 1e-4), sheet("exact", 9000.0, 0.0)])
+    rough, close, exact = plot.points
+    assert exact.x < close.x < rough.x and exact.y < close.y < rough.y
+    assert plot.x_ticks[0].label == "0"
+
+
+def test_the_best_over_time_leaves_out_what_was_found_wrong(toy_root):
+    store(toy_root, "first", 3000.0)
+    store(toy_root, "cheat", 10.0, source="cheat")
+    store(toy_root, "second", 2000.0)
+    store(toy_root, "slower", 2500.0)
+    store(toy_root, "cheat", source="cheat", **failed(Verdict.INTEGRITY_VIOLATION))
+    lines = shelf_of(toy_root).lines
+    assert [line.run.submission for line in plots.records(lines)] == ["first", "second"]
+    assert len(plots.history_plot(lines).points) == 3
+
+
+def test_every_text_colour_has_contrast_enough_in_light_and_dark():
+    css = (CHECKOUT / "harness" / "render" / "templates" / "report.css").read_text(encoding="utf-8")
+    pair = r"light-dark\((#\w{6}), (#\w{6})\)"
+    colours = {name: both for name, *both in re.findall(rf"--(\w+): {pair}", css)}
+    syntax = {name: both for name, *both in re.findall(rf"\.source \.(\w) {{ color: {pair}", css)}
+    assert len(colours) >= 9 and len(syntax) >= 6
+    for scheme in (0, 1):
+        for name in ("ink", "quiet", "accent", "rival", "bad"):
+            for ground in ("paper", "raised"):
+                assert contrast(colours[name][scheme], colours[ground][scheme]) >= 4.5, (name, ground, scheme)
+        for name, both in syntax.items():
+            assert contrast(both[scheme], colours["raised"][scheme]) >= 4.5, (name, scheme)
+
+
+def contrast(one, other):
+    """https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio"""
+
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# In a browser
+
+OPEN_ALL = "document.querySelectorAll('details').forEach(part => part.open = true)"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+RANKED = 14
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed (Debian and Ubuntu: apt install chromium)")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def board_file(toy_root):
+    """A report with RANKED submissions on its board, one of them hostile, and one that was wrong."""
+    for number in range(RANKED - 2):
+        latency_ns, error = 1000.0 + 700 * (number * 5 % 12), 0.001 * (1 + number)
+        store(toy_root, f"try_{number}", latency_ns, error=error, samples=70 if number else 8)
+    store(toy_root, "a_submission_with_a_name_that_is_longer_than_any_phone_is_wide", 1500.0, output="x" * 500)
+    store(toy_root, HOSTILE, 1200.0, source=HOSTILE, output=HOSTILE)
+    store(toy_root, "bad", **failed(message="e" * 400))
+    path = toy_root / "board.html"
+    path.write_text(page_of(toy_root), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(chromium, board_file):
+    """Opens the report as a file; what its console said and what it asked for are in `said` and `asked_for`."""
+    contexts = []
+
+    def open_(width=1200, scheme="light", fragment="", **options):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options))
+        page = contexts[-1].new_page()
+        page.said, page.asked_for = [], []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.on("request", lambda request: page.asked_for.append(request.url))
+        page.goto(f"{board_file.as_uri()}{fragment}")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+def names_on_board(page):
+    return page.locator("table.board tbody tr:visible th a").all_inner_texts()
+
+
+def test_it_opens_from_disk_without_a_word_or_a_request(opened, board_file):
+    page = opened()
+    page.evaluate(OPEN_ALL)
+    page.wait_for_timeout(100)
+    assert page.said == [] and page.asked_for == [board_file.as_uri()]
+    assert page.evaluate("typeof pwned") == "undefined"
+
+
+def test_no_other_script_would_be_obeyed_and_nothing_fetched(opened):
+    page = opened()
+    page.evaluate("""() => {
+        const script = document.createElement('script');
+        script.textContent = 'window.pwned = 1';
+        document.body.append(script);
+        const picture = new Image();
+        picture.src = 'https://example.org/x.png';
+        document.body.append(picture);
+    }""")
+    page.wait_for_timeout(100)
+    assert page.evaluate("typeof pwned") == "undefined"
+    assert len([line for line in page.said if "Content Security Policy" in line]) == 2
+
+
+def test_a_table_sorts_by_a_click_and_by_the_keyboard(opened):
+    page = opened()
+    ranked = names_on_board(page)
+    header = page.locator("table.board thead th").filter(has_text="error")
+    button = header.get_by_role("button")
+    button.click()
+    assert header.get_attribute("aria-sort") == "ascending" and names_on_board(page)[0] == "try_0"
+    button.focus()
+    page.keyboard.press("Enter")
+    assert header.get_attribute("aria-sort") == "descending"
+    assert names_on_board(page)[:2] == ["try_11", "try_10"] and names_on_board(page)[-1] == "try_0"
+    assert "sorted by error, descending" in page.get_by_role("status").inner_text()
+    page.keyboard.press("Shift+Tab")
+    assert "of floor" in page.evaluate("document.activeElement.textContent")
+    page.locator("table.board thead button").first.click()
+    assert names_on_board(page) == ranked and len(ranked) == RANKED
+    assert page.locator("table.board [aria-sort]").count() == 1
+
+
+def test_rows_are_filtered_by_words(opened):
+    page = opened()
+    field = page.get_by_role("searchbox").first
+    field.fill("try_1")
+    assert sorted(names_on_board(page)) == ["try_1", "try_10", "try_11"]
+    field.fill("")
+    assert len(names_on_board(page)) == RANKED
+
+
+def test_a_link_on_the_board_opens_what_it_leads_to(opened):
+    page = opened()
+    page.locator("table.board").get_by_role("link", name="try_0", exact=True).click()
+    page.locator("details.sheet[open]").wait_for()
+    assert page.locator("details.sheet[open] .title").all_inner_texts() == ["try_0"]
+    assert opened(fragment="#p1d1s2").locator("details.sheet[open]").count() == 1
+
+
+def test_it_follows_the_systems_theme_until_told_otherwise(opened):
+    light, dark = opened(scheme="light"), opened(scheme="dark")
+    assert (light.evaluate(GROUND), dark.evaluate(GROUND)) == ("rgb(255, 255, 255)", "rgb(20, 22, 26)")
+    toggle = dark.get_by_role("button", name="Theme")
+    toggle.click()
+    assert dark.evaluate(GROUND) == "rgb(255, 255, 255)" and toggle.inner_text() == "Theme: light"
+    dark.reload()
+    assert dark.evaluate(GROUND) == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1200])
+def test_no_window_is_too_narrow_for_the_page(opened, width):
+    page = opened(width)
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_every_chart_has_words_and_a_table(opened):
+    page = opened()
+    page.evaluate(OPEN_ALL)
+    figures = page.locator("figure", has=page.locator("[role=img]")).all()
+    assert len(figures) == 3 + RANKED
+    for figure in figures:
+        assert len(figure.locator("[role=img]").get_attribute("aria-label")) > 40
+        assert figure.locator("table tbody tr").count() >= 1
+    assert page.locator("svg:not([aria-hidden])").count() == page.locator("[role=img] svg").count()
+
+
+def test_without_its_script_the_page_reads_as_well(opened):
+    page = opened(java_script_enabled=False)
+    assert page.locator("table.board tbody tr").count() == RANKED and page.locator("button:visible").count() == 0
