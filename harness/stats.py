@@ -1,17 +1,54 @@
 """Estimators and intervals over latencies: pure functions of arrays, in nanoseconds unless said otherwise.
 
-samples of one case in one process ─► interquartile mean
+samples of one case in one process ─► interquartile mean (`centre`)
 those, over the cases of a process  ─► geometric mean: the process's score
 those, over fresh processes         ─► mean of logarithms with Student's t interval: the run's score
+two runs' processes                 ─► ratio of their scores, with Welch's t interval
+pairs of processes timed in turns   ─► ratio of their scores, with Student's t interval of the pairs' log-ratios
+ratios of a source to itself        ─► noise floor: what such intervals reach where nothing differs
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.model import Estimate
+
+TICK_LIMIT = 0.02
+"""A clock's tick over this fraction of a latency limits the measurement: the samples are a handful of values, and an
+interquartile mean would fall on one of them."""
+
+RESAMPLES = 20_000
+"""Of the noise floor: enough that another seed moves a 95 % quantile by less than a hundredth of itself."""
+
+SPREAD_CONFIDENCE = 0.8
+"""Four of five calibrations find a spread whose upper limit of this confidence is above the true one."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One latency over another, with its confidence interval. Without an interval, for want of values, low and high are
+    None."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def centre(samples: Sequence[float], tick_ns: float = 0.0) -> float:
+    """The latency that the samples of one case in one process stand for: their interquartile mean, or where
+    `tick_limited`, their winsorised mean. Raises ValueError without samples."""
+    middle = interquartile_mean(samples)
+    return winsorised_mean(samples) if tick_limited(middle, tick_ns) else middle
+
+
+def tick_limited(latency_ns: float, tick_ns: float) -> bool:
+    """Whether a clock with this tick is too coarse for this latency."""
+    return tick_ns > TICK_LIMIT * latency_ns
 
 
 def interquartile_mean(samples: Sequence[float]) -> float:
@@ -26,6 +63,18 @@ def interquartile_mean(samples: Sequence[float]) -> float:
     low, high = values.size / 4, values.size * 3 / 4
     weights = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, None)
     return float(np.average(values, weights=weights))
+
+
+def winsorised_mean(samples: Sequence[float], fraction: float = 0.1) -> float:
+    """The mean, the lowest and the highest `fraction` of the samples (rounded down) replaced by the nearest other one.
+
+    Raises ValueError without samples. Definition: https://en.wikipedia.org/wiki/Winsorized_mean
+    """
+    values = np.sort(np.asarray(samples, dtype=float))
+    if values.size == 0:
+        raise ValueError("no samples")
+    replaced = int(fraction * values.size)
+    return float(np.clip(values, values[replaced], values[-1 - replaced]).mean())
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -45,10 +94,92 @@ def estimate(values: Sequence[float], confidence: float) -> Estimate:
     logs = np.log(np.asarray(values, dtype=float))
     if logs.size < 2:
         return Estimate(latency_ns=centre)
+    half_width = _quantile(logs.size - 1, confidence) * float(logs.std(ddof=1)) / logs.size**0.5
+    # A worker may claim 1e-300 ns: an interval beyond what a float can hold ends where floats do.
+    with np.errstate(over="ignore"):
+        low, high = centre * float(np.exp(-half_width)), centre * float(np.exp(half_width))
+    return Estimate(latency_ns=centre, low_ns=max(low, sys.float_info.min), high_ns=min(high, sys.float_info.max))
+
+
+def ratio_of_scores(new: Sequence[float], old: Sequence[float], confidence: float) -> Ratio:
+    """`new` over `old`, each the scores of independent processes: the ratio of their geometric means.
+
+    The interval is Welch's on the logarithms, whose spread need not be the same in both
+    (https://doi.org/10.1093/biomet/34.1-2.28). It takes two processes of each. Raises ValueError as `geometric_mean`.
+    """
+    value = geometric_mean(new) / geometric_mean(old)
+    sizes = np.array([len(new), len(old)])
+    if sizes.min() < 2:
+        return Ratio(value)
+    parts = np.array([np.log(np.asarray(values, dtype=float)).var(ddof=1) for values in (new, old)]) / sizes
+    total = float(parts.sum())
+    if total == 0:
+        return Ratio(value, value, value)
+    # Welch and Satterthwaite's degrees of freedom, from shares of the variance, which cannot underflow.
+    freedom = 1 / float(((parts / total) ** 2 / (sizes - 1)).sum())
+    return _with_interval(value, freedom, total**0.5, confidence)
+
+
+def ratio_of_pairs(new: Sequence[float], old: Sequence[float], confidence: float) -> Ratio:
+    """`new` over `old`, value by value: each pair was timed in turns, and what disturbed one disturbed the other.
+
+    The geometric mean of the ratios, with Student's t interval of their logarithms, which takes two pairs. Raises
+    ValueError as `geometric_mean` does, or if there are not as many of one as of the other.
+    """
+    if len(new) != len(old):
+        raise ValueError(f"{len(new)} values are no pairs with {len(old)}")
+    ratios = estimate(np.divide(new, old).tolist(), confidence)
+    return Ratio(ratios.latency_ns, ratios.low_ns, ratios.high_ns)
+
+
+def noise_floor(log_ratios: Sequence[float], pairs: int, confidence: float) -> float:
+    """How far from 0 (a log-ratio) the interval of a duel of `pairs` pairs reaches when nothing differs.
+
+    `log_ratios` are those of pairs in which a source was timed against itself. Duels are drawn from them, either
+    sign as likely, since which was called first means nothing; `confidence` of their t intervals lie within the floor.
+    A few log-ratios may show less than the true spread by luck: the floor is that of SPREAD_CONFIDENCE's upper limit
+    of it (https://en.wikipedia.org/wiki/Standard_deviation#Confidence_interval_of_a_sampled_standard_deviation).
+    Raises ValueError with fewer than two log-ratios or pairs.
+    """
+    known = np.asarray(log_ratios, dtype=float)
+    if known.size < 2 or pairs < 2:
+        raise ValueError("a noise floor takes two pairs, and duels of two")
+    random = np.random.default_rng(0)
+    duels = random.choice(known, (RESAMPLES, pairs)) * random.choice([-1.0, 1.0], (RESAMPLES, pairs))
+    half_widths = _quantile(pairs - 1, confidence) * duels.std(axis=1, ddof=1) / pairs**0.5
+    reach = float(np.quantile(np.abs(duels.mean(axis=1)) + half_widths, confidence))
+    from scipy.special import chdtri
+
+    return reach * float(((known.size - 1) / chdtri(known.size - 1, SPREAD_CONFIDENCE)) ** 0.5)
+
+
+def noise_floor_apart(scores: Sequence[float], processes: int, confidence: float) -> float:
+    """How far from 0 (a log-ratio) the interval of two runs of `processes` processes reaches when nothing differs.
+
+    `scores` are those of fresh processes of one source in the order they were taken. Every two stretches of
+    `processes` of them stand for two runs, the drift of the machine between them included. Raises ValueError where
+    there are not two such stretches.
+    """
+    runs = [scores[start : start + processes] for start in range(0, len(scores) - processes + 1, processes)]
+    if processes < 2 or len(runs) < 2:
+        raise ValueError(f"{len(scores)} processes are not two runs of {processes}, and at least 2")
+    reaches = []
+    for number, new in enumerate(runs):
+        for old in runs[:number]:
+            ratio = ratio_of_scores(new, old, confidence)
+            assert ratio.low is not None and ratio.high is not None
+            reaches.append(max(abs(np.log(ratio.low)), abs(np.log(ratio.high))))
+    return float(np.quantile(reaches, confidence))
+
+
+def _with_interval(value: float, freedom: float, standard_error: float, confidence: float) -> Ratio:
+    """`value` with the t interval of its logarithm."""
+    factor = float(np.exp(_quantile(freedom, confidence) * standard_error))
+    return Ratio(value, value / factor, value * factor)
+
+
+def _quantile(freedom: float, confidence: float) -> float:
+    """Of Student's t: what its absolute value stays below with probability `confidence`."""
     from scipy.special import stdtrit  # slow to import, and reading results does not need it
 
-    quantile = float(stdtrit(logs.size - 1, 0.5 + confidence / 2))
-    half_width = quantile * float(logs.std(ddof=1)) / logs.size**0.5
-    return Estimate(
-        latency_ns=centre, low_ns=centre * float(np.exp(-half_width)), high_ns=centre * float(np.exp(half_width))
-    )
+    return float(stdtrit(freedom, 0.5 + confidence / 2))

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.stats import estimate, geometric_mean, interquartile_mean
+from harness.stats import (
+    centre,
+    estimate,
+    geometric_mean,
+    interquartile_mean,
+    noise_floor,
+    noise_floor_apart,
+    ratio_of_pairs,
+    ratio_of_scores,
+    winsorised_mean,
+)
 
 latencies = st.floats(1e-3, 1e12)
 samples = st.lists(latencies, min_size=1, max_size=40)
@@ -49,7 +59,7 @@ def test_a_quarter_of_outliers_however_wild_stay_outside(values, data):
     assert interquartile_mean(spoilt) <= max(values)
 
 
-@pytest.mark.parametrize("function", [interquartile_mean, geometric_mean])
+@pytest.mark.parametrize("function", [interquartile_mean, winsorised_mean, centre, geometric_mean])
 def test_no_values_have_no_mean(function):
     with pytest.raises(ValueError):
         function([])
@@ -118,3 +128,148 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(processes, confidence
         made = estimate(values.tolist(), confidence)
         covered += made.low_ns <= truth <= made.high_ns
     assert abs(covered / trials - confidence) < 0.015
+
+
+scores = st.lists(st.floats(1.0, 1e9), min_size=2, max_size=9)
+
+
+@pytest.mark.parametrize(
+    "values, mean",
+    [
+        ([7], 7),
+        ([1, 2, 99], 34),
+        (range(1, 11), 5.5),
+        ([1, *range(2, 10), 1000], 5.5),
+        ([*range(1, 19), 1e9, 1e9], 10.5),
+    ],
+)
+def test_the_winsorised_mean_of_a_few(values, mean):
+    assert winsorised_mean(list(values)) == pytest.approx(mean)
+
+
+@given(st.lists(latencies, min_size=10, max_size=40), st.floats(1e13, 1e300))
+def test_a_tenth_of_outliers_however_wild_does_not_move_the_winsorised_mean(values, wild):
+    values = sorted(values)
+    replaced = len(values) // 10
+    spoilt = values[: len(values) - replaced] + [wild] * replaced
+    assert winsorised_mean(spoilt) == pytest.approx(winsorised_mean(values), rel=1e-9)
+
+
+@given(samples)
+def test_the_winsorised_mean_lies_among_the_samples(values):
+    assert min(values) * (1 - 1e-12) <= winsorised_mean(values) <= max(values) * (1 + 1e-12)
+
+
+def test_a_coarse_clock_s_two_values_are_averaged_and_not_rounded_to_one():
+    """A true 3.1 ticks reads 3 nine times of ten: the middle half of the samples knows nothing of the tenth."""
+    read = [3.0] * 17 + [4.0] * 3
+    assert interquartile_mean(read) == 3.0
+    assert centre(read, tick_ns=0.0) == 3.0
+    assert centre(read, tick_ns=1.0) == pytest.approx(3.15)
+    assert centre([1000.0 * value for value in read], tick_ns=1.0) == 3000.0
+
+
+@given(scores, scores, st.floats(1e-3, 1e3))
+def test_a_ratio_turns_over_with_its_interval_and_scales(new, old, scale):
+    for function, left, right in ((ratio_of_scores, new, old), (ratio_of_pairs, *zip(*zip(new, old)))):
+        made, over = function(left, right, 0.95), function(right, left, 0.95)
+        assert made.low <= made.value <= made.high
+        assert over.value == pytest.approx(1 / made.value, rel=1e-9)
+        assert over.low == pytest.approx(1 / made.high, rel=1e-6) and over.high == pytest.approx(1 / made.low, rel=1e-6)
+        scaled = function([scale * value for value in left], right, 0.95)
+        assert scaled.value == pytest.approx(scale * made.value, rel=1e-9)
+        assert scaled.high / scaled.low == pytest.approx(made.high / made.low, rel=1e-6)
+
+
+def test_the_ratio_of_scores_is_welch_s_interval():
+    """Against scipy's own Welch interval of the difference of the logarithms' means."""
+    from scipy.stats import ttest_ind
+
+    new, old = [103.0, 104.0, 102.5, 103.2], [100.0, 101.5, 99.0]
+    known = ttest_ind(np.log(new), np.log(old), equal_var=False).confidence_interval(0.9)
+    made = ratio_of_scores(new, old, 0.9)
+    assert [made.low, made.high] == pytest.approx([math.exp(known.low), math.exp(known.high)], rel=1e-9)
+
+
+@pytest.mark.parametrize("new, old", [([5.0], [4.0]), ([5.0], [4.0, 4.0]), ([5.0, 5.0], [4.0])])
+def test_one_process_of_either_gives_a_ratio_without_an_interval(new, old):
+    made = ratio_of_scores(new, old, 0.95)
+    assert made.value == pytest.approx(1.25) and made.low is None and made.high is None
+
+
+def test_equal_processes_have_a_ratio_of_no_width():
+    made = ratio_of_scores([2.0] * 3, [1.0] * 5, 0.95)
+    assert made.low == made.value == made.high == 2.0
+
+
+def test_pairs_must_be_pairs():
+    with pytest.raises(ValueError):
+        ratio_of_pairs([1.0, 2.0], [1.0], 0.95)
+    with pytest.raises(ValueError):
+        ratio_of_pairs([], [], 0.95)
+
+
+@given(scores, st.data())
+def test_what_disturbs_both_of_a_pair_alike_does_not_touch_their_ratio(old, data):
+    """Each pair in weather of its own: the ratio of pairs is exact where that of scores would be lost."""
+    weather = data.draw(st.lists(st.floats(0.5, 2.0), min_size=len(old), max_size=len(old)))
+    new = [1.03 * value * factor for value, factor in zip(old, weather, strict=True)]
+    made = ratio_of_pairs(new, [value * factor for value, factor in zip(old, weather, strict=True)], 0.95)
+    assert [made.low, made.value, made.high] == pytest.approx([1.03] * 3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function, sizes", [(ratio_of_scores, (5, 5)), (ratio_of_scores, (3, 8)), (ratio_of_pairs, (8, 8))]
+)
+def test_the_interval_of_a_ratio_covers_the_truth_as_often_as_it_says(function, sizes):
+    random = np.random.default_rng(20240602)
+    trials, covered = 4000, 0
+    for _ in range(trials):
+        new, old = (
+            truth * np.exp(0.01 * random.standard_normal(n)) for truth, n in zip((1.03, 1.0), sizes, strict=True)
+        )
+        made = function(new.tolist(), old.tolist(), 0.95)
+        covered += made.low <= 1.03 <= made.high
+    assert abs(covered / trials - 0.95) < 0.015
+
+
+def test_nine_of_ten_equal_duels_lie_within_the_noise_floor_of_a_calibration():
+    """Of 100 calibrations of 16 pairs at least 85 have a floor that holds 9 of 10 duels; none is far too high."""
+    random = np.random.default_rng(20240603)
+    duels = [ratio_of_pairs(np.exp(0.01 * random.standard_normal(8)), [1.0] * 8, 0.95) for _ in range(2000)]
+    reaches = np.array([max(-math.log(made.low), math.log(made.high)) for made in duels])
+    calibrations = 0.01 * random.standard_normal((100, 16))
+    floors = np.array([noise_floor(ratios.tolist(), 8, 0.95) for ratios in calibrations])
+    assert sum((reaches <= floor).mean() >= 0.9 for floor in floors) >= 85
+    assert np.median(floors) < 1.5 * np.quantile(reaches, 0.95)
+
+
+@given(st.lists(st.floats(-0.1, 0.1), min_size=2, max_size=20), st.integers(2, 12))
+def test_the_noise_floor_is_no_less_for_more_noise_and_blind_to_sign_and_order(log_ratios, pairs):
+    floor = noise_floor(log_ratios, pairs, 0.95)
+    assert floor >= 0
+    assert noise_floor([2 * ratio for ratio in log_ratios], pairs, 0.95) == pytest.approx(2 * floor, abs=1e-12)
+    assert noise_floor([-ratio for ratio in log_ratios], pairs, 0.95) == pytest.approx(floor, abs=1e-12)
+
+
+def test_a_device_without_noise_has_no_floor():
+    assert noise_floor([0.0] * 8, 8, 0.95) == 0
+    assert noise_floor_apart([5.0] * 10, 5, 0.95) == 0
+
+
+def test_drift_between_runs_is_in_the_floor_of_runs_apart():
+    steady = [100.0, 101.0] * 6
+    drifting = [value * 1.01**number for number, value in enumerate(steady)]
+    assert noise_floor_apart(drifting, 4, 0.95) > noise_floor_apart(steady, 4, 0.95) + 4 * math.log(1.01)
+
+
+@pytest.mark.parametrize("call", [lambda: noise_floor([0.1], 8, 0.95), lambda: noise_floor([0.1, 0.2], 1, 0.95)])
+def test_too_little_gives_no_noise_floor(call):
+    with pytest.raises(ValueError):
+        call()
+
+
+@pytest.mark.parametrize("scores, processes", [([1.0] * 5, 3), ([1.0] * 5, 1), ([], 2)])
+def test_less_than_two_runs_give_no_noise_floor(scores, processes):
+    with pytest.raises(ValueError):
+        noise_floor_apart(scores, processes, 0.95)

@@ -1,0 +1,266 @@
+"""Two submissions held against each other: is B faster than A, slower, the same, or can that not be said?
+
+    two stored runs      ─► compare_runs  ─┐  ratio B / A of each case and of the scores, with intervals
+    a duel's worker pairs ─► compare_pairs ─┴► FASTER | SLOWER | SAME | AMBIGUOUS, each with its reason
+
+        -noise      0      +noise          log(B / A)
+           │   ├──┼──┤       │             SAME        the interval lies within the noise
+           │        │   ├────┼──●───┤      SLOWER      the interval excludes 0, its centre is beyond the noise
+           │   ├────────●────┼──┤          AMBIGUOUS   anything else
+
+The noise is how far apart this device finds a source from itself (`calibration`). Nothing here reads or measures.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness import stats
+from harness.errors import UsageError
+from harness.model import Case, Measurement, Run, Verdict, outcome
+from harness.stats import Ratio
+
+ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
+"""What of a run's environment is said where two runs differ in it."""
+
+DOUBTFUL_LABELS = {
+    "host-bound": "host-bound: the host, not the kernel, may set the latency",
+    "unstable": "unstable: the device's clocks did not hold still",
+}
+
+
+class Speed(enum.StrEnum):
+    """What can be said of B against A."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far from 0 the log-ratio of a source to itself reaches on a device; `source` says where that is from."""
+
+    log_ratio: float
+    calibrated: bool
+    source: str
+
+    @property
+    def percent(self) -> float:
+        return 100 * math.expm1(self.log_ratio)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """B's latency over A's, what that means, and why. No ratio where one of them has no latency."""
+
+    speed: Speed
+    reason: str
+    ratio: Ratio | None = None
+
+
+@dataclass(frozen=True)
+class ComparedCase:
+    """One benchmark case: both latencies in nanoseconds, and the finding. `labels` are those that either bore."""
+
+    case: Case
+    a_ns: float
+    b_ns: float
+    labels: tuple[str, ...]
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A, over all cases and case by case. `notes` say what else differs between the two."""
+
+    problem: str
+    device: str
+    a: str
+    b: str
+    a_ns: float | None
+    b_ns: float | None
+    finding: Finding
+    cases: tuple[ComparedCase, ...]
+    noise: Noise
+    confidence: float
+    notes: tuple[str, ...] = ()
+
+    def slower_by(self, percent: float) -> bool:
+        """Whether B was found slower than A, and by more than `percent`."""
+        ratio = self.finding.ratio
+        return self.finding.speed is Speed.SLOWER and ratio is not None and ratio.value > 1 + percent / 100
+
+
+@dataclass(frozen=True)
+class PairedMeasurement:
+    """One benchmark case in a duel: of each worker pair the samples of A and of B, in nanoseconds, in their order."""
+
+    case: Case
+    a_samples_ns: tuple[tuple[float, ...], ...]
+    b_samples_ns: tuple[tuple[float, ...], ...]
+    labels: tuple[str, ...] = ()
+
+
+def compare_runs(a: Run, b: Run, noise: Noise, confidence: float) -> Comparison:
+    """The run `b` against the run `a`. Raises UsageError where they are no measurements of the same thing."""
+    check_comparable(a, b)
+    theirs = {measurement.case.key: measurement for measurement in b.measurements}
+    both = [(old, theirs[old.case.key]) for old in a.measurements if old.case.key in theirs]
+    strict = _each_of(len(both), confidence)
+    cases = tuple(_compared_measurements(old, new, noise, strict) for old, new in both)
+    return Comparison(
+        problem=a.problem,
+        device=a.device.name,
+        a=a.submission,
+        b=b.submission,
+        a_ns=a.score.latency_ns if a.score else None,
+        b_ns=b.score.latency_ns if b.score else None,
+        finding=_finding_of_runs(a, b, both, noise, confidence),
+        cases=cases,
+        noise=noise,
+        confidence=confidence,
+        notes=tuple(_differences(a, b)),
+    )
+
+
+def compare_pairs(
+    problem: str,
+    device: str,
+    names: tuple[str, str],
+    measurements: Sequence[PairedMeasurement],
+    noise: Noise,
+    confidence: float,
+) -> Comparison:
+    """The second of `names` against the first, from a duel's samples, at least two pairs of them."""
+    strict = _each_of(len(measurements), confidence)
+    cases = []
+    for measurement in measurements:
+        old, new = _centres(measurement.a_samples_ns), _centres(measurement.b_samples_ns)
+        finding = judge(stats.ratio_of_pairs(new, old, strict), noise, measurement.labels)
+        compared = stats.geometric_mean(old), stats.geometric_mean(new)
+        cases.append(ComparedCase(measurement.case, *compared, measurement.labels, finding))
+    old, new = paired_scores(measurements)
+    labels = tuple(sorted({label for measurement in measurements for label in measurement.labels}))
+    return Comparison(
+        problem=problem,
+        device=device,
+        a=names[0],
+        b=names[1],
+        a_ns=stats.geometric_mean(old),
+        b_ns=stats.geometric_mean(new),
+        finding=judge(stats.ratio_of_pairs(new, old, confidence), noise, labels),
+        cases=tuple(cases),
+        noise=noise,
+        confidence=confidence,
+    )
+
+
+def paired_scores(measurements: Sequence[PairedMeasurement]) -> tuple[list[float], list[float]]:
+    """The scores of A and of B in each worker pair, in nanoseconds."""
+    return (
+        _scores([measurement.a_samples_ns for measurement in measurements]),
+        _scores([measurement.b_samples_ns for measurement in measurements]),
+    )
+
+
+def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
+    """What the ratio B / A means where a source differs from itself by up to `noise`."""
+    if ratio.low is None or ratio.high is None:
+        return Finding(Speed.AMBIGUOUS, "too few processes: an interval takes two of each", ratio)
+    band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
+    difference, interval = _signed(ratio.value), f"{_signed(ratio.low)} to {_signed(ratio.high)}"
+    if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
+        speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
+        reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes 0"
+        return Finding(speed, reason, ratio)
+    if doubts := [DOUBTFUL_LABELS[label] for label in labels if label in DOUBTFUL_LABELS]:
+        return Finding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
+    if max(-math.log(ratio.low), math.log(ratio.high)) <= noise.log_ratio:
+        return Finding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
+    if ratio.low <= 1 <= ratio.high:
+        return Finding(Speed.AMBIGUOUS, f"the interval, {interval}, holds 0 and reaches beyond {band}", ratio)
+    return Finding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
+
+
+def check_comparable(a: Run, b: Run) -> None:
+    """Raises UsageError saying why these two runs cannot be compared."""
+    if a.problem != b.problem:
+        raise UsageError(f"{a.submission} is a run of {a.problem}, {b.submission} of {b.problem}: compare runs of one")
+    if a.problem_revision != b.problem_revision:
+        what = f"revision {a.problem_revision} of {a.problem}, {b.submission} one of revision {b.problem_revision}"
+        raise UsageError(f"{a.submission} is a run of {what}: they are different tasks", "judge the older one again")
+    if a.device.slug != b.device.slug:
+        where = f"{a.submission} ran on {a.device.name}, {b.submission} on {b.device.name}"
+        raise UsageError(f"{where}: their latencies say nothing about the sources", "judge both on one device")
+
+
+def _finding_of_runs(
+    a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float
+) -> Finding:
+    """The finding over all cases: from the scores of the processes."""
+    for run in (a, b):
+        if run.ending.verdict is not Verdict.ACCEPTED:
+            words = outcome(run.ending.verdict, run.unranked_because)
+            return Finding(Speed.AMBIGUOUS, f"{run.submission} has no score: {words}, {run.ending.message}")
+        if run.score is None:
+            return Finding(Speed.AMBIGUOUS, f"{run.submission} has no score: {run.unranked_because or 'not timed'}")
+    if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
+        return Finding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
+    old, new = (_scores([pair[side].samples_ns for pair in both]) for side in (0, 1))
+    ratio = stats.ratio_of_scores(new, old, confidence)
+    if a.problem_sha256 != b.problem_sha256:
+        return Finding(Speed.AMBIGUOUS, "the problem's files changed between the runs, its revision did not", ratio)
+    labels = sorted({label for pair in both for measurement in pair for label in measurement.labels})
+    return judge(ratio, noise, labels)
+
+
+def _compared_measurements(old: Measurement, new: Measurement, noise: Noise, confidence: float) -> ComparedCase:
+    labels = tuple(sorted({*old.labels, *new.labels}))
+    ratio = stats.ratio_of_scores(_centres(new.samples_ns), _centres(old.samples_ns), confidence)
+    finding = judge(ratio, noise, labels)
+    return ComparedCase(old.case, old.latency.latency_ns, new.latency.latency_ns, labels, finding)
+
+
+def _each_of(cases: int, confidence: float) -> float:
+    """The confidence of one interval for which all `cases` of them hold with `confidence`.
+
+    Bonferroni's correction: without it one of twenty equal cases would be called faster or slower.
+    """
+    return 1 - (1 - confidence) / max(cases, 1)
+
+
+def _centres(samples_ns: Sequence[Sequence[float]]) -> list[float]:
+    return [stats.centre(samples) for samples in samples_ns]
+
+
+def _scores(samples_ns: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+    """Of samples by case and process: each process's score."""
+    return [stats.geometric_mean(process) for process in zip(*map(_centres, samples_ns), strict=True)]
+
+
+def _differences(a: Run, b: Run) -> list[str]:
+    """What was not the same when the two were judged, other than their sources."""
+    old, new = ({**run.environment, **run.environment.get("packages", {})} for run in (a, b))
+    packages = sorted({*a.environment.get("packages", {}), *b.environment.get("packages", {})})
+    names = [name for name in ENVIRONMENT if name != "packages"] + packages
+    found = [f"{name}: {_said(old, name)} and {_said(new, name)}" for name in names if old.get(name) != new.get(name)]
+    if a.config != b.config:
+        found.append("configs/eval.yml was not the same")
+    if a.submission_sha256 == b.submission_sha256:
+        found.append("both runs are of the same source")
+    return found
+
+
+def _said(environment: Mapping[str, Any], name: str) -> str:
+    return str(environment.get(name, "unknown"))
+
+
+def _signed(ratio: float) -> str:
+    """`+3.1 %` for 1.031."""
+    return f"{100 * (ratio - 1):+.2g}\N{NO-BREAK SPACE}%"

@@ -1,0 +1,218 @@
+"""Two submissions timed in turns, so that what disturbs one disturbs the other.
+
+    one process each       the test cases; a pilot, which fixes how often each case is sampled
+    8 pairs of fresh processes, A's and B's side by side:
+        every benchmark case, in random order:
+            both warm up
+            blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
+                               └─ the n-th call of A and the n-th of B have the same inputs
+
+Only one of the two computes at a time; the other waits for its turn. Every output is checked, as in an evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import roofline, stats
+from harness.comparison import PairedMeasurement
+from harness.config import EvalConfig
+from harness.errors import PodiumError, UsageError
+from harness.judge.evaluate import be_a_quiet_neighbour
+from harness.judge.inputs import Dealer, Reference, Seeds
+from harness.judge.session import Fault, Session
+from harness.judge.trial import Narrate, Trial
+from harness.model import Case, Device, Ending, Problem, Skipped, Submission, Verdict
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
+
+PAIRS = 8
+BLOCK = (0, 1, 1, 0)
+
+
+class Disqualified(PodiumError):
+    """One of the two failed, and how: the exit code is that of its verdict."""
+
+    def __init__(self, name: str, ending: Ending) -> None:
+        super().__init__(f"{name}: {ending.verdict.words}: {ending.message}", ending.detail)
+        self.exit_code = ending.verdict.exit_code
+
+
+@dataclass(frozen=True)
+class Duel:
+    """What was measured. `skipped`: cases that do not fit the device's memory twice."""
+
+    measurements: tuple[PairedMeasurement, ...]
+    skipped: tuple[Skipped, ...]
+    master_seed: str
+
+
+def duel(
+    problem: Problem,
+    a: Submission,
+    b: Submission,
+    device: Device,
+    config: EvalConfig,
+    *,
+    pairs: int,
+    narrate: Narrate = lambda line: None,
+) -> Duel:
+    """Time `a` and `b` in turns on `device`, which must be ours alone meanwhile.
+
+    Raises Disqualified where one of them fails, UsageError where one cannot be timed here.
+    """
+    be_a_quiet_neighbour(device)
+    reference = Reference(problem, device)
+    with ExitStack() as stack:
+        contestants = []
+        for submission in (a, b):
+            folder = stack.enter_context(scratch(submission.source, tiers.strongest(device).new_uid()))
+            contestants.append(_Contestant(submission, reference, device, folder, config, narrate))
+        contestants[1].master_seed = contestants[0].master_seed
+        return _Match(reference, device, contestants, narrate).run(pairs)
+
+
+class _Contestant(Trial):
+    """One side of a duel: a trial whose workers and calls are asked for one by one."""
+
+    def __init__(
+        self,
+        submission: Submission,
+        reference: Reference,
+        device: Device,
+        folder: Path,
+        config: EvalConfig,
+        narrate: Narrate,
+    ) -> None:
+        # Two workers are alive at once, so a case must fit twice.
+        half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
+        super().__init__(reference, submission.path, half, folder, config.sampling(device.kind, quick=False), narrate)
+        self.name = submission.name
+
+    @property
+    def cases(self) -> list[Case]:
+        return self._benchmarks
+
+    @property
+    def warmup_calls(self) -> int:
+        return self._sampling.warmup_calls
+
+    def qualify(self) -> dict[str, tuple[int, float]]:
+        """The test cases, then the pilot: samples and a GPU's sleep in µs for each benchmark case, by its key."""
+        with _named(self.name), self._session() as session:
+            self._check_tests(session)
+            wrong = [check for check in self.checks if check.verdict is not Verdict.ACCEPTED]
+            if wrong:
+                raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {wrong[0].case.label}", wrong[0].report)
+            if self.interpreted:
+                hint = "a duel takes a device that runs its kernels"
+                raise UsageError(f"{self.name} is interpreted here: interpreted time is no measurement", hint)
+            paces = self._pilot(session)
+            session.finish()
+        return {key: (pace.count, pace.sleep_us) for key, pace in paces.items()}
+
+    @contextmanager
+    def worker(self) -> Iterator[Session]:
+        """A fresh worker with the submission loaded."""
+        with _named(self.name), self._session() as session:
+            yield session
+
+    def finish(self, session: Session) -> None:
+        with _named(self.name):
+            session.finish()
+
+    @contextmanager
+    def dealing(self, case: Case, phase: str) -> Iterator[Dealer]:
+        with self._dealing(Seeds(self.master_seed, phase, case), case) as dealer:
+            yield dealer
+
+    def call(self, session: Session, dealer: Dealer, case: Case, sleep_us: float) -> tuple[float, list[str]]:
+        """One checked call: its latency in ns, and its labels."""
+        with _named(self.name):
+            _, reply = self._put_timed(session, dealer, case, sleep_us)
+        return reply.latency_ns, reply.labels
+
+
+class _Match:
+    """The pairs of a duel, one after another."""
+
+    def __init__(self, reference: Reference, device: Device, contestants: list[_Contestant], narrate: Narrate) -> None:
+        self._reference, self._device = reference, device
+        self._contestants, self._narrate = contestants, narrate
+        self._cases = contestants[0].cases
+        self._samples: dict[str, list[list[tuple[float, ...]]]] = {case.key: [[], []] for case in self._cases}
+        self._labels: dict[str, set[str]] = {case.key: set() for case in self._cases}
+
+    def run(self, pairs: int) -> Duel:
+        paces = [contestant.qualify() for contestant in self._contestants]
+        if not self._cases:
+            raise UsageError("no benchmark case fits this device's memory twice", "compare stored runs without --duel")
+        for pair in range(pairs):
+            self._narrate(f"timing in turns, pair {pair + 1} of {pairs}")
+            self._play(f"pair {pair}", paces)
+        measurements = tuple(self._measurement(case) for case in self._cases)
+        first = self._contestants[0]
+        return Duel(measurements, tuple(first.skipped), first.master_seed)
+
+    def _play(self, phase: str, paces: list[dict[str, tuple[int, float]]]) -> None:
+        """One pair of fresh workers, through every case."""
+        random = secrets.SystemRandom()
+        with ExitStack() as stack:
+            sessions: dict[int, Session] = {}
+            for side in random.sample((0, 1), 2):  # which starts first is left to chance
+                sessions[side] = stack.enter_context(self._contestants[side].worker())
+            for case in random.sample(self._cases, len(self._cases)):
+                both = [pace[case.key] for pace in paces]
+                # Both are treated alike: as often as the judge can afford for either, and the longer sleep.
+                blocks = math.ceil(min(count for count, _ in both) / 2)
+                self._time(case, phase, sessions, blocks, max(sleep_us for _, sleep_us in both))
+            for side, session in sessions.items():
+                self._contestants[side].finish(session)
+
+    def _time(self, case: Case, phase: str, sessions: dict[int, Session], blocks: int, sleep_us: float) -> None:
+        """Warm up on one case, then take its blocks of samples."""
+        samples: tuple[list[float], list[float]] = ([], [])
+        with ExitStack() as stack:
+            dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
+
+            def call(side: int) -> float:
+                contestant = self._contestants[side]
+                latency_ns, labels = contestant.call(sessions[side], dealers[side], case, sleep_us)
+                self._labels[case.key].update(labels)
+                return latency_ns
+
+            for _ in range(self._contestants[0].warmup_calls):
+                call(0), call(1)
+            for _ in range(blocks):
+                swapped = secrets.randbelow(2)
+                for position in BLOCK:
+                    side = position ^ swapped
+                    samples[side].append(call(side))
+        for side in (0, 1):
+            self._samples[case.key][side].append(tuple(samples[side]))
+
+    def _measurement(self, case: Case) -> PairedMeasurement:
+        """One case's samples. Raises Disqualified for a latency below the floor, as an evaluation would find."""
+        floor = roofline.floor(self._reference.cost(case), self._device)
+        for contestant, samples_ns in zip(self._contestants, self._samples[case.key], strict=True):
+            latency_ns = stats.geometric_mean([stats.centre(samples) for samples in samples_ns])
+            if floor is not None and latency_ns < floor.latency_ns:
+                times = f"{latency_ns / 1e3:.2f} us, less than the {floor.latency_ns / 1e3:.2f} us"
+                message = f"{case.label} took {times} that the device needs at its peak"
+                raise Disqualified(contestant.name, Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message))
+        a, b = map(tuple, self._samples[case.key])
+        return PairedMeasurement(case, a, b, tuple(sorted(self._labels[case.key])))
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say of a fault whose it is."""
+    try:
+        yield
+    except Fault as fault:
+        raise Disqualified(name, fault.ending) from None

@@ -1,0 +1,164 @@
+"""A comparison for a terminal or as JSON: the sources' difference, each case's latencies and ratio, the finding."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tabulate import tabulate
+
+from harness.comparison import ComparedCase, Comparison, Finding, PairedMeasurement
+from harness.model import Estimate
+from harness.render.legible import legible
+from harness.render.terminal import TABLE_FORMAT, microseconds
+from harness.stats import Ratio
+
+SIDE_BY_SIDE_COLUMNS = 160
+CONTEXT_LINES = 3
+_COLOURS = {"-": "red", "+": "green", "@": "cyan"}
+
+
+def text(
+    comparison: Comparison, a_source: str, b_source: str, width: int | None = None, colour: bool | None = None
+) -> str:
+    """All of it. By default as wide as the terminal, and coloured if stdout is one."""
+    columns = width or shutil.get_terminal_size((120, 24)).columns
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
+    names = f"A {comparison.a}", f"B {comparison.b}"
+    parts = [
+        f"{comparison.problem} on {comparison.device}",
+        difference(a_source, b_source, names, columns, coloured),
+        table(comparison),
+        *comparison.notes,
+        f"noise: ±{comparison.noise.percent:.2g}\N{NO-BREAK SPACE}%, {comparison.noise.source}",
+        verdict_line(comparison),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_json(
+    comparison: Comparison, a_source: str, b_source: str, measurements: Sequence[PairedMeasurement] = ()
+) -> dict[str, Any]:
+    """The comparison with the sources' unified diff; of a duel also every sample."""
+    names = f"A {comparison.a}", f"B {comparison.b}"
+    return {
+        "problem": comparison.problem,
+        "device": comparison.device,
+        "a": {"submission": comparison.a, "score_ns": comparison.a_ns},
+        "b": {"submission": comparison.b, "score_ns": comparison.b_ns},
+        **_finding(comparison.finding),
+        "confidence": comparison.confidence,
+        "noise": asdict(comparison.noise),
+        "notes": list(comparison.notes),
+        "cases": [
+            {"case": case.case.parameters, "a_ns": case.a_ns, "b_ns": case.b_ns, "labels": list(case.labels)}
+            | _finding(case.finding)
+            for case in comparison.cases
+        ],
+        "diff": "".join(f"{line}\n" for line in _unified(a_source, b_source, names)),
+        "samples": [
+            {"case": m.case.parameters, "a_samples_ns": m.a_samples_ns, "b_samples_ns": m.b_samples_ns}
+            for m in measurements
+        ],
+    }
+
+
+def difference(a_source: str, b_source: str, names: tuple[str, str], width: int, colour: bool) -> str:
+    """The sources' difference: side by side where it is wide enough, else line by line."""
+    if a_source == b_source:
+        return "The sources are the same."
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=colour, no_color=not colour, width=width, highlight=False)
+    if width >= SIDE_BY_SIDE_COLUMNS:
+        console.print(_side_by_side(a_source, b_source, names))
+    else:
+        for line in _unified(a_source, b_source, names):
+            heading = line.startswith(("--- ", "+++ "))
+            console.print(Text(legible(line), "bold" if heading else _COLOURS.get(line[:1], "")), soft_wrap=True)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def table(comparison: Comparison) -> str:
+    """Both latencies of each case and of the score, B / A with its interval, and the finding; below it the reasons."""
+    rows = [_row(case.case.label, case.a_ns, case.b_ns, case.finding, case.labels) for case in comparison.cases]
+    if comparison.a_ns is not None and comparison.b_ns is not None:
+        rows.append(_row("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
+    if not rows:
+        return ""
+    headers = ["case", "A µs", "B µs", "B / A", "interval", "verdict", "labels"]
+    if not any(row[-1] for row in rows):
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    grid = tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
+    reasons = [_reason(case) for case in comparison.cases if case.finding.speed == "ambiguous"]
+    return "\n".join([grid, *reasons])
+
+
+def verdict_line(comparison: Comparison) -> str:
+    """`SLOWER: mine is slower than theirs: +3.1 % in latency is more than the noise ...`."""
+    said = {"faster": "is faster than", "slower": "is slower than", "same": "is as fast as"}
+    speed, a, b = comparison.finding.speed, legible(comparison.a), legible(comparison.b)
+    claim = f"{b} {said[speed]} {a}" if speed in said else f"{b} against {a}"
+    return f"{speed.upper()}: {claim}: {legible(comparison.finding.reason)}"
+
+
+def _row(label: str, a_ns: float, b_ns: float, finding: Finding, labels: Sequence[str]) -> list[str]:
+    times = [microseconds(Estimate(latency_ns=latency)) for latency in (a_ns, b_ns)]
+    ratio = finding.ratio
+    value = f"{ratio.value:.4f}" if ratio else ""
+    return [label, *times, value, _interval(ratio), finding.speed.upper(), ", ".join(map(legible, labels))]
+
+
+def _interval(ratio: Ratio | None) -> str:
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    return f"{ratio.low:.4f} to {ratio.high:.4f}"
+
+
+def _reason(case: ComparedCase) -> str:
+    return f"  {case.case.label}: {case.finding.reason}"
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "verdict": finding.speed.value,
+        "reason": finding.reason,
+        "ratio": asdict(finding.ratio) if finding.ratio else None,
+    }
+
+
+def _unified(a_source: str, b_source: str, names: tuple[str, str]) -> Iterator[str]:
+    lines = a_source.splitlines(), b_source.splitlines()
+    return difflib.unified_diff(*lines, *names, n=CONTEXT_LINES, lineterm="")
+
+
+def _side_by_side(a_source: str, b_source: str, names: tuple[str, str]) -> Table:
+    """Changed stretches with some context, old on the left, new on the right, each with its line number."""
+    old, new = a_source.splitlines(), b_source.splitlines()
+    grid = Table(box=None, expand=True, padding=(0, 1))
+    for name in names:
+        grid.add_column("", justify="right", style="dim", no_wrap=True)
+        grid.add_column(Text(legible(name), "bold"), ratio=1, overflow="fold")
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for number, group in enumerate(matcher.get_grouped_opcodes(CONTEXT_LINES)):
+        if number:
+            grid.add_row("", Text("⋮", "cyan"), "", Text("⋮", "cyan"))
+        for operation, a_start, a_end, b_start, b_end in group:
+            changed = operation != "equal"
+            for offset in range(max(a_end - a_start, b_end - b_start)):
+                left = _cell(old, a_start + offset, a_end, "red" if changed else "")
+                right = _cell(new, b_start + offset, b_end, "green" if changed else "")
+                grid.add_row(*left, *right)
+    return grid
+
+
+def _cell(lines: Sequence[str], index: int, end: int, style: str) -> tuple[str, Text]:
+    return (str(index + 1), Text(legible(lines[index]), style)) if index < end else ("", Text())

@@ -1,0 +1,41 @@
+"""What this machine can do, for a terminal: a table of facts, then what to do about those that are not well."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tabulate import tabulate
+
+from harness.doctor import Fact
+from harness.render.terminal import TABLE_FORMAT
+
+NARROWEST = 30
+_FRAME = 12
+"""Columns that the lines of the table and the spaces beside them take."""
+
+
+def text(facts: Sequence[Fact], width: int | None = None) -> str:
+    """All of it, at most `width` columns wide (default: the terminal's width)."""
+    columns = width or shutil.get_terminal_size((120, 24)).columns
+    names, states = max(len(fact.name) for fact in facts), max(len(fact.state) for fact in facts)
+    room = max(columns - names - states - _FRAME, NARROWEST)
+    rows = [[fact.name, fact.state if fact.state != "ok" else "", fact.found] for fact in facts]
+    grid = tabulate(rows, ["", "", "found"], TABLE_FORMAT, maxcolwidths=[None, None, room], disable_numparse=True)
+    remedies = [f"  {fact.name}: {fact.remedy}" for fact in facts if fact.state != "ok" and fact.remedy]
+    parts = [grid, *(["To get or mend what is missing:", *remedies] if remedies else []), _summary(facts)]
+    return "\n".join(parts)
+
+
+def as_json(facts: Sequence[Fact]) -> dict[str, Any]:
+    return {"facts": [asdict(fact) for fact in facts], "ready": not any(fact.fatal for fact in facts)}
+
+
+def _summary(facts: Sequence[Fact]) -> str:
+    fatal = [fact.name for fact in facts if fact.fatal]
+    if fatal:
+        return f"Nothing can be judged here until this is mended: {', '.join(fatal)}."
+    lacking = [fact.name for fact in facts if fact.state != "ok"]
+    return "Ready." if not lacking else f"Ready, but for: {', '.join(lacking)}."

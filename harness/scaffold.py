@@ -1,0 +1,52 @@
+"""A new submission, from its problem's template: correct as it stands, with the contract in its docstring."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from harness.errors import InfrastructureError, ProblemError, UsageError
+from harness.model import Problem
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
+"""A submission's name is its file's; a leading underscore would keep it off the board."""
+
+
+def new(root: Path, problem: Problem, name: str) -> Path:
+    """Write `submissions/<problem>/<name>.py` under `root` and return its path.
+
+    Raises UsageError for a name that is none or that is taken (nothing is overwritten), ProblemError where the problem
+    has no template, InfrastructureError where nothing can be written.
+    """
+    if not NAME.fullmatch(name):
+        stem = name.removesuffix(".py")
+        hint = f"try {stem}" if NAME.fullmatch(stem) else "such as mine or split_kv_2"
+        raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", hint)
+    template = problem.folder / "template.py"
+    path = root / "submissions" / problem.name / f"{name}.py"
+    try:
+        source = template.read_bytes()
+    except OSError as error:
+        raise ProblemError(f"{template} cannot be read: {error.strerror}") from None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(source)
+    except FileExistsError:
+        raise UsageError(f"{path} is already there, and is left as it is", "choose another name") from None
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def next_steps(problem: str, path: Path) -> str:
+    """What to type next, with the new file's path as seen from here."""
+    here = Path.cwd()
+    seen = path.relative_to(here) if path.is_relative_to(here) else path
+    words = f"PROBLEM={problem} SUBMISSION={shlex.quote(str(seen))}"
+    return (
+        f"{seen}: correct as it stands, and slow. Its docstring is the contract.\n"
+        f"  make check {words}   seconds: right on small cases? compiles for each chip?\n"
+        f"  make eval {words}    judge it, time it, rank it"
+    )

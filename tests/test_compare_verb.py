@@ -1,0 +1,163 @@
+"""`compare` as a person or a script meets it: what is shown, the JSON document, exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.comparison import Noise, compare_runs
+from harness.model import Ending, Run, Verdict
+from harness.render import compare as rendered
+from harness.store import Store
+from tests.test_comparison import DEVICE, run
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+NOISE = Noise(0.01, False, "a default")
+OLD = "import torch\n\n\ndef custom_kernel(data):\n    return data[0] * 2\n"
+NEW = OLD.replace("data[0] * 2", "data[0] + data[0]")
+
+
+@pytest.fixture
+def podium(toy_root, capsys):
+    def run_verb(*arguments: str) -> tuple[int, str, str]:
+        code = main(["--root", str(toy_root), *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run_verb
+
+
+@pytest.fixture
+def store(toy_root):
+    """Stores a run as `name` with this source."""
+    from harness import catalog
+
+    problem = catalog.load_problem(toy_root, "double")
+
+    def put(name: str, source: str, latencies=(100_000.0, 400_000.0), **changes) -> Run:
+        path = toy_root / "submissions" / "double" / f"{name}.py"
+        path.write_text(source)
+        submission = catalog.load_submission(problem, path)
+        made = run(name, latencies, submission_sha256=submission.sha256, id=f"20260101T000000-abcdef-{name}", **changes)
+        Store(toy_root).write(made, submission)
+        return made
+
+    return put
+
+
+def test_the_difference_the_cases_and_the_finding_are_shown(podium, store):
+    store("old", OLD)
+    store("new", NEW, (130_000.0, 520_000.0))
+    code, out, _ = podium("compare", "old", "new")
+    assert code == 0
+    assert "-    return data[0] * 2" in out and "+    return data[0] + data[0]" in out
+    assert "n=0" in out and "1.3000" in out and "not calibrated" in out
+    assert out.splitlines()[-1].startswith("SLOWER: new is slower than old")
+
+
+def test_the_json_is_one_document_with_everything(podium, store):
+    store("old", OLD)
+    store("new", NEW, (70_000.0, 280_000.0))
+    code, out, _ = podium("compare", "old", "new", "--json")
+    document = json.loads(out)
+    assert code == 0 and document["verdict"] == "faster" and document["noise"]["calibrated"] is False
+    assert document["ratio"]["low"] < document["ratio"]["value"] < document["ratio"]["high"] < 1
+    assert [case["case"] for case in document["cases"]] == [{"n": 0}, {"n": 1}]
+    assert "+    return data[0] + data[0]\n" in document["diff"]
+
+
+@pytest.mark.parametrize(("percent", "code"), [("0", 20), ("29", 20), ("31", 0)])
+def test_a_script_can_fail_on_what_is_slower(podium, store, percent, code):
+    store("old", OLD)
+    store("new", NEW, (130_000.0, 520_000.0))
+    assert podium("compare", "old", "new", "--fail-if-slower", percent)[0] == code
+    assert podium("compare", "new", "old", "--fail-if-slower", percent)[0] == 0
+
+
+def test_a_script_does_not_pass_what_has_no_score(podium, store):
+    store("old", OLD)
+    store("new", NEW, (), ending=Ending(verdict=Verdict.WRONG_ANSWER, message="1 of 2 test cases is wrong"))
+    code, out, _ = podium("compare", "old", "new", "--fail-if-slower", "5")
+    assert code == 10 and "AMBIGUOUS: new against old: new has no score: wrong answer" in out
+    assert podium("compare", "old", "new")[0] == 0
+
+
+def test_runs_of_other_devices_or_revisions_are_refused_in_a_sentence(podium, store):
+    store("old", OLD)
+    store("elsewhere", NEW, device=DEVICE.model_copy(update={"slug": "crate", "name": "Crate"}))
+    store("later", NEW + "\n", problem_revision=2)
+    for name, words in (("elsewhere", "old ran on Box, elsewhere on Crate"), ("later", "one of revision 2")):
+        code, out, err = podium("compare", "old", name)
+        assert code == 2 and words in err and not out and "Traceback" not in err
+
+
+def test_a_run_that_is_not_there_is_a_sentence(podium, store):
+    store("old", OLD)
+    code, _, err = podium("compare", "old", "nowhere")
+    assert code == 2 and "there is no run nowhere" in err
+
+
+def test_a_source_that_is_not_what_was_judged_is_refused(podium, store, toy_root):
+    store("old", OLD)
+    store("new", NEW)
+    for source in (toy_root / "results" / "local" / "double" / "sources").glob("*.py"):
+        source.write_text("# changed\n")
+    code, _, err = podium("compare", "old", "new")
+    assert code == 30 and "its sha256 differs" in err
+
+
+def test_a_wide_terminal_shows_the_sources_side_by_side():
+    compared = compare_runs(run("old"), run("new"), NOISE, 0.95)
+    wide = rendered.text(compared, OLD, NEW, width=170, colour=False)
+    (line,) = [line for line in wide.splitlines() if "data[0] * 2" in line]
+    assert "data[0] + data[0]" in line and line.index("data[0] * 2") < line.index("data[0] + data[0]")
+    narrow = rendered.text(compared, OLD, NEW, width=100, colour=False)
+    assert not any("data[0] * 2" in line and "data[0] + data[0]" in line for line in narrow.splitlines())
+
+
+@pytest.mark.parametrize("width", [100, 170])
+def test_colours_are_for_terminals(width):
+    compared = compare_runs(run("old"), run("new"), NOISE, 0.95)
+    assert "\x1b[" in rendered.text(compared, OLD, NEW, width=width, colour=True)
+    assert "\x1b" not in rendered.text(compared, OLD, NEW, width=width, colour=False)
+
+
+@pytest.mark.parametrize("width", [100, 170])
+def test_a_source_cannot_write_to_the_terminal(width):
+    compared = compare_runs(run("old"), run("new"), NOISE, 0.95)
+    hostile = OLD + "# \x1b[2J\x1b]0;owned\x07 \u202e [red]no markup[/red]\n"
+    shown = rendered.text(compared, OLD, hostile, width=width, colour=False)
+    assert "\x1b" not in shown and "\u202e" not in shown and "owned" in shown and "[red]no markup[/red]" in shown
+
+
+def test_equal_sources_have_no_difference():
+    assert "The sources are the same." in rendered.text(compare_runs(run(), run(), NOISE, 0.95), OLD, OLD)
+
+
+def test_comparing_stored_runs_needs_no_torch(toy_root, store):
+    store("old", OLD)
+    store("new", NEW)
+    script = (
+        "import sys; from harness.cli import main\n"
+        f"code = main(['--root', {str(toy_root)!r}, 'compare', 'old', 'new'])\n"
+        "assert not {'torch', 'triton'} & set(sys.modules), 'imported'\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, monkeypatch):
+    monkeypatch.setattr("harness.judge.duel.PAIRS", 3)
+    slow = "import time\n" + NEW.replace("    return", "    time.sleep(0.004)\n    return")
+    for name, source in (("old", OLD), ("new", slow)):
+        path = toy_root / "submissions" / "double" / f"{name}.py"
+        path.write_text(source)
+        assert podium("eval", "double", str(path), "--device", "cpu")[0] == 0
+        path.unlink()
+    code, out, err = podium("compare", "old", "new", "--duel", "--device", "cpu", "--json", "--fail-if-slower", "5")
+    document = json.loads(out)
+    assert code == 20 and document["verdict"] == "slower" and "pair 3 of 3" in err
+    assert len(document["samples"][0]["a_samples_ns"]) == 3

@@ -1,0 +1,176 @@
+"""What is said of two runs, and of sources timed in turns, follows from the interval, the noise and what was run."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.comparison import Noise, PairedMeasurement, Speed, compare_pairs, compare_runs, judge
+from harness.errors import UsageError
+from harness.model import Case, Device, Ending, Estimate, Measurement, Run, Verdict
+from harness.stats import Ratio
+
+NOISE = Noise(math.log1p(0.01), True, "made up for a test")
+DEVICE = Device(
+    kind="cpu", name="Box", slug="box", arch="x86_64", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1
+)
+STEADY = (1.0, 1.001, 0.999, 1.0005, 0.9995)
+
+
+def run(name="a", latencies=(100.0, 400.0), spread=STEADY, labels=(), **changes) -> Run:
+    """A run with one measurement a latency, whose processes differ by `spread`."""
+    measurements = tuple(
+        Measurement(
+            case=Case(parameters={"n": number}),
+            samples_ns=tuple((latency * factor,) * 4 for factor in spread),
+            latency=Estimate(latency_ns=latency),
+            labels=labels,
+        )
+        for number, latency in enumerate(latencies)
+    )
+    score = Estimate(latency_ns=math.prod(latencies) ** (1 / len(latencies))) if latencies else None
+    fields = {
+        "id": f"id-{name}",
+        "problem": "double",
+        "problem_revision": 1,
+        "problem_sha256": "0" * 64,
+        "submission": name,
+        "submission_sha256": name.ljust(64, "0"),
+        "submission_path": f"{name}.py",
+        "device": DEVICE,
+        "environment": {"python": "3.11", "packages": {"torch": "2.13"}},
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "duration_s": 1.0,
+        "ending": Ending(verdict=Verdict.ACCEPTED, message="all right"),
+        "measurements": measurements,
+        "score": score,
+        "master_seed": "00",
+        "config": {},
+    }
+    return Run(**(fields | changes))
+
+
+def found(a: Run, b: Run, noise=NOISE):
+    return compare_runs(a, b, noise, 0.95).finding
+
+
+@pytest.mark.parametrize(
+    ("factor", "speed"),
+    [(0.97, Speed.FASTER), (1.03, Speed.SLOWER), (1.0, Speed.SAME), (1.002, Speed.SAME), (0.998, Speed.SAME)],
+)
+def test_a_run_is_faster_or_slower_beyond_the_noise_and_the_same_within_it(factor, speed):
+    assert found(run(), run("b", (100.0 * factor, 400.0 * factor))).speed is speed
+
+
+def test_a_difference_that_is_certain_but_within_the_noise_is_not_called_faster():
+    certain = judge(Ratio(0.995, 0.994, 0.996), NOISE)
+    assert certain.speed is Speed.SAME
+    assert judge(Ratio(0.992, 0.98, 0.998), NOISE).speed is Speed.AMBIGUOUS
+
+
+def test_a_difference_beyond_the_noise_that_is_uncertain_is_ambiguous():
+    finding = judge(Ratio(0.95, 0.88, 1.02), NOISE)
+    assert finding.speed is Speed.AMBIGUOUS and "holds 0" in finding.reason
+
+
+@given(st.floats(0.5, 2), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
+def test_b_is_faster_than_a_exactly_if_a_is_slower_than_b(value, below, above, noise):
+    opposite = {Speed.FASTER: Speed.SLOWER, Speed.SLOWER: Speed.FASTER}
+    low, high = value * math.exp(-below), value * math.exp(above)
+    floor = Noise(noise, True, "")
+    one = judge(Ratio(value, low, high), floor).speed
+    other = judge(Ratio(1 / value, 1 / high, 1 / low), floor).speed
+    edges = [abs(math.log(value)), *(abs(math.log(edge)) for edge in (low, high))]
+    if min(abs(edge - noise) for edge in edges) > 1e-9 and min(edges) > 1e-9:
+        assert other is opposite.get(one, one)
+
+
+@given(st.floats(0.5, 2), st.floats(0, 0.3), st.floats(0, 0.2), st.floats(0, 0.2))
+def test_more_noise_never_makes_a_difference_out_of_none(value, half_width, noise, more):
+    ratio = Ratio(value, value * math.exp(-half_width), value * math.exp(half_width))
+    if judge(ratio, Noise(noise, True, "")).speed not in (Speed.FASTER, Speed.SLOWER):
+        assert judge(ratio, Noise(noise + more, True, "")).speed not in (Speed.FASTER, Speed.SLOWER)
+
+
+def test_a_single_process_is_too_few():
+    finding = found(run(), run("b", (50.0, 200.0), spread=(1.0,)))
+    assert finding.speed is Speed.AMBIGUOUS and "too few processes" in finding.reason
+    assert finding.ratio is not None and finding.ratio.value == pytest.approx(0.5)
+
+
+def test_a_host_bound_case_is_never_called_the_same():
+    finding = found(run(), run("b", labels=("host-bound",)))
+    assert finding.speed is Speed.AMBIGUOUS and "host-bound" in finding.reason
+    assert found(run(), run("b", (50.0, 200.0), labels=("host-bound",))).speed is Speed.FASTER
+
+
+def test_a_run_that_was_not_accepted_has_nothing_to_compare():
+    ending = Ending(verdict=Verdict.WRONG_ANSWER, message="1 of 2 test cases is wrong")
+    finding = found(run(), run("b", (), ending=ending))
+    assert finding.speed is Speed.AMBIGUOUS and "b has no score: wrong answer" in finding.reason
+    assert finding.ratio is None
+
+
+def test_an_interpreted_run_has_nothing_to_compare():
+    finding = found(run("a", (), unranked_because="interpreted"), run("b"))
+    assert finding.speed is Speed.AMBIGUOUS and "a has no score: interpreted" in finding.reason
+
+
+def test_other_cases_make_no_score_comparable_but_the_common_ones_are_shown():
+    compared = compare_runs(run(), run("b", (100.0, 400.0, 800.0)), NOISE, 0.95)
+    assert compared.finding.speed is Speed.AMBIGUOUS and "not the same cases" in compared.finding.reason
+    assert [case.case.label for case in compared.cases] == ["n=0", "n=1"]
+
+
+def test_a_problem_that_changed_without_a_new_revision_is_ambiguous_however_large_the_difference():
+    finding = found(run(), run("b", (50.0, 200.0), problem_sha256="1" * 64))
+    assert finding.speed is Speed.AMBIGUOUS and "problem's files changed" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"problem": "triple"}, "a is a run of double, b of triple"),
+        ({"problem_revision": 2}, "revision 1 of double, b one of revision 2"),
+        ({"device": DEVICE.model_copy(update={"slug": "crate", "name": "Crate"})}, "a ran on Box, b on Crate"),
+    ],
+)
+def test_runs_of_different_things_cannot_be_compared(changes, words):
+    with pytest.raises(UsageError, match=words):
+        compare_runs(run(), run("b", **changes), NOISE, 0.95)
+
+
+def test_what_else_differs_between_the_runs_is_said():
+    other = run("b", environment={"python": "3.12", "packages": {"torch": "2.11"}}, config={"confidence": 0.9})
+    notes = compare_runs(run(), other, NOISE, 0.95).notes
+    assert notes == ("python: 3.11 and 3.12", "torch: 2.13 and 2.11", "configs/eval.yml was not the same")
+    assert compare_runs(run(), run(), NOISE, 0.95).notes == ("both runs are of the same source",)
+
+
+def test_each_case_has_its_own_finding_with_a_wider_interval_than_alone():
+    compared = compare_runs(run(), run("b", (90.0, 440.0)), NOISE, 0.95)
+    assert [case.finding.speed for case in compared.cases] == [Speed.FASTER, Speed.SLOWER]
+    alone = compare_runs(run("a", (100.0,)), run("b", (90.0,)), NOISE, 0.95).cases[0].finding.ratio
+    of_two = compared.cases[0].finding.ratio
+    assert alone.value == pytest.approx(of_two.value) and of_two.high > alone.high
+
+
+@pytest.mark.parametrize(("percent", "fails"), [(0, True), (2, True), (3.5, False)])
+def test_slower_by_asks_for_the_finding_and_for_the_size(percent, fails):
+    assert compare_runs(run(), run("b", (103.0, 412.0)), NOISE, 0.95).slower_by(percent) is fails
+    assert not compare_runs(run(), run("b", (100.5, 402.0)), NOISE, 0.95).slower_by(0)
+
+
+def paired(factor: float, weather=(1.0, 1.3, 0.8, 1.1), wobble=(1.0, 1.001, 0.999, 1.0)) -> list[PairedMeasurement]:
+    old = tuple((100.0 * w,) * 6 for w in weather)
+    new = tuple((100.0 * w * factor * x,) * 6 for w, x in zip(weather, wobble, strict=True))
+    return [PairedMeasurement(Case(parameters={"n": 1}), old, new)]
+
+
+@pytest.mark.parametrize(("factor", "speed"), [(1.03, Speed.SLOWER), (0.97, Speed.FASTER), (1.0, Speed.SAME)])
+def test_pairs_see_three_percent_through_weather_of_thirty(factor, speed):
+    compared = compare_pairs("double", "Box", ("a", "b"), paired(factor), NOISE, 0.95)
+    assert compared.finding.speed is speed
+    assert compared.finding.ratio.value == pytest.approx(factor, rel=1e-3)
+    assert compared.b_ns / compared.a_ns == pytest.approx(factor, rel=1e-3)

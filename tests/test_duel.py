@@ -1,0 +1,148 @@
+"""Two submissions of the toy problem in turns: what each is given, what is measured, and how one that fails ends it."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from harness import calibration, catalog
+from harness.comparison import Speed, compare_pairs
+from harness.config import load_config
+from harness.device import detect
+from harness.errors import InfrastructureError, UsageError
+from harness.judge.duel import Disqualified, duel
+
+HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
+# On the timed calls alone, which are the ones with 64 rows; it prints what it was given.
+TELLING = """
+def custom_kernel(data):
+    if data[0].shape[0] == 64:
+        print(float(data[0].double().sum()))
+    return data[0] * 2
+"""
+SLOW = "import time\ndef custom_kernel(data):\n    time.sleep(0.004)\n    return data[0] * 2\n"
+
+
+@pytest.fixture
+def fight(toy_root):
+    def run(a: str, b: str, pairs: int = 2):
+        problem = catalog.load_problem(toy_root, "double")
+        contestants = []
+        for name, source in (("first", a), ("second", b)):
+            path = toy_root / "submissions" / "double" / f"{name}.py"
+            path.write_text(source)
+            contestants.append(catalog.load_submission(problem, path))
+        return duel(problem, *contestants, detect(toy_root, "cpu"), load_config(toy_root), pairs=pairs)
+
+    return run
+
+
+def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
+    found = fight(HONEST, HONEST)
+    (measurement,) = found.measurements
+    assert measurement.case == catalog.load_problem(toy_root, "double").cpu.benchmark[0]
+    counts = [len(samples) for samples in (*measurement.a_samples_ns, *measurement.b_samples_ns)]
+    assert len(counts) == 4 and len(set(counts)) == 1 and counts[0] % 2 == 0 and counts[0] >= 2
+
+
+def test_one_that_is_far_slower_is_found_slower(fight, toy_root):
+    found = fight(HONEST, SLOW, pairs=3)
+    noise = calibration.noise(toy_root, detect(toy_root, "cpu"), "duel")
+    compared = compare_pairs("double", "here", ("first", "second"), found.measurements, noise, 0.95)
+    assert compared.finding.speed is Speed.SLOWER and compared.finding.ratio.value > 2
+
+
+def test_both_get_the_same_inputs_and_every_call_others(fight, monkeypatch):
+    """The n-th call of the one has the sum of the n-th call of the other, and no two calls of one have the same."""
+    from harness.judge import duel as module
+
+    said: dict[str, list[str]] = {}
+    worker = module._Contestant.worker
+
+    @contextmanager
+    def overheard(self):
+        with worker(self) as session:
+            yield session
+        said.setdefault(self.name, []).append(self.printed)
+
+    monkeypatch.setattr(module._Contestant, "worker", overheard)
+    fight(TELLING, TELLING)
+    assert said["first"] == said["second"] and len(said["first"]) == 2
+    sums = "".join(said["first"]).split()
+    assert len(sums) >= 6 and len(set(sums)) == len(sums)
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ("def custom_kernel(data):\n    return data[0] * 3\n", 10, "second: wrong answer: a test case is wrong"),
+        ("def custom_kernel(data)\n", 11, "second: compile error"),
+        ("def custom_kernel(data):\n    raise RuntimeError('no')\n", 12, "second: runtime error"),
+        (
+            "calls = [0]\ndef custom_kernel(data):\n    calls[0] += data[0].shape[0] == 64\n"
+            "    return data[0] * (2 + (calls[0] > 2))\n",
+            10,
+            "second: wrong answer: a benchmark case is wrong",
+        ),
+    ],
+)
+def test_one_that_fails_is_named_with_its_verdict(fight, source, code, words):
+    with pytest.raises(Disqualified) as caught:
+        fight(HONEST, source, pairs=1)
+    assert caught.value.exit_code == code and words in str(caught.value)
+
+
+def test_an_interpreted_kernel_cannot_be_timed(fight):
+    interpreted = """
+import torch, triton, triton.language as tl
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+def custom_kernel(data):
+    y = torch.empty_like(data[0])
+    twice[(triton.cdiv(y.numel(), 64),)](data[0], y, y.numel(), BLOCK=64)
+    return y
+"""
+    with pytest.raises(UsageError, match="second is interpreted here"):
+        fight(HONEST, interpreted)
+
+
+@pytest.fixture
+def with_a_baseline(toy_root):
+    (toy_root / "submissions" / "double" / "plain.py").write_text(HONEST)
+    yml = toy_root / "problems" / "double" / "problem.yml"
+    yml.write_text(yml.read_text() + "baselines: [plain]\n")
+    return toy_root
+
+
+def test_a_device_that_was_never_calibrated_has_a_default_and_says_so(toy_root):
+    here = detect(toy_root, "cpu")
+    noise = calibration.noise(toy_root, here, "runs")
+    assert not noise.calibrated and noise.percent == pytest.approx(5) and "not calibrated" in noise.source
+
+
+def test_a_calibration_is_stored_whole_and_used(with_a_baseline):
+    here, said = detect(with_a_baseline, "cpu"), []
+    made = calibration.calibrate(with_a_baseline, here, said.append, pairs=3)
+    assert calibration.read(with_a_baseline, here.slug) == made
+    assert made.submission == "plain" and len(made.first_scores_ns) == len(made.second_scores_ns) == 3
+    for between, floor in (("duel", made.duel_noise), ("runs", made.runs_noise)):
+        noise = calibration.noise(with_a_baseline, here, between)
+        assert noise.calibrated and noise.log_ratio == floor > 0 and "calibrated here on 2" in noise.source
+    assert [path.name for path in (with_a_baseline / "results" / "calibration").iterdir()] == [f"{here.slug}.json"]
+
+
+def test_a_calibration_takes_a_baseline(toy_root):
+    with pytest.raises(Exception, match="no problem names a baseline"):
+        calibration.calibrate(toy_root, detect(toy_root, "cpu"), print)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", json.dumps({"schema_version": 99})])
+def test_a_file_that_is_no_calibration_is_one_sentence(toy_root, text):
+    here = detect(toy_root, "cpu")
+    path = toy_root / "results" / "calibration" / f"{here.slug}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(InfrastructureError, match="is no calibration"):
+        calibration.noise(toy_root, here, "duel")

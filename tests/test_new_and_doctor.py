@@ -1,0 +1,203 @@
+"""The first two things a competitor types: a new submission to start from, and what this machine can do."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import catalog, doctor, scaffold
+from harness.cli import main
+from harness.device import detect
+from harness.doctor import Fact
+from harness.errors import InfrastructureError, ProblemError
+from harness.offline.tools import HipCompiler, Tools
+from harness.render import doctor as rendered
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+TEMPLATE = '"""data = (x, config); return 2 x."""\n\n\ndef custom_kernel(data):\n    return data[0] * 2\n'
+
+
+@pytest.fixture
+def podium(toy_root, capsys):
+    (toy_root / "problems" / "double" / "template.py").write_text(TEMPLATE)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["--root", str(toy_root), *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+def test_a_new_submission_is_the_template_and_is_accepted_at_once(podium, toy_root):
+    code, out, _ = podium("new", "double", "mine")
+    path = toy_root / "submissions" / "double" / "mine.py"
+    assert code == 0 and path.read_text() == TEMPLATE
+    steps = out.splitlines()
+    assert steps[1].split()[:2] == ["make", "check"] and steps[2].split()[:2] == ["make", "eval"]
+    assert all(f"PROBLEM=double SUBMISSION={path}" in step for step in steps[1:])
+    code, out, _ = podium("eval", "double", str(path), "--device", "cpu")
+    assert code == 0 and "accepted: mine" in out
+
+
+def test_nothing_is_overwritten(podium, toy_root):
+    podium("new", "double", "mine")
+    path = toy_root / "submissions" / "double" / "mine.py"
+    path.write_text("# a day's work\n")
+    code, out, err = podium("new", "double", "mine")
+    assert code == 2 and "already there" in err and not out and path.read_text() == "# a day's work\n"
+
+
+def test_a_dangling_link_is_not_written_through(podium, toy_root):
+    path = toy_root / "submissions" / "double" / "mine.py"
+    path.symlink_to(toy_root / "elsewhere.py")
+    assert podium("new", "double", "mine")[0] == 2
+    assert not (toy_root / "elsewhere.py").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "../mine", "/tmp/mine", "_hidden", "mine.py", "-n", "x" * 65, "mine\n", "naïve", "a.b", "-"]
+)
+def test_a_name_that_is_none_is_refused_and_nothing_is_written(podium, toy_root, name):
+    code, out, err = podium("new", "double", "--", name)
+    assert code == 2 and "is no name for a submission" in err and not out
+    assert not list((toy_root / "submissions").rglob("*.py"))
+
+
+def test_a_name_with_its_ending_is_told_to_leave_it_out(podium):
+    assert "try mine" in podium("new", "double", "mine.py")[2]
+
+
+def test_an_unknown_problem_is_told_the_nearest(podium):
+    code, _, err = podium("new", "doubel", "mine")
+    assert code == 2 and "did you mean double?" in err
+
+
+def test_a_problem_without_a_template_is_named(toy_root):
+    with pytest.raises(ProblemError, match=r"template\.py cannot be read"):
+        scaffold.new(toy_root, catalog.load_problem(toy_root, "double"), "mine")
+
+
+@pytest.mark.parametrize("problem", catalog.problem_names(CHECKOUT))
+def test_every_problem_has_a_template_that_carries_its_contract(problem):
+    template = (CHECKOUT / "problems" / problem / "template.py").read_text()
+    assert "def custom_kernel(data):" in template and "data = (" in template
+
+
+TOOLS = Tools(
+    triton="3.7.1",
+    interpreter=None,
+    hip_compilers={
+        "gfx942": HipCompiler(compiler="clang-19", install=None),
+        "gfx950": HipCompiler(compiler=None, install="pip install ziglang"),
+    },
+)
+
+
+@pytest.fixture
+def facts(toy_root, monkeypatch):
+    monkeypatch.setattr(doctor.tools, "here", lambda: TOOLS)
+    return lambda: {fact.name: fact for fact in doctor.survey(toy_root, detect(toy_root, "cpu"))}
+
+
+def test_a_machine_that_can_judge_is_not_fatal_and_names_what_is_here(facts):
+    found = facts()
+    assert not any(fact.fatal for fact in found.values())
+    import torch
+
+    assert found["torch"].found == torch.__version__ and found["torch"].required
+    assert "CPUs" in found["device"].found and found["results"].state == "ok"
+    assert "clang-19" in found["gfx942"].found and "Triton 3.7.1" in found["gfx942"].found
+
+
+def test_a_compiler_that_is_missing_comes_with_the_command_that_brings_it(facts):
+    found = facts()["gfx950"]
+    assert found.state == "missing" and found.remedy == "pip install ziglang" and not found.fatal
+
+
+def test_tools_that_cannot_be_looked_at_are_broken_and_nothing_else_is_lost(facts, monkeypatch):
+    def fails():
+        raise InfrastructureError("the look at the tools failed: no memory")
+
+    monkeypatch.setattr(doctor.tools, "here", fails)
+    found = facts()
+    assert found["interpreter"].state == "broken" and "no memory" in found["interpreter"].found
+    assert found["results"].state == "ok"
+
+
+def test_an_interpreter_that_computes_otherwise_is_broken(facts, monkeypatch):
+    wrong = TOOLS.model_copy(update={"interpreter": "bf16 arithmetic rounds once an operation"})
+    monkeypatch.setattr(doctor.tools, "here", lambda: wrong)
+    found = facts()["interpreter"]
+    assert found.state == "broken" and "rounds once" in found.found and "triton==" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("2.10.1", "broken"), ("2.11.0+cu130", "ok"), ("2.9", "broken"), ("3.0", "ok")]
+)
+def test_a_torch_that_is_too_old_is_what_nothing_can_be_judged_with(facts, monkeypatch, version, state):
+    known = doctor.tools.version
+    monkeypatch.setattr(doctor.tools, "version", lambda name: version if name == "torch" else known(name))
+    found = facts()["torch"]
+    assert found.state == state and found.fatal is (state == "broken")
+
+
+def test_no_torch_at_all_is_said_with_the_command(facts, monkeypatch):
+    known = doctor.tools.version
+    monkeypatch.setattr(doctor.tools, "version", lambda name: None if name == "torch" else known(name))
+    found = facts()["torch"]
+    assert found.fatal and found.found == "not installed" and "torch>=2.11" in found.remedy
+
+
+def test_results_that_cannot_be_written_are_fatal(facts, toy_root):
+    shutil.rmtree(toy_root / "results")
+    (toy_root / "results").write_text("a file")
+    assert facts()["results"].fatal
+
+
+def test_a_full_disk_is_said(facts, monkeypatch):
+    usage = shutil.disk_usage("/")._replace(free=1 << 20)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
+    found = facts()["disk, scratch"]
+    assert found.state == "broken" and "0.0 GB free" in found.found and found.remedy.startswith("make room")
+
+
+def test_the_exit_code_is_30_only_for_what_is_required(podium, monkeypatch):
+    for fact, code in ((Fact("torch", "none", "broken", "x", True), 30), (Fact("peaks", "none", "missing", "x"), 0)):
+        monkeypatch.setattr(doctor, "survey", lambda *_, fact=fact: [fact])
+        found, out, _ = podium("doctor", "--device", "cpu", "--json")
+        document = json.loads(out)
+        assert found == code and document["ready"] is (code == 0) and document["facts"][0]["name"] == fact.name
+
+
+def test_the_table_keeps_to_its_width_and_ends_with_a_summary():
+    facts = [
+        Fact("python", "3.11 (/a/very/long/path " + "word " * 60 + ")", required=True),
+        Fact("gfx950", "nothing", "missing", "pip install ziglang"),
+        Fact("torch", "not installed", "broken", "pip install torch", True),
+    ]
+    lines = rendered.text(facts, width=80).splitlines()
+    assert max(map(len, lines[: lines.index("To get or mend what is missing:")])) <= 80
+    assert "  gfx950: pip install ziglang" in lines
+    assert lines[-1] == "Nothing can be judged here until this is mended: torch."
+    assert rendered.text(facts[:1], width=80).splitlines()[-1] == "Ready."
+
+
+def test_a_machine_without_torch_is_looked_at_as_a_processor(toy_root, monkeypatch):
+    def no_torch(root, wanted):
+        if wanted != "cpu":
+            raise ModuleNotFoundError("No module named 'torch'")
+        return detect(root, wanted)
+
+    monkeypatch.setattr(doctor, "detect", no_torch)
+    assert doctor.device(toy_root, "auto").kind == "cpu"
+
+
+def test_a_calibration_that_cannot_be_read_is_broken_not_fatal(facts, toy_root):
+    path = toy_root / "results" / "calibration" / f"{detect(toy_root, 'cpu').slug}.json"
+    path.parent.mkdir()
+    path.write_text("{")
+    found = facts()["noise"]
+    assert found.state == "broken" and not found.fatal and "is no calibration" in found.found
+    assert "delete it" in found.remedy
