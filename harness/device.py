@@ -15,11 +15,13 @@ from typing import Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from harness import strict_yaml
-from harness.errors import UsageError
+from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Value
 
 DEFAULT_FLUSH_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20, "rocm": 768 << 20}
 """For a model without a file: twice the last-level cache of a common server core complex; H200; MI300X."""
+
+CHECK_THE_DEVICE = "see what nvidia-smi or rocm-smi and dmesg say, reset it or restart the machine, and judge again"
 
 _GPU_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 
@@ -57,6 +59,19 @@ def detect(root: Path, wanted: str = "auto") -> Device:
     if wanted == "auto":
         return _cpu(root)
     raise UsageError(f"torch sees no GPU {wanted} on this machine", "DEVICE=cpu judges on the processor")
+
+
+def check_answers(device: Device) -> None:
+    """Have `device` compute something. Raises InfrastructureError if it cannot: it has fallen off the bus, say."""
+    if device.kind == "cpu":
+        return
+    import torch
+
+    try:
+        torch.ones(1, device=device.torch_device).item()
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise InfrastructureError(f"{device.name} no longer answers: {said}", CHECK_THE_DEVICE) from error
 
 
 def slug(name: str) -> str:

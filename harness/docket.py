@@ -6,6 +6,7 @@ started again, it goes on with what has none.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +14,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from harness import catalog
+from harness import catalog, triage
 from harness.config import load_config
 from harness.errors import InfrastructureError
 from harness.model import Device, Problem, Run, Submission, outcome
+from harness.sandbox import tiers
 from harness.store import Store
 
 Narrate = Callable[[str], None]
@@ -24,43 +26,66 @@ LOCK_POLL_S = 0.2
 
 
 def submissions_to_judge(
-    root: Path, problem: Problem, files: Sequence[Path], device: Device, quick: bool
+    root: Path,
+    problem: Problem,
+    files: Sequence[Path],
+    device: Device,
+    quick: bool,
+    allow_unsandboxed: bool = False,
 ) -> list[Submission]:
     """The named files; without any, every submission of the problem whose source has no verdict on this device."""
     if files:
         return [catalog.load_submission(problem, path) for path in files]
+    # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
+    unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:
-        judged = index.judged(problem.name, problem.revision, device.slug, quick)
+        judged = index.judged(problem.name, problem.revision, device.slug, quick, unsandboxed)
     return [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
 
 
 def judge(
-    root: Path, problem: Problem, submissions: Sequence[Submission], device: Device, quick: bool, narrate: Narrate
+    root: Path,
+    problem: Problem,
+    submissions: Sequence[Submission],
+    device: Device,
+    quick: bool,
+    narrate: Narrate,
+    allow_unsandboxed: bool = False,
 ) -> list[Run]:
     """Judge `submissions` in order and store each run.
 
-    Raises InfrastructureError when results cannot be stored, ProblemError when the problem's own code fails.
+    Raises InfrastructureError when results cannot be stored or nothing confines the worker, ProblemError when the
+    problem's own code fails.
     """
     if not submissions:
         return []
     store = Store(root)
     store.check_writable()
     config = load_config(root)
-    narrate(f"judging on {device.name}")
     from harness.judge.evaluate import evaluate  # imports torch
 
+    tier = _isolation_tier(device, quick or allow_unsandboxed, narrate)
+    narrate(f"judging on {device.name}, isolation: {tier}")
     runs = []
     with device_to_ourselves(device, narrate):
         for submission in submissions:
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
-            run = evaluate(
-                problem,
-                submission,
-                device,
-                config,
-                quick=quick,
-                narrate=lambda line, name=submission.name: narrate(f"{name}: {line}"),  # type: ignore[misc]
-            )
+            try:
+                run = evaluate(
+                    problem,
+                    submission,
+                    device,
+                    config,
+                    quick=quick,
+                    allow_unsandboxed=allow_unsandboxed,
+                    narrate=lambda line, name=submission.name: narrate(f"{name}: {line}"),  # type: ignore[misc]
+                )
+            except OSError as error:
+                raise InfrastructureError(
+                    f"{submission.name} could not be judged: {error}",
+                    f"workers write to {tempfile.gettempdir()} ($TMPDIR); what was stored before is untouched",
+                ) from error
+            run = run.model_copy(update={"triage": triage.scan(submission.text)})
             try:
                 store.write(run, submission)
             except InfrastructureError:
@@ -70,6 +95,22 @@ def judge(
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
     return runs
+
+
+def _isolation_tier(device: Device, tolerated: bool, narrate: Narrate) -> str:
+    """The tier in force. Raises InfrastructureError where there could be one and is none, unless that is `tolerated`.
+
+    A system without any sandbox of ours (macOS) judges all the same; its runs are shown and not ranked.
+    """
+    isolation = tiers.strongest(device)
+    if not isolation.confines and not tolerated:
+        if sys.platform == "linux":
+            raise InfrastructureError(
+                "nothing here can confine a submission, so its run could not be ranked",
+                f"{tiers.HOW_TO_GET_ONE}; --quick judges without ranking, --allow-unsandboxed ranks all the same",
+            )
+        narrate("nothing here confines submissions: runs are shown but not ranked, unless --allow-unsandboxed is given")
+    return isolation.tier
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.errors import InfrastructureError
-from harness.model import UNJUDGED, Run, Verdict
+from harness.model import UNJUDGED, UNSANDBOXED, Run, Verdict
 
 TIERS = ("published", "local")
 
-INDEX_VERSION = 2
+INDEX_VERSION = 4
 """Raise it when the tables change; an index of another version is thrown away and built anew."""
 
 _SETTLED_NS = 2_000_000_000
@@ -33,7 +34,9 @@ _DISQUALIFYING = (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
 
 @dataclass(frozen=True)
 class Entry:
-    """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts its source's runs."""
+    """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts its source's runs.
+
+    `flags` are the rules of a scanner that its source broke; see `triage`."""
 
     id: str
     path: str
@@ -53,7 +56,9 @@ class Entry:
     low_ns: float | None
     high_ns: float | None
     floor_ns: float | None
+    isolation: str | None = None
     runs: int = 1
+    flags: str | None = None
 
     @property
     def ranked(self) -> bool:
@@ -119,46 +124,55 @@ class Index:
 
     def paths(self) -> dict[str, str]:
         """Every run's file, relative to `results`, by the run's id."""
-        return dict(self._database.execute("SELECT id, path FROM runs"))
+        return dict(self._rows("SELECT id, path FROM runs"))
 
     def devices(self, problem: str) -> dict[str, str]:
         """The devices with runs of `problem`: their names by their folders."""
         query = (
             "SELECT device, MAX(device_name) FROM standings JOIN runs USING (path, device) WHERE standings.problem = ?"
         )
-        return dict(self._database.execute(f"{query} GROUP BY device", (problem,)))
+        return dict(self._rows(f"{query} GROUP BY device", (problem,)))
 
     def standings(self, problem: str, revision: int, device: str) -> list[Entry]:
         """One run a submission; see `standing`."""
         columns = ", ".join(f"runs.{column}" for column in _COLUMNS)
         query = f"""SELECT {columns}, standings.runs FROM standings JOIN runs USING (path)
                     WHERE standings.problem = ? AND standings.device = ? AND standings.revision = ?"""
-        return [_entry(row) for row in self._database.execute(query, (problem, device, revision))]
+        return [_entry(row) for row in self._rows(query, (problem, device, revision))]
 
-    def judged(self, problem: str, revision: int, device: str, quick: bool) -> set[str]:
-        """The sha256 of every source that has a verdict here; quick runs count only if `quick`."""
+    def judged(self, problem: str, revision: int, device: str, quick: bool, unsandboxed: bool = True) -> set[str]:
+        """The sha256 of every source that has a verdict here; quick runs count only if `quick`, those unranked for
+        want of a sandbox only if `unsandboxed`."""
         query = f"""SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}')
-                    AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')"""
-        return {str(sha256) for (sha256,) in self._database.execute(query, (problem, device, revision, quick))}
+                    AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')
+                    AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')"""
+        found = self._rows(query, (problem, device, revision, quick, unsandboxed))
+        return {str(sha256) for (sha256,) in found}
 
     def outdated(self, problem: str, revision: int, device: str) -> int:
         """How many runs of other revisions of the problem there are, which a board leaves out."""
         query = "SELECT TOTAL(all_runs) FROM standings WHERE problem = ? AND device = ? AND revision != ?"
-        return int(self._database.execute(query, (problem, device, revision)).fetchone()[0])
+        return int(self._rows(query, (problem, device, revision))[0][0])
 
     def faults(self) -> list[tuple[str, str]]:
         """The files under `results` that are no runs, each with what is wrong with it."""
-        return list(self._database.execute("SELECT path, fault FROM faults ORDER BY path"))
+        return self._rows("SELECT path, fault FROM faults ORDER BY path")
+
+    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
+        try:
+            return self._database.execute(query, parameters).fetchall()
+        except sqlite3.Error:
+            # The file was spoilt after it was opened. The runs are the truth, and in memory nobody spoils it.
+            self._database.close()
+            self._database = _open_in_memory(self._results)
+            self._refresh()
+            return self._database.execute(query, parameters).fetchall()
 
     def _refresh(self) -> None:
         known = dict(self._database.execute("SELECT path, modified_ns FROM folders"))
-        found = {str(folder.relative_to(self._results)): folder for folder in _run_folders(self._results)}
-        stale = {}
-        for path, folder in found.items():
-            modified_ns = folder.stat().st_mtime_ns
-            if known.get(path) != modified_ns:
-                stale[path] = modified_ns
+        found = _run_folders(self._results)
+        stale = {path: modified_ns for path, modified_ns in found.items() if known.get(path) != modified_ns}
         gone = known.keys() - found.keys()
         if not stale and not gone:
             return
@@ -177,12 +191,20 @@ class Index:
 
     def _read_folder(self, path: str) -> set[tuple[object, ...]]:
         """Take in what is new in a folder and forget what is gone; the groups of submissions that this touches."""
-        with os.scandir(self._results / path) as entries:
-            present = {f"{path}/{e.name}" for e in entries if e.name.endswith(".json") and not e.name.startswith(".")}
+        unreadable = None
+        try:
+            names = os.listdir(self._results / path)
+        except FileNotFoundError:  # removed this moment
+            names = []
+        except OSError as error:
+            names, unreadable = [], f"cannot be read: {error.strerror}"
+        present = {f"{path}/{name}" for name in names if name.endswith(".json") and not name.startswith(".")}
         # What was a fault is read again: it may have been mended, or only have been unreadable for a moment.
         known = self._files_in(path) - self._faults_in(path)
         touched = self._forget(known - present)
         self._forget(self._faults_in(path))
+        if unreadable:
+            self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (f"{path}/", unreadable))
         for name in sorted(present - known):
             try:
                 entry = _entry_of_run(name, self._load(self._results / name))
@@ -224,13 +246,15 @@ class Index:
         return touched
 
 
-def _run_folders(results: Path) -> list[Path]:
-    return [
-        folder
-        for tier in TIERS
-        for folder in sorted((results / tier).glob("*/*"))
-        if folder.name != "sources" and folder.is_dir()
-    ]
+def _run_folders(results: Path) -> dict[str, int]:
+    """The folders that hold runs, relative to `results`, with when each was changed (ns)."""
+    found = {}
+    for folder in (folder for tier in TIERS for folder in sorted((results / tier).glob("*/*"))):
+        with contextlib.suppress(OSError):  # removed this moment, or in a place that is closed to us
+            status = folder.stat()
+            if stat.S_ISDIR(status.st_mode) and folder.name != "sources":
+                found[str(folder.relative_to(results))] = status.st_mtime_ns
+    return found
 
 
 def _entry(row: Sequence[Any]) -> Entry:
@@ -262,6 +286,8 @@ def _entry_of_run(path: str, run: Run) -> Entry:
         high_ns=score.high_ns if score else None,
         # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
         floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
+        isolation=run.environment.get("isolation"),
+        flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,13 +20,21 @@ SCHEMA_VERSION = 1
 CaseValue = bool | int | float | str | list[int]
 
 
-def _storable(text: str) -> str:
-    """`text` without half surrogate pairs, which an exception's message may hold and no file can."""
-    return text.encode("utf-8", "replace").decode()
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COMMANDS_TO_TERMINALS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-Text = Annotated[str, AfterValidator(_storable)]
+def _harmless(text: str) -> str:
+    """`text` without what no file can hold (half surrogate pairs, as an exception's message may have them) and without
+    what a terminal obeys: a submission's message could repaint the board that it is shown on."""
+    lines = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _COMMANDS_TO_TERMINALS.sub("\N{REPLACEMENT CHARACTER}", lines).encode("utf-8", "replace").decode()
+
+
+Text = Annotated[str, AfterValidator(_harmless)]
 """Text from outside: what submissions print and raise, and the names of files."""
+
+Nanoseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Value(BaseModel):
@@ -228,7 +237,7 @@ class Device(Value):
 class Floor(Value):
     """The least time that the device's datasheet allows for a case, and what binds it."""
 
-    latency_ns: float
+    latency_ns: Nanoseconds
     binds: str
     format: str
 
@@ -237,19 +246,26 @@ class Estimate(Value):
     """A centre with its confidence interval, all in nanoseconds. A single process gives no interval: low and high are
     None."""
 
-    latency_ns: float = Field(gt=0)
-    low_ns: float | None = None
-    high_ns: float | None = None
+    latency_ns: Nanoseconds
+    low_ns: Nanoseconds | None = None
+    high_ns: Nanoseconds | None = None
 
 
 class Measurement(Value):
-    """One benchmark case's samples within a run: a list a worker process, in the order they were taken."""
+    """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
+
+    As the judge's clock tells (judge/clock.py), for each process: `hidden_ns`, how much longer its calls took outside
+    their latencies than idle calls among them; `idle_excess_ns`, how much longer those did than in a process of the
+    judge's own.
+    """
 
     case: Case
-    samples_ns: tuple[tuple[float, ...], ...]
+    samples_ns: tuple[Annotated[tuple[Nanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
     latency: Estimate
     floor: Floor | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[Text, ...] = ()
+    hidden_ns: tuple[float, ...] = ()
+    idle_excess_ns: tuple[float, ...] = ()
 
 
 class Excess(Value):
@@ -290,9 +306,25 @@ class Ending(Value):
     detail: Text | None = None
 
 
+class Finding(Value):
+    """What a scanner found suspicious in a source's text: no verdict. `severity` is low, medium, high or critical."""
+
+    rule: Text
+    severity: Text
+    what: Text
+
+    @property
+    def flagged(self) -> bool:
+        """Whether boards show it: what is less severe, honest submissions have too."""
+        return self.severity in ("high", "critical")
+
+
 UNJUDGED = "unjudged"
 """Why a run is not ranked whose submission this machine cannot judge: a kernel that cannot be interpreted, say. It is
 no verdict on the submission, but judging again here would end the same way."""
+
+UNSANDBOXED = "unsandboxed"
+"""Why a run is not ranked that nothing confined: what else the submission did is unknown."""
 
 
 def outcome(verdict: Verdict, unranked: str | None) -> str:
@@ -324,6 +356,7 @@ class Run(Value):
     tolerance: str | None = None
     error: float | None = None
     output: Text = ""
+    triage: tuple[Finding, ...] = ()
     master_seed: str
     config: dict[str, Any]
 
@@ -333,6 +366,16 @@ class Run(Value):
         if version > SCHEMA_VERSION:
             raise ValueError(f"schema version {version} is newer than this program's {SCHEMA_VERSION}")
         return version
+
+    @field_validator("environment")
+    @classmethod
+    def _shown(cls, environment: dict[str, Any]) -> dict[str, Any]:
+        """Of all that it may hold, boards and `show` read these."""
+        if not all(isinstance(environment.get(key, ""), str) for key in ("python", "isolation")):
+            raise ValueError("python and isolation must be text")
+        if not isinstance(environment.get("packages", {}), dict):
+            raise ValueError("packages must be a mapping")
+        return environment
 
     @property
     def ranked(self) -> bool:
