@@ -1,21 +1,23 @@
 # The front door: each target is one line over `python -m harness VERB`, and makes .venv first if need be.
 # A new verb is one line here: its prerequisite, a ## comment for `make help`, and $(call run,harness VERB WORDS).
 
-VARIABLES := PROBLEM SUBMISSION DEVICE RUN ARGS PYTHON
+VARIABLES := PROBLEM NAME SUBMISSION DEVICE TARGET RUN A B ARGS PYTHON
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .SUFFIXES:
 
 PYTHON ?= python3
-PY     := .venv/bin/python
-READY  := .venv/.podium-ready
-DEV    := .venv/.podium-ready-dev
+PY      := .venv/bin/python
+READY   := .venv/.podium-ready
+DEV     := .venv/.podium-ready-dev
+OFFLINE := .venv/.podium-ready-offline
 
 # Values reach the shell as environment variables and never as text of a command: nothing in them is expanded by make
 # or executed by the shell. SUBMISSION is split at spaces, and a * in it is expanded. ARGS is split as a shell would
 # split it, quotes included.
 asked_python := $(filter command environment,$(origin PYTHON))
+asked_name   := $(filter command,$(origin NAME))
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 unexport MAKEFLAGS MFLAGS VIRTUAL_ENV PYTHONHOME
@@ -31,11 +33,18 @@ export split
 words = words=$$($(PY) -Ic "$$split" "$$ARGS") || exit; eval "set -- $$words";
 run   = @$(if $(ARGS),$(words)) exec $(PY) -m $(1) "$$@"
 device = $${DEVICE:+--device "$$DEVICE"}
+target = $${TARGET:+--target "$$TARGET"}
 
 ## Judge
 
+new: $(READY)          ## write submissions/PROBLEM/NAME.py, to start from
+	$(call run,harness new "$$PROBLEM" "$$NAME")
+
 eval: $(READY)         ## judge SUBMISSION="FILE ..." (default: all that have no run yet) of PROBLEM [on DEVICE]; show the board
 	$(call run,harness eval "$$PROBLEM" $$SUBMISSION $(device))
+
+check: $(READY)        ## without a GPU: judge SUBMISSION of PROBLEM on small cases, compile it for TARGET (default: all four)
+	$(call run,harness check "$$PROBLEM" $$SUBMISSION $(target))
 
 verify: $(READY)       ## check that every control of PROBLEM (default: of all problems) gets its verdict
 	$(call run,harness verify $${PROBLEM:+"$$PROBLEM"} $(device))
@@ -48,13 +57,33 @@ leaderboard: $(READY)  ## the table of PROBLEM
 show: $(READY)         ## one RUN in full
 	$(call run,harness show "$$RUN")
 
+compare: $(READY)      ## run B against run A: sources, latencies, which is faster; ARGS=--duel times both again in turns
+	$(call run,harness compare "$$A" "$$B" $(device))
+
+report: $(READY)       ## all boards, or those of PROBLEM, with charts, samples and sources in one page: board.html
+	$(call run,harness report $${PROBLEM:+"$$PROBLEM"} $(device))
+
 problems: $(READY)     ## list the problems
 	$(call run,harness problems)
+
+## Set up
+
+doctor: $(READY)       ## what this machine can do, and how to get the rest; ARGS=--calibrate measures its noise
+	$(call run,harness doctor $(device))
+
+setup-offline: $(OFFLINE)  ## add compilers for kernels in inline HIP and CUDA, as far as pip has them
+	@echo 'podium: the compilers for inline HIP and CUDA that pip has are installed'
 
 ## Work on Podium itself
 
 test: $(DEV)           ## the tests
 	$(call run,pytest -q)
+
+test-triton: $(DEV)    ## the interpreter's tests with each Triton version that is supported
+	$(call run,tests.triton_versions)
+
+bench-gpu: $(READY)    ## on a GPU: the experiments of docs/measurement.md and every problem, in 10 minutes
+	$(call run,bench.gpu $(device))
 
 lint: $(DEV)           ## ruff and mypy
 	@$(PY) -m ruff check .
@@ -69,15 +98,15 @@ help:                  ## this list
 	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
 	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-verbs := eval verify leaderboard show problems test lint clean help
+verbs := new eval check verify leaderboard show compare report problems doctor setup-offline test test-triton bench-gpu lint clean help
 .PHONY: $(verbs) again
 
 # .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.
 
-$(READY) $(DEV): pyproject.toml constraints.txt $(if $(asked_python),again,$(shell test -x $(PY) || echo again))
+$(READY) $(DEV) $(OFFLINE): pyproject.toml constraints.txt $(if $(asked_python),again,$(shell test -x $(PY) || echo again))
 	@command -v "$$PYTHON" >/dev/null || { echo "podium: there is no $$PYTHON here: install Python 3.11 or newer \
 	(Debian and Ubuntu: apt install python3 python3-venv) or name one: PYTHON=/path/to/python3" >&2; exit 30; }
-	@exec "$$PYTHON" -I harness/bootstrap.py install $(if $(filter $(DEV),$@),--dev)
+	@exec "$$PYTHON" -I harness/bootstrap.py install $(if $(filter $(DEV),$@),--dev)$(if $(filter $(OFFLINE),$@),--offline)
 again:
 
 # A slip of the fingers is refused by name before anything is done.
@@ -94,12 +123,19 @@ ifneq ($(unknown),)
 $(error unknown variable $(unknown)$(or $(call meant,$(unknown),$(VARIABLES)),: there are $(VARIABLES)))
 endif
 
-mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV),$(MAKECMDGOALS)))
+mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV) $(OFFLINE),$(MAKECMDGOALS)))
 ifneq ($(mistyped),)
 $(error unknown target $(mistyped)$(or $(call meant,$(mistyped),$(verbs)),: see make help))
 endif
 
 known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/problem.yml))),none yet)
-$(foreach goal,$(filter eval leaderboard,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
+$(foreach goal,$(filter new eval check leaderboard,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
 	$(error say which problem: make $(goal) PROBLEM=mla; problems are: $(known_problems))))
+$(foreach goal,$(filter check,$(MAKECMDGOALS)),$(if $(strip $(SUBMISSION)),,\
+	$(error say which file: make check PROBLEM=mla SUBMISSION=submissions/mla/mine.py)))
 $(foreach goal,$(filter show,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,$(error say which run: make show RUN=<run id>)))
+$(foreach goal,$(filter compare,$(MAKECMDGOALS)),$(if $(and $(strip $(A)),$(strip $(B))),,\
+	$(error say which runs: make compare A=<run id> B=<run id>)))
+# Asked for on the command line: some systems set NAME in the environment.
+$(foreach goal,$(filter new,$(MAKECMDGOALS)),$(if $(and $(asked_name),$(strip $(NAME))),,\
+	$(error say what to call it: make new PROBLEM=mla NAME=mine)))

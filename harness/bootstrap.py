@@ -5,6 +5,7 @@
       podium-constraints.txt  the pins handed to pip: constraints.txt, less what is kept
       .podium-ready           everything `make eval` needs is installed: a hash of what was asked
       .podium-ready-dev       likewise for `make test` and `make lint`
+      .podium-ready-offline   likewise for `make setup-offline`
 
 A stamp is written last, so an interrupted installation is resumed: packages that are not whole on disk are installed
 again, the others stay. The lock is on the checkout's folder and is inherited by pip: no two installations meet in one
@@ -45,6 +46,7 @@ GB = 10**9
 ROOM_FOR_TORCH = 3 * GB
 ROOM_FOR_CUDA_TORCH = 9 * GB  # 6 GB installed, 3 GB of wheels
 ROOM_FOR_THE_REST = GB // 2
+ROOM_FOR_COMPILERS = GB  # ziglang 0.4 GB, NVRTC 0.2 GB, and their wheels
 
 TEMPORARY = "podium-tmp-"
 LARGE_DOWNLOAD_MB = 10  # smaller ones are not worth a line
@@ -100,12 +102,12 @@ class Found(NamedTuple):
 
 
 def main(words: List[str]) -> int:
-    """`install` makes .venv ready for eval, `install --dev` for test and lint as well."""
+    """`install` makes .venv ready for eval; --dev for test and lint as well, --offline for compiling inline HIP."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         require_new_python(sys.version_info[:2])
-        install(root, dev="--dev" in words)
+        install(root, [word[2:] for word in words if word.startswith("--")])
     except SetupError as error:
         say(str(error))
         return EXIT_INFRASTRUCTURE
@@ -118,25 +120,28 @@ def main(words: List[str]) -> int:
     return 0
 
 
-def install(root: str, dev: bool) -> None:
-    """Make `root`/.venv ready, or leave it alone if it is. Raises SetupError, OSError."""
+def install(root: str, extras: List[str]) -> None:
+    """Make `root`/.venv ready, with the `extras` of pyproject.toml, or leave it alone if it is.
+
+    Raises SetupError, OSError.
+    """
     venv = os.path.realpath(os.path.join(root, ".venv"))
     if os.path.realpath(sys.prefix) == venv:  # it is activated, and cannot be remade from within
         os.execv(base_python(), [base_python(), "-I", *sys.argv])
     with locked(root):
         started = time.monotonic()
         wanted = wanted_hash(root)
-        if is_ready(venv, wanted, dev):
+        if all(is_ready(venv, wanted, stage) for stage in ["", *extras]):
             with contextlib.suppress(OSError):  # ready, if read-only
-                stamp(venv, wanted, dev)  # newer than pyproject.toml and constraints.txt again
+                stamp(venv, wanted, extras)  # newer than pyproject.toml and constraints.txt again
             return
         made_by_hand = works(venv) and not os.path.exists(os.path.join(venv, "podium.json"))
         source = venv_python(venv) if made_by_hand else sys.executable
         say(f"checking which packages {source} already has")
         found = probe(source)
         pins = read_pins(os.path.join(root, "constraints.txt"))
-        runtime, development = read_requirements(os.path.join(root, "pyproject.toml"))
-        asked = runtime + development if dev else runtime
+        runtime, optional = read_requirements(os.path.join(root, "pyproject.toml"))
+        asked = sum((optional[extra] for extra in extras), runtime)
         kept = what_to_keep(found, pins, runtime)
         if kept:
             say(f"keeping {kept}")
@@ -144,11 +149,13 @@ def install(root: str, dev: bool) -> None:
         if not made_by_hand:
             prepare_venv(venv, {"python": source if kept else base_python(), "keeps": bool(kept)}, found)
         require_room(venv, bool(kept))
+        if "offline" in extras:
+            require_free(venv, ROOM_FOR_COMPILERS, "the compilers")
         discard_partial(venv)
         ensure_pip(venv)
         say(f"installing {len(asked)} packages and what they need, with pip")
         pip_install(venv, asked, pins)
-        stamp(venv, wanted, dev)
+        stamp(venv, wanted, extras)
         say(f"ready in {time.monotonic() - started:.0f} s")
 
 
@@ -197,20 +204,20 @@ def wanted_hash(root: str) -> str:
     return digest.hexdigest()
 
 
-def stamp_path(venv: str, dev: bool) -> str:
-    return os.path.join(venv, ".podium-ready-dev" if dev else ".podium-ready")
+def stamp_path(venv: str, extra: str) -> str:
+    return os.path.join(venv, ".podium-ready-" + extra if extra else ".podium-ready")
 
 
-def is_ready(venv: str, wanted: str, dev: bool) -> bool:
+def is_ready(venv: str, wanted: str, extra: str) -> bool:
     try:
-        with open(stamp_path(venv, dev)) as file:
+        with open(stamp_path(venv, extra)) as file:
             return file.read() == wanted and works(venv)
     except OSError:
         return False
 
 
-def stamp(venv: str, wanted: str, dev: bool) -> None:
-    for stage in [False, True] if dev else [False]:
+def stamp(venv: str, wanted: str, extras: List[str]) -> None:
+    for stage in ["", *extras]:
         path = stamp_path(venv, stage)
         with open(path + ".new", "w") as file:
             file.write(wanted)
@@ -263,13 +270,13 @@ def read_pins(path: str) -> Dict[str, str]:
     return {name_of(name): version.strip() for name, version in pins}
 
 
-def read_requirements(path: str) -> Tuple[List[str], List[str]]:
-    """Of pyproject.toml: the dependencies, and the dev extra's."""
+def read_requirements(path: str) -> Tuple[List[str], Dict[str, List[str]]]:
+    """Of pyproject.toml: the dependencies, and each extra's."""
     import tomllib  # new in Python 3.11
 
     with open(path, "rb") as file:
         project = tomllib.load(file)["project"]
-    return project["dependencies"], project["optional-dependencies"]["dev"]
+    return project["dependencies"], project["optional-dependencies"]
 
 
 def what_to_keep(found: Found, pins: Dict[str, str], requirements: List[str]) -> str:

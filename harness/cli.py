@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic_core import to_json
 
 from harness import catalog
-from harness.errors import PodiumError, UsageError, did_you_mean
+from harness.errors import InfrastructureError, PodiumError, UsageError, did_you_mean
 from harness.model import UNJUDGED, Problem, Run, Verdict
 from harness.render import boards
 from harness.store import Store
@@ -57,9 +58,18 @@ _device = click.option("--device", default="auto", help="cpu, cuda, cuda:1 or au
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @_device
 @click.option("--quick", is_flag=True, help="One timed process only: a first look, which is never ranked.")
+@click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even where nothing can confine the submission.")
 @_json
 @click.pass_obj
-def eval_(root: Path, problem: str, files: tuple[Path, ...], device: str, quick: bool, as_json: bool) -> int:
+def eval_(
+    root: Path,
+    problem: str,
+    files: tuple[Path, ...],
+    device: str,
+    quick: bool,
+    allow_unsandboxed: bool,
+    as_json: bool,
+) -> int:
     """Judge FILES, or without any every submission that has no verdict yet; then show the board.
 
     Example: python -m harness eval mla submissions/mla/torch_bf16.py
@@ -69,8 +79,8 @@ def eval_(root: Path, problem: str, files: tuple[Path, ...], device: str, quick:
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
-    waiting = docket.submissions_to_judge(root, task, files, here, quick)
-    runs = docket.judge(root, task, waiting, here, quick, _narrate)
+    waiting = docket.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
+    runs = docket.judge(root, task, waiting, here, quick, _narrate, allow_unsandboxed)
     if as_json:
         board = boards.as_json(root, task, here.slug)
         _print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
@@ -114,6 +124,29 @@ def show(root: Path, run: str, as_json: bool) -> None:
         click.echo(stored.model_dump_json(indent=1))
     else:
         click.echo(terminal.run(stored))
+
+
+@cli.command()
+@click.argument("problem", metavar="[PROBLEM]", required=False)
+@click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("board.html"),
+    help="The file to write (default: board.html).",
+)
+@click.pass_obj
+def report(root: Path, problem: str | None, device: str | None, out: Path) -> None:
+    """Write the boards of PROBLEM (of all problems without one) as one HTML file that needs no network.
+
+    In it are the boards, charts, samples, sources and the environment of each run.
+
+    Example: python -m harness report mla --out board.html
+    """
+    from harness.render import html
+
+    names = [problem] if problem else catalog.problem_names(root)
+    click.echo(html.write(root, [catalog.load_problem(root, name) for name in names], out, device))
 
 
 @cli.command()
@@ -203,6 +236,113 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     return check.verdict.exit_code
 
 
+@cli.command()
+@_problem
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="gfx942, gfx950, gfx1100 or sm_90, any number of times (default: all).",
+)
+@click.option(
+    "--emit",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write what the compilers made (IR, assembly, code objects) to this directory.",
+)
+@_json
+@click.pass_obj
+def check(
+    root: Path, problem: str, file: Path, targets: tuple[str, ...], emit: Path | None, as_json: bool
+) -> int:
+    """Without the target GPU: judge FILE on the smallest cases on the CPU, and compile its kernels for each TARGET.
+
+    Example: python -m harness check mla submissions/mla/triton_bf16.py --target gfx950
+    """
+    from harness import checkup
+    from harness.offline import tools
+    from harness.render import check as rendered
+
+    task = catalog.load_problem(root, problem)
+    found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, _narrate)
+    if as_json:
+        _print_json({**found.as_json(), "tools": tools.here().model_dump(mode="json")})
+    else:
+        click.echo(rendered.text(found))
+    return found.exit_code
+
+
+@cli.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--duel", is_flag=True, help="Time both sources again, in turns: tells smaller differences.")
+@click.option("--fail-if-slower", type=click.FloatRange(0), metavar="PCT", help="Exit with 20 if B is slower by that.")
+@click.option("--device", default="auto", help="Where a duel takes place, as in `eval`.")
+@_json
+@click.pass_obj
+def compare(root: Path, a: str, b: str, duel: bool, fail_if_slower: float | None, device: str, as_json: bool) -> int:
+    """Hold run B against run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
+
+    A and B are named as in `show`.
+
+    Example: python -m harness compare torch_bf16 torch_fp8 --duel
+    """
+    from harness import versions
+    from harness.device import detect
+    from harness.render import compare as rendered
+
+    taken = versions.take(root, a, b)
+    if duel:
+        compared, samples = versions.duel(root, taken, detect(root, device), _narrate)
+    else:
+        compared, samples = versions.compare(root, taken), ()
+    if as_json:
+        _print_json(rendered.as_json(compared, *taken.texts, samples))
+    else:
+        click.echo(rendered.text(compared, *taken.texts))
+    return 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
+
+
+@cli.command()
+@click.option("--calibrate", is_flag=True, help="First measure how small a difference counts here.")
+@_device
+@_json
+@click.pass_obj
+def doctor(root: Path, calibrate: bool, device: str, as_json: bool) -> int:
+    """Say what this machine can do, what it cannot, and the command that brings the rest.
+
+    Example: python -m harness doctor --calibrate
+    """
+    from harness import calibration
+    from harness import doctor as doctors
+    from harness.render import doctor as rendered
+
+    here = doctors.device(root, device)
+    if calibrate:
+        calibration.calibrate(root, here, _narrate)
+    facts = doctors.survey(root, here, _narrate)
+    if as_json:
+        _print_json(rendered.as_json(facts))
+    else:
+        click.echo(rendered.text(facts))
+    return InfrastructureError.exit_code if any(fact.fatal for fact in facts) else 0
+
+
+@cli.command()
+@_problem
+@click.argument("name", metavar="NAME")
+@click.pass_obj
+def new(root: Path, problem: str, name: str) -> None:
+    """Write submissions/PROBLEM/NAME.py, to start from: correct as it stands, with the contract in its docstring.
+
+    Example: python -m harness new mla mine
+    """
+    from harness import scaffold
+
+    click.echo(scaffold.next_steps(problem, scaffold.new(root, catalog.load_problem(root, problem), name)))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. Nothing but a bug of ours gets past this."""
     try:
@@ -244,4 +384,5 @@ def _narrate(line: str) -> None:
 
 
 def _print_json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=1))
+    # JSON has no infinity: it is printed as the string "Infinity", as in the run files.
+    click.echo(to_json(document, inf_nan_mode="strings", indent=1).decode())

@@ -31,8 +31,10 @@ PROJECT = """
 dependencies = ["torch>=2.11", "triton>=3.6; platform_system == 'Linux'", "podium-stub-table>=1"]
 [project.optional-dependencies]
 dev = ["podium-stub-tests"]
+offline = ["podium-stub-clang"]
 """
 PINS = {"torch": "2.13.0", "triton": "3.7.1", "podium_stub_table": "1.2", "podium_stub_tests": "9.2"}
+PINS["podium_stub_clang"] = "0.17"
 
 STUB = "__version__ = {version!r}\nclass cuda:\n    is_available = staticmethod(lambda: {gpu})\n"
 
@@ -181,6 +183,17 @@ def test_the_tests_add_the_dev_packages(ready, bare_python, wheels):
     assert result.returncode == 0, result.stderr
     assert list((ready / ".venv").glob("lib/python3*/site-packages/podium_stub_tests"))
     assert (ready / ".venv/.podium-ready-dev").exists()
+
+
+def test_the_offline_compilers_are_added_once_and_nothing_else_is(ready, bare_python, wheels):
+    result = install(ready, bare_python, wheels, "--offline")
+    assert result.returncode == 0, result.stderr
+    assert list((ready / ".venv").glob("lib/python3*/site-packages/podium_stub_clang"))
+    assert not list((ready / ".venv").glob("lib/python3*/site-packages/podium_stub_tests"))
+    assert (ready / ".venv/.podium-ready-offline").exists()
+    assert not (ready / ".venv/.podium-ready-dev").exists()
+    again = install(ready, bare_python, ready, "--offline")  # from an empty folder
+    assert (again.returncode, again.stderr) == (0, "")
 
 
 def test_a_changed_pin_is_installed_from_the_activated_environment_itself(ready, bare_python, wheels):
@@ -466,8 +479,8 @@ def project():
 
 def test_every_dependency_has_a_pin_within_its_range():
     pins = bootstrap.read_pins(str(ROOT / "constraints.txt"))
-    runtime, dev = bootstrap.read_requirements(str(ROOT / "pyproject.toml"))
-    for requirement in map(Requirement, runtime + dev):
+    runtime, extras = bootstrap.read_requirements(str(ROOT / "pyproject.toml"))
+    for requirement in map(Requirement, sum(extras.values(), runtime)):
         assert requirement.specifier.contains(pins[bootstrap.normalised(requirement.name)]), requirement
 
 

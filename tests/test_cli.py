@@ -1,7 +1,6 @@
 """The command line, as a person or a script meets it: exit codes, one sentence for bad input, clean streams."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -98,7 +97,7 @@ def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
         (("eval", "double", "--devcie", "cpu"), "--device"),
         (("eval", "double", "nowhere.py"), "no file nowhere.py"),
         (("eval", "double", "--device", "tpu"), "no device"),
-        (("eval", "double", "--device", "cuda"), "torch sees no GPU"),
+        (("eval", "double", "--device", "cuda:99"), "torch sees no GPU"),
         (("eval",), "PROBLEM"),
     ],
 )
@@ -177,16 +176,17 @@ def test_a_killed_judge_takes_its_worker_along(toy_root):
         command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 30
-    while not (workers := _descendants(process.pid)) and time.monotonic() < deadline:
+    while not _descendants(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
+    time.sleep(2.5)  # what confines it has been tried, the worker started
+    workers = _workers_of(toy_root)
     assert workers
-    time.sleep(2.5)  # the worker has loaded and asked to die with its parent
     process.kill()
     process.wait()
     deadline = time.monotonic() + 10
     while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(_alive(pid) for pid in workers)
+    assert not any(_alive(pid) for pid in workers) and not _workers_of(toy_root)
 
 
 def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
@@ -235,15 +235,12 @@ def _alive(pid: int) -> bool:
 
 
 def _workers_of(root: Path) -> list[int]:
-    """Workers whose judge is gone, which would be orphans of this test's."""
+    """Keepers, and what they keep, of an evaluation in `root`: its scratch directory stands in their arguments."""
+    scratch = f"{root}/tmp/podium-".encode()
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-            if b"harness.worker.main" in arguments and parent in ("1", str(os.getpid())):
-                found.append(int(entry.name))
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [int(entry.parent.name)] if scratch in entry.read_bytes() else []
+        except OSError:
+            continue
     return found

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
-VERBS = ["eval", "verify", "leaderboard", "show", "problems", "test", "lint", "clean", "help"]
-VARIABLES = ["PROBLEM", "SUBMISSION", "DEVICE", "RUN", "ARGS", "PYTHON"]
+VERBS = ["new", "eval", "check", "verify", "leaderboard", "show", "compare", "report", "problems", "doctor"]
+VERBS += ["setup-offline", "test", "test-triton", "bench-gpu", "lint", "clean", "help"]
+VARIABLES = ["PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"]
 # Each would leave a file called "pwned" if make or the shell executed it.
 HOSTILE = [
     "$(shell touch pwned)",
@@ -42,7 +43,7 @@ def checkout(tmp_path):
         os.utime(tmp_path / name, (1e9, 1e9))
     write_program(tmp_path / ".venv/bin/python", PRINT_WORDS)
     write_program(tmp_path / "bin/python3", PRINT_WORDS.replace("-I*)", "-Ic)"))  # shows that bootstrap.py was run
-    for name in (".podium-ready", ".podium-ready-dev"):
+    for name in (".podium-ready", ".podium-ready-dev", ".podium-ready-offline"):
         (tmp_path / ".venv" / name).touch()
     return tmp_path
 
@@ -78,8 +79,20 @@ def test_make_alone_lists_every_target_and_needs_no_environment(checkout):
         (["eval", "PROBLEM=mla", "SUBMISSION=a.py  b.py"], ["eval", "mla", "a.py", "b.py"]),
         (["eval", "PROBLEM=mla", "DEVICE=cuda:1"], ["eval", "mla", "--device", "cuda:1"]),
         (["eval", "PROBLEM=mla", "ARGS=--json --note 'two words'"], ["eval", "mla", "--json", "--note", "two words"]),
+        (["check", "PROBLEM=mla", "SUBMISSION=a.py"], ["check", "mla", "a.py"]),
+        (["check", "PROBLEM=mla", "SUBMISSION=a.py", "TARGET=gfx942"], ["check", "mla", "a.py", "--target", "gfx942"]),
         (["leaderboard", "PROBLEM=mla"], ["leaderboard", "mla"]),
         (["show", "RUN=0123"], ["show", "0123"]),
+        (["compare", "A=old", "B=new"], ["compare", "old", "new"]),
+        (
+            ["compare", "A=old", "B=new", "DEVICE=cpu", "ARGS=--duel"],
+            ["compare", "old", "new", "--device", "cpu", "--duel"],
+        ),
+        (["new", "PROBLEM=mla", "NAME=mine"], ["new", "mla", "mine"]),
+        (["doctor"], ["doctor"]),
+        (["doctor", "DEVICE=cuda:1", "ARGS=--calibrate"], ["doctor", "--device", "cuda:1", "--calibrate"]),
+        (["report"], ["report"]),
+        (["report", "PROBLEM=mla", "DEVICE=nvidia-h200"], ["report", "mla", "--device", "nvidia-h200"]),
         (["problems"], ["problems"]),
         (["verify"], ["verify"]),
         (["verify", "PROBLEM=mla"], ["verify", "mla"]),
@@ -102,7 +115,14 @@ def test_a_star_in_submission_is_expanded(checkout):
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("PROBLM", "PROBLEM"), ("problem", "PROBLEM"), ("SUBMISION", "SUBMISSION"), ("ARG", "ARGS")]
+    ("typed", "meant"),
+    [
+        ("PROBLM", "PROBLEM"),
+        ("problem", "PROBLEM"),
+        ("SUBMISION", "SUBMISSION"),
+        ("ARG", "ARGS"),
+        ("TARGETS", "TARGET"),
+    ],
 )
 def test_an_unknown_variable_is_refused_by_name_before_anything_is_done(checkout, typed, meant):
     result = make(checkout, "eval", "PROBLEM=mla", f"{typed}=mla")
@@ -114,7 +134,7 @@ def test_an_unknown_variable_is_refused_by_name_before_anything_is_done(checkout
 def test_an_unknown_variable_like_no_other_is_told_which_there_are(checkout):
     result = make(checkout, "eval", "PROBLEM=mla", "XYZZY=1")
     assert result.returncode == 2
-    assert "unknown variable XYZZY: there are PROBLEM SUBMISSION" in result.stderr
+    assert "unknown variable XYZZY: there are PROBLEM NAME SUBMISSION" in result.stderr
 
 
 def test_a_mistyped_target_is_told_the_nearest(checkout):
@@ -123,7 +143,7 @@ def test_a_mistyped_target_is_told_the_nearest(checkout):
     assert "unknown target evl: did you mean eval?" in result.stderr
 
 
-@pytest.mark.parametrize("verb", ["eval", "leaderboard"])
+@pytest.mark.parametrize("verb", ["new", "eval", "leaderboard"])
 @pytest.mark.parametrize("words", [[], ["PROBLEM="], ["PROBLEM= "]])
 def test_a_missing_problem_is_asked_for_with_the_problems_there_are(checkout, verb, words):
     result = make(checkout, verb, *words)
@@ -133,14 +153,46 @@ def test_a_missing_problem_is_asked_for_with_the_problems_there_are(checkout, ve
     assert result.stdout == ""
 
 
+def test_a_missing_submission_is_asked_for(checkout):
+    assert "say which file: make check PROBLEM=mla SUBMISSION=" in make(checkout, "check", "PROBLEM=mla").stderr
+
+
+def test_setting_up_offline_work_installs_its_extra_and_then_nothing(checkout):
+    assert "bootstrap" not in make(checkout, "setup-offline").stdout
+    (checkout / ".venv/.podium-ready-offline").unlink()
+    assert words_given(make(checkout, "setup-offline"))[:4] == ["-I", "harness/bootstrap.py", "install", "--offline"]
+
+
 def test_a_missing_run_is_asked_for(checkout):
     assert "say which run: make show RUN=" in make(checkout, "show").stderr
 
 
+@pytest.mark.parametrize("words", [[], ["A=one"], ["B=two"]])
+def test_two_runs_to_compare_are_asked_for(checkout, words):
+    assert "say which runs: make compare A=" in make(checkout, "compare", *words).stderr
+
+
+def test_a_name_is_asked_for_and_not_taken_from_the_environment(checkout):
+    result = make(checkout, "new", "PROBLEM=mla", NAME="thishost")
+    assert result.returncode == 2 and "make new PROBLEM=mla NAME=mine" in result.stderr and not result.stdout
+
+
 @pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize("verb, variable", [("eval", "PROBLEM"), ("show", "RUN"), ("eval", "DEVICE")])
+@pytest.mark.parametrize(
+    "verb, variable",
+    [
+        ("eval", "PROBLEM"),
+        ("show", "RUN"),
+        ("eval", "DEVICE"),
+        ("check", "TARGET"),
+        ("new", "NAME"),
+        ("compare", "B"),
+    ],
+)
 def test_a_value_is_one_word_and_is_never_executed(checkout, verb, variable, value):
-    words = [verb, f"{variable}={value}"] + (["PROBLEM=mla"] if variable == "DEVICE" else [])
+    words = [verb, f"{variable}={value}"] + (["PROBLEM=mla"] if variable in ("DEVICE", "TARGET", "NAME") else [])
+    words += ["A=old"] if verb == "compare" else []
+    words += ["SUBMISSION=a.py"] if verb == "check" else []
     assert words_given(make(checkout, *words))[-1] == value.strip()
     assert not (checkout / "pwned").exists()
 

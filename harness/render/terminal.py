@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from harness.model import CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict, outcome
+from harness.model import UNSANDBOXED, CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict, outcome
 from harness.ranking import Board, Standing
+from harness.sandbox.isolation import NO_ISOLATION
 from harness.verification import ControlResult
 
 TABLE_FORMAT = "simple_outline"
@@ -26,13 +27,15 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
     left_out = [entry for entry in ranked.unranked if entry.verdict is not Verdict.ACCEPTED]
     if verified:
-        rows = [[e.submission, _error(e.error), e.tolerance, e.runs, e.unranked] for e in verified]
-        parts.append(_table(["accepted, not ranked", "error", "tolerance met", "runs", "because"], rows))
+        rows = [[e.submission, _error(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
+        parts.append(_table(["accepted, not ranked", "error", "tolerance met", "runs", "because", "flags"], rows))
         parts += sorted({f"{e.unranked}: {_unranked(e.unranked)}." for e in verified})
     if left_out:
         room = max(_width() - 45, 40)
         rows = [[e.submission, outcome(e.verdict, e.unranked), _shorten(e.message, room)] for e in left_out]
         parts.append(_table([f"left out ({len(left_out)})", "verdict", "what was seen"], rows))
+    if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
+        parts.append("Flags are what a scanner of the source found suspicious, which is no verdict: see `show`.")
     parts += notes
     return "\n\n".join(parts)
 
@@ -68,10 +71,13 @@ _RANKED_HEADERS = [
     "error",
     "tolerance met",
     "runs",
+    "isolation",
+    "flags",
 ]
 _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
     "quick": "a quick look: one process",
+    UNSANDBOXED: "nothing confined the submission; see docs/security.md",
     "skipped": "cases left out that do not fit this device's memory",
 }
 
@@ -93,6 +99,8 @@ def _ranked_row(standing: Standing) -> list[object]:
         _error(entry.error),
         entry.tolerance,
         entry.runs,
+        "none" if entry.isolation == NO_ISOLATION.tier else "",
+        entry.flags,
     ]
 
 
@@ -140,6 +148,10 @@ def run(shown: Run) -> str:
         parts.append(_checks(shown.checks))
     if shown.skipped:
         parts.append(_table(["skipped case", "why"], [[s.case.label, s.reason] for s in shown.skipped]))
+    if shown.triage:
+        rows = [[found.rule, found.severity, _shorten(found.what, 100)] for found in shown.triage]
+        parts.append("Suspicious in the source, by a scanner that decides nothing:")
+        parts.append(_table(["rule", "severity", "what was seen"], rows))
     if shown.ending.detail:
         parts.append(shown.ending.detail)
     if shown.output.strip():

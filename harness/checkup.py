@@ -1,0 +1,202 @@
+"""A submission looked over without the target GPU: right on the smallest cases here, and compiled for chips elsewhere.
+
+    submission ──► judge/evaluate, the 2 smallest CPU cases ─────────────────► Judgement ┐
+         │                                                                               ├─► Checkup ─► exit code
+         └───────► processes, one a target:  offline/cross_compile (Triton) ─► Compilation ┘
+                                             offline/inline (HIP, CUDA)
+
+The two go on side by side, as memory and processors allow. Results are kept by a hash of all that they depend on, so
+that looking again at an unchanged file is immediate. Kept are right answers and compilations; what was wrong, crashed
+or took too long is tried again. The submission is never imported here, and nothing is timed, ranked or stored.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config import load_config
+from harness.device import detect
+from harness.errors import UsageError, did_you_mean
+from harness.model import Case, Cases, Device, Problem, Submission, Text, Value, Verdict
+from harness.offline import compilation, tools
+from harness.offline.compilation import Compilation, Flaw
+from harness.offline.kept import Kept
+from harness.offline.processes import Finished, Job, Processes
+from harness.offline.targets import TARGETS
+
+CASES_JUDGED = 2
+"""The smallest may be degenerate (attention over one key is a copy of its value); the next one seldom is."""
+
+Narrate = Callable[[str], None]
+
+
+class Judgement(Value):
+    """What became of the smallest cases on this machine's processor. `report`: mismatch report or traceback."""
+
+    verdict: Verdict
+    message: Text
+    report: Text | None
+    printed: Text
+    cases: tuple[str, ...]
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels."""
+
+    problem: str
+    submission: Submission
+    judgement: Judgement
+    compilations: tuple[Compilation, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
+        if no target has a compiler here."""
+        if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
+            return self.judgement.verdict.exit_code
+        if any(found.flaws for found in self.compilations):
+            return Verdict.COMPILE_ERROR.exit_code
+        if self.compilations and all(found.missing for found in self.compilations):
+            return Verdict.INFRASTRUCTURE_ERROR.exit_code
+        return 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "problem": self.problem,
+            "submission": self.submission.name,
+            "submission_sha256": self.submission.sha256,
+            "judgement": self.judgement.model_dump(mode="json"),
+            "targets": [found.model_dump(mode="json") for found in self.compilations],
+            "exit_code": self.exit_code,
+        }
+
+
+def check(
+    root: Path,
+    problem: Problem,
+    submission: Submission,
+    targets: Sequence[str] = (),
+    emit: Path | None = None,
+    narrate: Narrate = lambda line: None,
+) -> Checkup:
+    """Judge and compile `submission`; for every target if none are named. `emit`: a directory for what compilers made.
+
+    Raises UsageError for an unknown target, ProblemError when the problem's own code fails.
+    """
+    asked = tuple(dict.fromkeys(targets)) or tuple(TARGETS)
+    for target in asked:
+        if target not in TARGETS:
+            raise UsageError(f"there is no target {target!r}", did_you_mean(target, TARGETS))
+    kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
+    jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
+    found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
+    with tempfile.TemporaryDirectory(prefix="podium-check-", ignore_cleanup_errors=True) as folder:
+        copy = Path(folder) / Path(submission.path).name
+        copy.write_bytes(submission.source)
+        waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
+        with Processes(Path(folder), kept.triton_folder(Path(folder) / "triton")) as processes:
+            if waiting:
+                narrate(f"compiling for {', '.join(dict.fromkeys(target for _, target in waiting.values()))}")
+            processes.start([_process(name, job, root, problem, copy, emit) for name, job in waiting.items()])
+            judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
+            for name, finished in processes.results():
+                found[waiting[name]] = _compilation(waiting[name], finished, copy, submission, kept)
+    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs))
+
+
+def engines(text: str) -> list[str]:
+    """The modules of `harness.offline` that compile what a source imports. None for a file that cannot be parsed: what
+    is wrong with it is the judge's to say."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return []
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Attribute) and node.attr == "load_inline":
+            names.add("torch.utils.cpp_extension.load_inline")
+    inline = {"harness.hip", "torch.utils.cpp_extension.load_inline"} & names
+    triton = any(name.partition(".")[0] == "triton" for name in names)
+    return ["cross_compile"] * triton + ["inline"] * bool(inline)
+
+
+def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, narrate: Narrate) -> Judgement:
+    """Judge the smallest cases as an evaluation does its test cases: fresh inputs, a worker that knows no answer."""
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    cpu = detect(root, "cpu")
+    smallest = smallest_cases(problem, cpu)
+    shrunk = problem.model_copy(update={"cpu": Cases(test=smallest, benchmark=problem.cpu.benchmark)})
+    run = evaluate(shrunk, submission, cpu, load_config(root), timed=False, narrate=narrate)
+    verdict, message = run.ending.verdict, run.ending.message
+    if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
+        verdict, message = Verdict.INFRASTRUCTURE_ERROR, f"its CUDA sources, for load_inline, need a GPU: {message}"
+    judgement = Judgement(
+        verdict=verdict,
+        message=message,
+        report=_by_its_path(run.ending.detail, submission),
+        printed=run.output,
+        cases=tuple(case.label for case in smallest),
+    )
+    if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
+        kept.write("judgement", judgement.model_dump(mode="json"))
+    return judgement
+
+
+def smallest_cases(problem: Problem, device: Device) -> tuple[Case, ...]:
+    """The CPU test cases that move the fewest bytes."""
+    from harness.judge.inputs import Reference
+
+    reference = Reference(problem, device)
+
+    def moved(case: Case) -> float:
+        return max(float(cost["bytes"]) for cost in reference.cost(case).values())
+
+    return tuple(sorted(problem.cpu.test, key=moved)[:CASES_JUDGED])
+
+
+def _by_its_path(report: str | None, submission: Submission) -> str | None:
+    """A traceback with the submission's own path for that of the worker's copy."""
+    return report and re.sub(r'File "[^"]*/submission\.py"', lambda _: f'File "{submission.path}"', report)
+
+
+def _kept_judgement(kept: Kept) -> Judgement | None:
+    return kept.read("judgement", Judgement)
+
+
+def _kept_compilation(kept: Kept, job: tuple[str, str]) -> Compilation | None:
+    return kept.read("-".join(job), Compilation)
+
+
+def _process(name: str, job: tuple[str, str], root: Path, problem: Problem, copy: Path, emit: Path | None) -> Job:
+    engine, target = job
+    words = ["--target", target, "--problem", problem.name, "--file", str(copy), "--root", str(root.resolve())]
+    if emit is not None:
+        words += ["--emit", str(emit.resolve())]
+    return Job(name, (f"harness.offline.{engine}", *words), interpreted=engine == "inline")
+
+
+def _compilation(
+    job: tuple[str, str], finished: Finished, copy: Path, submission: Submission, kept: Kept
+) -> Compilation:
+    """What a process found; where it found nothing, what became of it."""
+    engine, target = job
+    printed = finished.printed.replace(str(copy), submission.path)
+    found = compilation.read(printed) if finished.trouble is None else None
+    if found is None:
+        trouble = finished.trouble or "the compiler ended without a report"
+        return Compilation(target=target, hip=engine == "inline", fault=Flaw(message=trouble))
+    kept.write("-".join(job), found.model_dump(mode="json"))
+    return found

@@ -1,0 +1,248 @@
+"""A checkup for a terminal: what the judge saw, a table of what each kernel needs, what does not compile, a summary.
+
+Rows that say the same are one row. Of a configuration only the parameters are shown in which a kernel's rows differ; of
+the cases that launch it only as much as tells rows apart.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from harness.checkup import Checkup
+from harness.model import Verdict
+from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
+from harness.render.terminal import TABLE_FORMAT
+
+DEFAULT_WIDTH = 100
+KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
+MATRIX_WIDTHS = (20, 15)
+WAVES_WIDTH = 10
+PRINTED_LINES = 8
+VALUES_SHOWN = 4
+HEADERS = ("target", "kernel", "registers", "spills", "LDS KiB", "matrix", "waves")
+KERNEL, SPILLS = HEADERS.index("kernel"), HEADERS.index("spills")
+LEGEND = (
+    "registers a thread, on AMD VGPR/AGPR/SGPR; LDS: shared memory a block, of the most there is",
+    "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of how many, and what limits them",
+)
+
+
+def text(found: Checkup, width: int | None = None) -> str:
+    """All of it, at most `width` columns wide where words allow (default: the terminal's width)."""
+    columns = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
+    parts = [_judged(found), table(found.compilations, columns), _flaws(found), _missing(found)]
+    return "\n\n".join([part for part in parts if part] + [summary(found)])
+
+
+def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> str:
+    """What each compiled kernel needs, target by target; "" where there is none."""
+    for matrix_width in MATRIX_WIDTHS:
+        rows = _rows(compilations, matrix_width)
+        # Kernels that neither spill nor use scratch, as they should, leave the room to what differs.
+        clean = all(row[SPILLS] in ("", "0") for row in rows)
+        shown = [
+            column
+            for column in range(len(HEADERS))
+            if any(row[column] for row in rows) and not (clean and column == SPILLS)
+        ]
+        others = [max(_width(HEADERS[i]) + 2, *(_width(row[i]) for row in rows)) for i in shown if i != KERNEL]
+        room = width - sum(others) - 3 * len(shown) - 1
+        if room >= KERNEL_WIDTHS[0]:
+            break
+    if not rows:
+        return ""
+    for row in rows:
+        row[KERNEL] = "\n".join(_wrapped(line, max(room, KERNEL_WIDTHS[1])) for line in row[KERNEL].splitlines())
+    cells = [[row[i] for i in shown] for row in rows]
+    grid = tabulate(cells, [HEADERS[i] for i in shown], tablefmt=TABLE_FORMAT, disable_numparse=True)
+    note = (
+        "no spills, no scratch"
+        if clean
+        else "! costs time: spilled registers (sm_90: bytes); below, scratch: bytes of private memory a thread"
+    )
+    return "\n".join([grid, note, *LEGEND])
+
+
+def summary(found: Checkup) -> str:
+    """`accepted on CPU (the 2 smallest cases); compiles for gfx942, sm_90; not for gfx1100: mine.py:42: ...`."""
+    judgement, compilations = found.judgement, found.compilations
+    good = [one.target for one in compilations if not one.flaws and not one.missing and one.kernels]
+    bad = [one for one in compilations if one.flaws]
+    lacking = [one.target for one in compilations if one.missing and not one.flaws]
+    parts = []
+    if judgement.verdict is Verdict.ACCEPTED:
+        how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
+        parts.append(f"accepted on CPU (the {len(judgement.cases)} smallest cases{how})")
+    elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
+        parts.append(f"{judgement.verdict.words} on CPU: {judgement.message}")
+    elif not any(one.hip for one in compilations):
+        parts.append(f"not judged on a CPU: {judgement.message}")
+    if good:
+        not_run = judgement.verdict is Verdict.INFRASTRUCTURE_ERROR and any(one.hip for one in compilations)
+        parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(dict.fromkeys(good)))
+    if bad:
+        targets = ", ".join(dict.fromkeys(one.target for one in bad))
+        parts.append(f"not for {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
+    if lacking:
+        parts.append(f"no compiler here for {', '.join(dict.fromkeys(lacking))}")
+    if not parts or not (good or bad or lacking):
+        parts.append("nothing to compile: no kernel of its own")
+    cached = judgement.cached and all(one.cached for one in compilations)
+    return "; ".join(parts) + (" (cached)" if cached else "")
+
+
+def _judged(found: Checkup) -> str:
+    """The cases, and where the answer was wrong or none came, what is known of that."""
+    judgement = found.judgement
+    title = f"{found.submission.name} on {found.problem}, "
+    if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return f"{title}not judged on a CPU: {judgement.message}"
+    cases = "\n".join(f"  {case}" for case in judgement.cases)
+    if judgement.verdict is Verdict.ACCEPTED:
+        return f"{title}right on the {len(judgement.cases)} smallest cases on a CPU:\n{cases}"
+    lines = [f"{title}{judgement.verdict.words}:", judgement.report or f"  {judgement.message}"]
+    printed = judgement.printed.strip().splitlines()
+    if printed:
+        lines += ["It printed:", *(f"  {line}" for line in printed[-PRINTED_LINES:])]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _flaws(found: Checkup) -> str:
+    """What does not compile, each said once with its targets."""
+    targets: dict[str, list[str]] = {}
+    for one in found.compilations:
+        for flaw in one.flaws:
+            targets.setdefault(_said(found, flaw), []).append(one.target)
+    return "\n".join(f"{', '.join(dict.fromkeys(names))}: {said}" for said, names in targets.items())
+
+
+def _said(found: Checkup, flaw: Flaw) -> str:
+    return f"{found.submission.path}:{flaw.line}: {flaw.message}" if flaw.line else flaw.message
+
+
+def _missing(found: Checkup) -> str:
+    targets: dict[str, list[str]] = {}
+    for one in found.compilations:
+        if one.missing:
+            targets.setdefault(one.missing, []).append(one.target)
+    return "\n".join(f"{', '.join(names)}: not compiled here: {what}" for what, names in targets.items())
+
+
+def _rows(compilations: Sequence[Compilation], matrix_width: int) -> list[list[str]]:
+    """A row for each kernel and whatever tells its configurations apart, in the order of HEADERS."""
+    rows: list[list[str]] = []
+    for one in compilations:
+        compiled = [kernel for kernel in one.kernels if kernel.fault is None]
+        names = list(dict.fromkeys(kernel.kernel for kernel in compiled))
+        first = len(rows)
+        for name in names:
+            every = [kernel for kernel in compiled if kernel.kernel == name]
+            alike: dict[tuple[str, ...], list[CompiledKernel]] = {}
+            for kernel in every:
+                alike.setdefault((_registers([kernel], sgprs=False), *_needs(kernel, matrix_width)), []).append(kernel)
+            for (_, *needs), kernels in alike.items():
+                rows.append(["", "\n".join([name, *_apart(kernels, every)]), _registers(kernels), *needs])
+        if len(rows) > first:
+            rows[first][0] = one.target
+    return rows
+
+
+def _registers(kernels: Sequence[CompiledKernel], sgprs: bool = True) -> str:
+    """Of kernels that are alike but for their SGPRs, which seldom limit anything: those as a range."""
+    one = kernels[0]
+    if one.vgprs is None:
+        return str(one.registers or "")
+    counts = sorted({kernel.sgprs or 0 for kernel in kernels}) if sgprs else [0]
+    return f"{one.vgprs}/{one.agprs or 0}/" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+
+
+def _needs(kernel: CompiledKernel, matrix_width: int) -> list[str]:
+    """The columns after the registers."""
+    matrix = [_wrapped(f"{count} {_instruction(name)}", matrix_width) for name, count in _by_kind(kernel)]
+    return [
+        _spills(kernel),
+        "" if kernel.lds_bytes is None else f"{_kib(kernel.lds_bytes)}/{_kib(kernel.lds_limit or 0)}",
+        "\n".join(matrix),
+        "" if kernel.occupancy is None else _waves(kernel.occupancy),
+    ]
+
+
+def _waves(occupancy: Occupancy) -> str:
+    share = f"{occupancy.waves_per_simd:g}/{occupancy.of:g}"
+    full = occupancy.waves_per_simd >= occupancy.of
+    return share if full else _wrapped(f"{share} {occupancy.limited_by}", WAVES_WIDTH)
+
+
+def _apart(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> list[str]:
+    """What tells `kernels`, one row, from `every` of that name on the target: parameters, or else the cases."""
+    if len(kernels) == len(every):
+        variants = len({str(kernel.configuration) for kernel in kernels})
+        return [f"all {variants} configurations"] if variants > 1 else []
+    keys = dict.fromkeys(key for kernel in every for key in kernel.configuration)
+    differing = [key for key in keys if len({str(kernel.configuration.get(key)) for kernel in every}) > 1]
+    lines = [" ".join(f"{key}={_values(kernels, key)}" for key in differing)] if differing else []
+    mine = {str(kernel.configuration) for kernel in kernels}
+    if any(str(kernel.configuration) in mine for kernel in every if kernel not in kernels):
+        lines.append(_cases(kernels, every))
+    return lines
+
+
+def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
+    """The first case that launches `kernels`, less what all cases have in common, and how many more do."""
+    cases = list(dict.fromkeys(case for kernel in kernels for case in kernel.cases))
+    if not cases:
+        return "not launched"
+    common = set.intersection(*(set(case.split()) for kernel in every for case in kernel.cases))
+    told = " ".join(word for word in cases[0].split() if word not in common) or cases[0]
+    return told + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+
+
+def _values(kernels: Sequence[CompiledKernel], key: str) -> str:
+    values = list(dict.fromkeys(str(kernel.configuration.get(key, "")) for kernel in kernels))
+    return ",".join(values[:VALUES_SHOWN]) + (",…" if len(values) > VALUES_SHOWN else "")
+
+
+def _by_kind(kernel: CompiledKernel) -> list[tuple[str, int]]:
+    return sorted(kernel.matrix_instructions.items(), key=lambda item: -item[1])
+
+
+def _instruction(name: str) -> str:
+    """`v_mfma_f32_32x32x8_bf16` as `mfma 32x32x8 bf16`, `wgmma.mma_async...m64n64k16.f32.bf16.bf16` as `wgmma
+    m64n64k16 bf16`: the accumulator, float32 as a rule, is left out."""
+    kind, *rest = re.split(r"[_.]", name.removeprefix("v_"))
+    shape = next((number for number, part in enumerate(rest) if re.fullmatch(r"m?\d+[xn]\d+[xk]\d+.*", part)), 0)
+    types = [part for part in rest[shape + 1 :] if part not in ("row", "col", "f32", "1k")]
+    return " ".join([kind, *rest[shape : shape + 1], *dict.fromkeys(types)])
+
+
+def _kib(count: int) -> str:
+    return f"{count / 1024:.3g}"
+
+
+def _spills(kernel: CompiledKernel) -> str:
+    """`0`, or what should be 0 and is not, marked: spills, and below them bytes of scratch."""
+    if kernel.spills is None:
+        return ""
+    spills = f"{kernel.spills} !" if kernel.spills else "0"
+    return spills + (f"\n{kernel.scratch_bytes} B !" if kernel.scratch_bytes else "")
+
+
+def _wrapped(line: str, width: int) -> str:
+    """`line` in lines of at most `width`, broken after spaces, commas and underscores where it has some."""
+    lines = [""]
+    for word in re.findall(r"[^ ,_]*[ ,_]|[^ ,_]+", line):
+        for piece in textwrap.wrap(word, width, drop_whitespace=False):
+            if len(lines[-1] + piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    return "\n".join(part.rstrip() for part in lines)
+
+
+def _width(cell: Any) -> int:
+    return max(map(len, str(cell).splitlines()), default=0)

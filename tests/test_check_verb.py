@@ -1,0 +1,568 @@
+"""`check`: what a competitor without the target GPU is told, on a problem of one operation, with the real compilers."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import checkup
+from harness.cli import main
+from harness.offline import hip
+from harness.offline.compilation import Compilation, CompiledKernel
+from harness.offline.kept import Kept
+from harness.offline.processes import Finished, Job, Processes
+from harness.offline.tools import Tools
+from harness.render.check import table
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+TORCH = "def custom_kernel(data):\n    return data[0] * 2\n"
+
+TRITON = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(y_ptr + at, x * FACTOR, mask=at < count)
+
+
+FACTOR: tl.constexpr = tl.constexpr(2.0)
+
+
+def custom_kernel(data):
+    x = data[0]
+    y = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128)
+    return y
+"""
+
+HIP = '''\
+import torch
+from harness.hip import Module, int32, ptr
+
+module = Module(r"""
+extern "C" __global__ __launch_bounds__(64) void double_all(const float* x, float* y, int n) {
+    extern __shared__ float staged[];
+    int i = blockIdx.x * 64 + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+""")
+double_all = module.kernel("double_all", [ptr(torch.float32), ptr(torch.float32), int32])
+
+
+def custom_kernel(data):
+    x = data[0]
+    y = torch.empty_like(x)
+    double_all(x, y, x.numel(), grid=-(-x.numel() // 64), block=64, shared_bytes=SHARED)
+    return y
+
+
+SHARED = 0
+'''
+
+
+@pytest.fixture
+def podium(toy_root, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(toy_root / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    patient(toy_root)
+
+    def run(source: str, *words: str) -> tuple[int, str, str]:
+        path = toy_root / "mine.py"
+        path.write_text(source)
+        code = main(["--root", str(toy_root), "check", "double", str(path), *words])
+        streams = capsys.readouterr()
+        assert "Traceback" not in streams.err
+        return code, streams.out, streams.err
+
+    return run
+
+
+def patient(root: Path) -> None:
+    """Let a busy machine take its time: no test here is about how long a call takes, but for the one that says so."""
+    yml = root / "problems" / "double" / "problem.yml"
+    yml.write_text(yml.read_text().replace("load_s: 20, call_s: 3", "load_s: 300, call_s: 120"))
+
+
+def last_line(out: str) -> str:
+    return out.rstrip().splitlines()[-1]
+
+
+def line_of(source: str, text: str) -> int:
+    return next(number for number, line in enumerate(source.splitlines(), start=1) if text in line)
+
+
+# What is judged
+
+
+def test_a_right_answer_without_a_kernel_of_its_own_is_accepted_and_nothing_is_compiled(podium):
+    code, out, _ = podium(TORCH)
+    assert code == 0
+    assert last_line(out) == "accepted on CPU (the 2 smallest cases); nothing to compile: no kernel of its own"
+    assert "rows=3 cols=5" in out and "rows=4 cols=8" in out
+
+
+@pytest.mark.slow
+def test_a_wrong_answer_is_shown_with_its_report_and_compiled_all_the_same(podium):
+    code, out, _ = podium(TRITON.replace("(2.0)", "(3.0)"), "--target", "gfx942")
+    assert code == 10
+    assert "rel_l2" in out and "reproduce: python -m harness replay double" in out
+    assert last_line(out).startswith("wrong answer on CPU") and last_line(out).endswith("compiles for gfx942")
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ("def custom_kernel(data)\n", 11, "SyntaxError"),
+        ("def kernel(data):\n    return data[0] * 2\n", 11, "no custom_kernel"),
+        ("def custom_kernel(data):\n    raise RuntimeError('my own')\n", 12, "my own"),
+    ],
+)
+def test_other_failures_have_the_exit_codes_of_eval(podium, source, code, words):
+    got, out, _ = podium(source)
+    assert (got, words in out) == (code, True), out
+
+
+def test_a_call_over_the_time_limit_has_the_exit_code_of_eval(podium, toy_root):
+    yml = toy_root / "problems" / "double" / "problem.yml"
+    yml.write_text(yml.read_text().replace("call_s: 120", "call_s: 1"))
+    code, out, _ = podium("import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
+    assert code == 13 and "limit of 1 s" in out
+
+
+def test_a_traceback_names_the_submission_by_its_own_path(podium, toy_root):
+    _, out, _ = podium("def custom_kernel(data):\n    raise RuntimeError('my own')\n")
+    assert f'File "{toy_root / "mine.py"}", line 2' in out
+
+
+def test_the_smallest_cases_are_those_that_move_the_fewest_bytes(toy_root):
+    yml = toy_root / "problems" / "double" / "problem.yml"
+    yml.write_text(yml.read_text().replace("cpu:\n  test:\n", "cpu:\n  test:\n    - {rows: 90, cols: 9}\n"))
+    from harness import catalog, device
+
+    smallest = checkup.smallest_cases(catalog.load_problem(toy_root, "double"), device.detect(toy_root, "cpu"))
+    assert [case.label for case in smallest] == ["rows=3 cols=5", "rows=4 cols=8"]
+
+
+# Triton
+
+
+@pytest.mark.slow
+def test_a_triton_kernel_is_judged_and_compiled_for_every_target(podium):
+    code, out, err = podium(TRITON)
+    assert code == 0, out
+    assert last_line(out) == (
+        "accepted on CPU (the 2 smallest cases through Triton's interpreter); "
+        "compiles for gfx942, gfx950, gfx1100, sm_90"
+    )
+    table = [line for line in out.splitlines() if "double_kernel" in line]
+    assert [next(t for t in ("gfx942", "gfx950", "gfx1100", "sm_90") if t in line) for line in table]
+    assert max(map(len, out.splitlines()[:-1])) <= 100
+    assert "compiling for gfx942, gfx950, gfx1100, sm_90" in err and "compiling for" not in out
+
+
+@pytest.mark.slow
+def test_json_is_exactly_one_document_with_what_the_table_shows_and_the_tools(podium):
+    code, out, _ = podium(TRITON, "--json", "--target", "gfx950")
+    document = json.loads(out)
+    assert (code, document["exit_code"], document["judgement"]["verdict"]) == (0, 0, "accepted")
+    (target,) = document["targets"]
+    (kernel,) = target["kernels"]
+    assert kernel["kernel"] == "double_kernel" and kernel["line"] == line_of(TRITON, "@triton.jit") + 1
+    assert kernel["vgprs"] > 0 and kernel["spills"] == kernel["scratch_bytes"] == 0 and kernel["cases"]
+    assert document["tools"]["interpreter"] is None and set(document["tools"]["hip_compilers"]) == set(hip.TARGETS)
+
+
+@pytest.mark.slow
+def test_what_the_compilers_made_is_written_where_it_is_asked_for(podium, tmp_path):
+    podium(TRITON, "--target", "gfx942", "--emit", str(tmp_path / "made"))
+    assert [path for path in (tmp_path / "made").rglob("*.amdgcn") if "double_kernel" in path.read_text()]
+
+
+LARGE_TILES = """\
+@triton.jit
+def double_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.arange(0, 64)
+    deep = tl.arange(0, 128)
+    total = tl.zeros([64, 64], tl.float32)
+    for start in range(0, count, 8192):
+        left = start + row[:, None] * 128 + deep[None, :]
+        right = start + deep[:, None] * 64 + row[None, :]
+        a = tl.load(x_ptr + left, mask=left < count, other=0.0)
+        b = tl.load(x_ptr + right, mask=right < count, other=0.0)
+        total += tl.dot(a, b, input_precision="ieee")
+    x = tl.load(x_ptr + at, mask=at < count) + 0 * tl.sum(total)
+"""
+
+
+@pytest.mark.slow
+def test_shared_memory_over_the_limit_is_said_with_the_line_and_only_of_the_targets_it_is_over(podium):
+    head, tail = TRITON.partition("@triton.jit")[0], TRITON[TRITON.index("    tl.store(") :]
+    source = (head + LARGE_TILES + tail).replace("BLOCK=128)", "BLOCK=128, num_stages=3)")
+    code, out, _ = podium(source, "--target", "gfx942", "--target", "gfx950")
+    assert code == 11
+    assert f"mine.py:{line_of(source, 'def double_kernel')}" in out and "LDS" in out and "65,536" in out
+    assert "compiles for gfx950; not for gfx942" in last_line(out)
+
+
+@pytest.mark.slow
+def test_an_instruction_that_the_target_lacks_is_said_with_the_line(podium):
+    source = TRITON.replace("y_ptr + at, x * FACTOR", "y_ptr + at, special(x) * FACTOR").replace(
+        "@triton.jit",
+        "@triton.jit\ndef special(x):\n    return tl.inline_asm_elementwise(\n"
+        '        "v_permlane32_swap_b32 $0, $1", "=v,v", [x], dtype=tl.float32, is_pure=True, pack=1\n    )\n\n\n'
+        "@triton.jit",
+        1,
+    )
+    code, out, _ = podium(source, "--target", "gfx942")
+    assert code == 11 and "not for gfx942" in last_line(out) and "gfx942: " in out
+
+
+@pytest.mark.slow
+def test_a_launch_that_depends_on_data_cannot_be_followed_and_says_where(podium):
+    source = TRITON.replace("    y = torch.empty_like(x)", "    y = torch.empty_like(x)\n    rows = int(x.sum())")
+    code, out, _ = podium(source, "--target", "gfx942")
+    assert code == 11 and f"mine.py:{line_of(source, 'int(x.sum())')}" in out
+
+
+@pytest.mark.slow
+def test_a_file_that_needs_the_network_when_imported_says_so_with_the_line(podium):
+    fetch = "import socket\nsocket.create_connection(('podium.invalid', 80), timeout=1)\n"
+    code, out, _ = podium(fetch + TRITON, "--target", "gfx942")
+    assert code == 12 and "gaierror" in out and "mine.py:2" in out
+
+
+@pytest.mark.slow
+def test_a_compiler_that_dies_is_said_to_have_crashed(podium):
+    source = "import os\nif not os.environ.get('TRITON_INTERPRET'):\n    os.abort()\n" + TRITON
+    code, out, _ = podium(source, "--target", "gfx942")
+    assert code == 11 and "gfx942: the compiler crashed (by SIGABRT)" in out
+
+
+@pytest.mark.slow
+def test_what_cannot_be_interpreted_says_so_and_is_compiled(podium):
+    source = TRITON.replace("y_ptr + at, x * FACTOR", "y_ptr + at, tl.extra.libdevice.exp(x) * FACTOR").replace(
+        "import triton.language as tl", "import triton.language as tl\nfrom triton.language.extra import libdevice"
+    )
+    source = source.replace("tl.extra.libdevice", "libdevice")
+    code, out, _ = podium(source, "--target", "gfx942")
+    assert code == 0 and "not judged on a CPU" in last_line(out) and "compiles for gfx942" in last_line(out)
+
+
+# Inline HIP and CUDA
+
+
+def needing(target: str) -> str:
+    lacking = hip.missing(target)
+    if lacking is not None:
+        pytest.skip(f"no compiler for {target} here: {lacking}")
+    return target
+
+
+def test_inline_hip_is_compiled_not_run_and_never_called_accepted(podium):
+    code, out, _ = podium(HIP, "--target", needing("gfx942"))
+    assert code == 0 and "accepted" not in out
+    assert last_line(out) == "compiled, not run: gfx942"
+    assert "double_all needs a GPU" in out
+
+
+def test_shared_memory_asked_for_at_the_launch_counts(podium):
+    code, out, _ = podium(HIP.replace("SHARED = 0", "SHARED = 70000"), "--target", needing("gfx942"))
+    assert code == 11
+    assert f"mine.py:{line_of(HIP, 'double_all(const')}: double_all asks for 70,000 bytes of shared memory" in out
+
+
+def test_an_error_in_the_source_has_the_line_of_the_file(podium):
+    source = HIP.replace("2 * x[i]", "2 * unheard_of[i]")
+    code, out, _ = podium(source, "--target", needing("gfx1100"))
+    assert code == 11
+    assert f"mine.py:{line_of(source, 'unheard_of')}: error: use of undeclared identifier 'unheard_of'" in out
+
+
+def test_a_kernel_that_the_source_does_not_define_is_an_error(podium):
+    code, out, _ = podium(HIP.replace('kernel("double_all"', 'kernel("double_some"'), "--target", needing("gfx942"))
+    assert code == 11 and 'defines no extern "C" __global__ double_some' in out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is not None, reason="ziglang is installed, which is a compiler")
+def test_without_any_compiler_the_command_that_brings_one_is_named(podium, monkeypatch):
+    environment = Processes._environment
+    nowhere = dict.fromkeys(("PATH", "ROCM_PATH", "CUDA_HOME"), "/nowhere")
+    monkeypatch.setattr(Processes, "_environment", lambda *words: {**environment(*words), **nowhere})
+    code, out, _ = podium(HIP, "--target", "gfx942")
+    assert code == 30
+    assert "gfx942: not compiled here: no compiler: apt-get install clang-19, or make setup-offline" in out
+
+
+def test_load_inline_with_headers_says_what_it_takes(podium):
+    source = """\
+from torch.utils.cpp_extension import load_inline
+cuda = "#include <torch/extension.h>\\n__global__ void f() {}"
+m = load_inline(name="m", cpp_sources="", cuda_sources=cuda, functions=["f"])
+def custom_kernel(data):
+    return m.f(data[0])
+"""
+    code, out, _ = podium(source, "--target", needing("gfx942"))
+    assert code == 30 and "accepted" not in out
+    assert "need a GPU" in out and "hipcc and a ROCm build of torch" in out
+
+
+# What is kept
+
+
+@pytest.mark.slow
+def test_a_second_look_starts_no_process_and_says_so(podium, monkeypatch):
+    first = podium(TRITON, "--target", "gfx942")
+
+    def refuse(self, jobs):
+        assert not list(jobs), "a process is started"
+
+    monkeypatch.setattr(Processes, "start", refuse)
+    code, out, _ = podium(TRITON, "--target", "gfx942")
+    assert (code, out) == (0, first[1].rstrip() + " (cached)\n")
+
+
+def test_a_changed_source_and_a_wrong_answer_are_looked_at_again(podium):
+    podium(TORCH)
+    assert "(cached)" in podium(TORCH)[1]
+    assert "(cached)" not in podium(TORCH + "# changed\n")[1]
+    wrong = TORCH.replace("* 2", "* 3")
+    podium(wrong)
+    code, out, _ = podium(wrong)
+    assert code == 10 and "(cached)" not in out
+
+
+def test_a_result_that_is_corrupt_counts_as_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = Kept({"source": "1"})
+    document = Tools(triton="3.7.1", interpreter=None, hip_compilers={})
+    kept.write("tools", document.model_dump())
+    assert kept.read("tools", Tools) == document.model_copy(update={"cached": True})
+    assert kept.read("others", Tools) is None and Kept({"source": "2"}).read("tools", Tools) is None
+    (path,) = tmp_path.rglob("*.json")
+    whole = path.read_bytes()
+    for harm in (b"", whole[:-1], b"[]", b"null", b'{"triton": 1}', b"\xff"):
+        path.write_bytes(harm)
+        assert kept.read("tools", Tools) is None, harm
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file where the directory should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = Kept({})
+    kept.write("tools", {"triton": None})
+    assert kept.read("tools", Tools) is None
+    assert kept.triton_folder(tmp_path / "elsewhere") == tmp_path / "elsewhere"
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--target", "gfx94"), "did you mean gfx942?"), (("--target", "sm_80"), "did you mean sm_90?")],
+)
+def test_an_unknown_target_is_refused_by_name(podium, words, message):
+    code, out, err = podium(TORCH, *words)
+    assert (code, out) == (2, "") and "there is no target" in err and message in err
+
+
+@pytest.mark.slow
+def test_nothing_is_left_behind(podium, toy_root):
+    podium(TRITON, "--target", "gfx942")
+    assert list((toy_root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_it_takes_its_processes_along(toy_root, stop):
+    waits = "import os, time\nif not os.environ.get('TRITON_INTERPRET'):\n    time.sleep(600)\n"
+    (toy_root / "mine.py").write_text(waits + TRITON)
+    words = [sys.executable, "-m", "harness", "--root", str(toy_root), "check", "double", str(toy_root / "mine.py")]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(toy_root / "cache")}
+    process = subprocess.Popen(words, cwd=CHECKOUT, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(started := compiling(process.pid)) < 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(stop)
+    _, err = process.communicate(timeout=60)
+    assert started and "Traceback" not in err
+    deadline = time.monotonic() + 60
+    while any(map(alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, started))
+    if stop == signal.SIGINT:
+        assert process.returncode == 130 and list((toy_root / "tmp").iterdir()) == []
+
+
+def compiling(pid: int) -> set[int]:
+    """The processes below `pid` that compile."""
+    try:
+        below = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+        return {child for child in below if b"cross_compile" in Path(f"/proc/{child}/cmdline").read_bytes()}
+    except OSError:
+        return set()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# The processes themselves
+
+
+def finished(tmp_path: Path, program: str, limit: int = 1, count: int = 1) -> dict[str, Finished]:
+    """What came of `count` processes that run a program, `limit` at once."""
+    (tmp_path / "a_program.py").write_text(program)
+    with pytest.MonkeyPatch.context() as patch, Processes(tmp_path, tmp_path / "triton", limit) as processes:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        processes.start([Job(f"job{number}", ("a_program", str(number))) for number in range(count)])
+        return dict(processes.results())
+
+
+def test_what_a_process_prints_is_read_and_more_wait_than_there_is_room_for(tmp_path):
+    found = finished(tmp_path, "import sys\nprint(sys.argv[1])\n", limit=2, count=5)
+    assert {name: one.printed for name, one in found.items()} == {f"job{n}": f"{n}\n" for n in range(5)}
+    assert all(one.trouble is None for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("program", "trouble"),
+    [
+        ("import os; os.abort()", "the compiler crashed (by SIGABRT)"),
+        ("raise SystemExit('no such thing')", "the compiler crashed (with status 1): no such thing"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "takes too much memory"),
+    ],
+)
+def test_how_a_process_ended_is_said_in_a_sentence(tmp_path, program, trouble):
+    assert trouble in finished(tmp_path, program)["job0"].trouble
+
+
+def test_a_process_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.offline.processes.TIMEOUT_S", 0.5)
+    assert "took longer than 0.5 s" in finished(tmp_path, "import time; time.sleep(600)")["job0"].trouble
+
+
+def test_leaving_the_block_kills_what_still_runs_with_all_its_group(tmp_path, monkeypatch):
+    (tmp_path / "a_program.py").write_text(
+        "import os, time\nos.fork()\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Processes(tmp_path, tmp_path / "triton", 1) as processes:
+        processes.start([Job("job", ("a_program",))])
+        deadline = time.monotonic() + 60
+        while len(pids := (tmp_path / "job" / "printed").read_text().split()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    deadline = time.monotonic() + 60
+    while any(alive(int(pid)) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(pids) == 2 and not any(alive(int(pid)) for pid in pids)
+
+
+def test_a_process_sees_no_gpu_and_nothing_of_the_callers_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "1")
+    program = "import os\nprint(os.environ.get('A_SECRET'), repr(os.environ['CUDA_VISIBLE_DEVICES']))\n"
+    assert finished(tmp_path, program)["job0"].printed == "None ''\n"
+
+
+# The table
+
+
+def kernel(**changed: object) -> CompiledKernel:
+    resources = {"vgprs": 64, "agprs": 0, "sgprs": 20, "spills": 0, "scratch_bytes": 0, "lds_bytes": 1024}
+    return CompiledKernel(**{"kernel": "split_kv", "lds_limit": 65536, **resources, **changed})
+
+
+def table_of(*kernels: CompiledKernel, width: int = 100) -> str:
+    return table([Compilation(target="gfx942", kernels=kernels)], width)
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[0] == "│"]
+
+
+def test_spills_and_scratch_are_marked_and_a_column_of_zeros_is_one_line():
+    assert "no spills, no scratch" in table_of(kernel())
+    header, row, below = rows_of(table_of(kernel(spills=12, scratch_bytes=64)))
+    assert (row[header.index("spills")], below[header.index("spills")]) == ("12 !", "64 B !")
+    assert "no spills" not in table_of(kernel(spills=12))
+
+
+def test_rows_that_say_the_same_are_one_and_only_what_differs_is_named():
+    small, large, other = (
+        {"BLOCK": block, "STAGES": stages, "D": 576} for block, stages in ((32, 1), (64, 1), (64, 2))
+    )
+    same = table_of(kernel(configuration=small), kernel(configuration=large))
+    assert [row[1] for row in rows_of(same)[1:]] == ["split_kv", "all 2 configurations"]
+    apart = table_of(
+        kernel(configuration=small), kernel(configuration=large, vgprs=90), kernel(configuration=other, vgprs=90)
+    )
+    assert [row[1] for row in rows_of(apart)[1:]] == [
+        *("split_kv", "BLOCK=32 STAGES=1"),
+        *("split_kv", "BLOCK=64 STAGES=1,2"),
+    ]
+
+
+def test_where_only_the_case_differs_the_case_is_named_by_what_it_does_not_share():
+    shown = table_of(kernel(cases=("batch=4 kv=1024",)), kernel(cases=("batch=4 kv=8192", "batch=4 kv=9"), vgprs=90))
+    assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "kv=1024", "split_kv", "kv=8192 and 1 more"]
+
+
+def test_matrix_instructions_and_occupancy_are_told_in_few_words():
+    instructions = {"v_mfma_f32_32x32x8_bf16_1k": 8, "v_mfma_f32_16x16x16_f16": 32}
+    waves = {"waves_per_simd": 2, "of": 8, "limited_by": "LDS"}
+    text = table_of(kernel(matrix_instructions=instructions, occupancy=waves))
+    assert "32 mfma 16x16x16 f16" in text and "8 mfma 32x32x8 bf16" in text and "2/8 LDS" in text
+    assert text.index("32 mfma") < text.index("8 mfma")
+    hopper = {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16": 4}
+    text = table_of(kernel(vgprs=None, registers=168, matrix_instructions=hopper), width=120)
+    assert "4 wgmma m64n128k16" in text and "168" in text
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["split_kv", "a_kernel_with_quite_a_long_name_that_does_not_fit_in_any_column", "m"]),
+            st.dictionaries(st.sampled_from(["BLOCK_M", "num_warps", "KV_LORA_RANK"]), st.integers(0, 10**6)),
+            st.integers(0, 512),
+            st.integers(0, 10**4),
+            st.dictionaries(
+                st.sampled_from(["v_mfma_scale_f32_32x32x64_f8f6f4", "v_wmma_f32_16x16x16_bf16"]), st.just(128)
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_a_table_fits_100_columns_whatever_is_in_it(drawn):
+    waves = {"waves_per_simd": 12, "of": 16, "limited_by": "VGPRs"}
+    kernels = [
+        kernel(
+            kernel=name,
+            configuration=config,
+            vgprs=vgprs,
+            sgprs=sgprs,
+            spills=n,
+            scratch_bytes=n,
+            matrix_instructions=m,
+            occupancy=waves,
+        )
+        for name, config, vgprs, n, m in drawn
+        for sgprs in (48, 58)
+    ]
+    assert max(map(len, table_of(*kernels).splitlines()), default=0) <= 100
