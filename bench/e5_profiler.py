@@ -89,7 +89,7 @@ def _calls(device: Device) -> dict[str, Callable[[], Callable[[], Any]]]:
     def submission(problem: str, name: str, number: int) -> Callable[[], Callable[[], Any]]:
         def make() -> Callable[[], Any]:
             from harness import catalog
-            from harness.judge.inputs import Reference
+            from harness.judge.reference import Reference
             from harness.worker import load
 
             task = catalog.load_problem(ROOT, problem)

@@ -47,7 +47,9 @@ def measure(name: str) -> dict[str, object]:
     from harness.device import detect
     from harness.judge.check import compare
     from harness.judge.evaluate import be_a_quiet_neighbour
-    from harness.judge.inputs import Dealer, OneSeed, Reference
+    from harness.judge.inputs import Dealer
+    from harness.judge.reference import Reference
+    from harness.judge.seeds import OneSeed
     from harness.judge.session import Session
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")

@@ -10,22 +10,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+import torch
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from harness import catalog, device  # noqa: E402
-from harness.judge import inputs  # noqa: E402
 from harness.judge.check import compare  # noqa: E402
+from harness.judge.clock import FIRST_SLEEP_US  # noqa: E402
+from harness.judge.inputs import Dealer  # noqa: E402
+from harness.judge.reference import Reference  # noqa: E402
+from harness.judge.seeds import Seeds, new_master_seed  # noqa: E402
 from harness.judge.session import Session  # noqa: E402
+from harness.model import Case  # noqa: E402
+from harness.sandbox import tiers  # noqa: E402
+from harness.sandbox.scratch import scratch  # noqa: E402
 
 PARTS = ("generate", "expect", "pour", "worker", "latency", "check")
 
@@ -42,12 +47,11 @@ def main() -> None:
     file = options.file or ROOT / "submissions" / problem.name / f"{problem.baselines[0]}.py"
     reference = _Timed(problem, here)
     rows = []
-    with tempfile.TemporaryDirectory() as scratch:
-        shutil.copy(file, Path(scratch) / "submission.py")
+    with scratch(file.read_bytes(), tiers.strongest(here).new_uid()) as folder:
         started = time.monotonic()
-        session = Session(problem, here, Path(scratch), 1)
+        session = Session(problem, here, folder, 1)
         try:
-            session.load(Path(scratch) / "submission.py")
+            session.load(folder / "submission.py")
             start_s = time.monotonic() - started
             for case in problem.cases_for(here.kind).benchmark:
                 rows.append({"case": case.label, **_case(session, reference, case, options.calls)})
@@ -59,8 +63,8 @@ def main() -> None:
     print(json.dumps({"problem": problem.name, "device": here.name, "start_s": start_s, "cases": rows}))
 
 
-def _case(session: Session, reference: _Timed, case: inputs.Case, calls: int) -> dict[str, float]:
-    dealer = inputs.Dealer(reference, case, inputs.Seeds(inputs.new_master_seed(), "bench", case))
+def _case(session: Session, reference: _Timed, case: Case, calls: int) -> dict[str, float]:
+    dealer = Dealer(reference, case, Seeds(new_master_seed(), "bench", case))
     tolerances = reference.problem.tolerances_for(case)
     samples: list[dict[str, float]] = []
     try:
@@ -70,7 +74,7 @@ def _case(session: Session, reference: _Timed, case: inputs.Case, calls: int) ->
             call = dealer.deal(everything=False)
             assert dealer.arena is not None
             asking = time.monotonic()
-            reply = session.call(call.request, dealer.arena, case.label)
+            reply = session.call({**call.request, "sleep_us": FIRST_SLEEP_US}, dealer.arena, case.label)
             checking = time.monotonic()
             compare(call, reply, dealer.arena, tolerances)
             reference.wait()
@@ -91,14 +95,14 @@ def _case(session: Session, reference: _Timed, case: inputs.Case, calls: int) ->
     return {part: 1e3 * statistics.median(sample[part] for sample in samples[1:]) for part in PARTS}
 
 
-class _Timed(inputs.Reference):
+class _Timed(Reference):
     """A reference that notes how long its generator and its kernel take."""
 
     spent_s: dict[str, float]
 
     def wait(self) -> None:
         if self.torch_device != "cpu":
-            inputs.torch.cuda.synchronize()
+            torch.cuda.synchronize()
 
     def generate(self, *arguments):  # type: ignore[no-untyped-def]
         return self._timed("generate", super().generate, arguments)

@@ -157,7 +157,7 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
 
 def smallest_cases(problem: Problem, device: Device) -> tuple[Case, ...]:
     """The CPU test cases that move the fewest bytes."""
-    from harness.judge.inputs import Reference
+    from harness.judge.reference import Reference
 
     reference = Reference(problem, device)
 

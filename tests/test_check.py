@@ -16,7 +16,8 @@ from harness import catalog
 from harness.arena import Arena, extent, flatten, layout, room
 from harness.judge import check, mismatch
 from harness.judge.check import compare
-from harness.judge.inputs import Call, Expectation, Selection
+from harness.judge.inputs import Call, Expectation
+from harness.judge.reference import Selection
 from harness.judge.session import CallReply
 from harness.model import Case, Tolerance
 from harness.worker.bracket import Bracket
@@ -45,7 +46,7 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
         arena.view(spec).copy_(tensor)
     bracket = Bracket("cpu", CpuTimer(1), CpuTransport())
     bracket.arena = arena
-    request = {"tree": tree, "inputs": [spec.to_json() for spec in specs], "poison": []}
+    request = {"tree": tree, "inputs": [spec.to_json() for spec in specs], "poison": [], "sleep_us": 50.0}
     request["state"] = list(range(len(before)))
     kernel = returned if callable(returned) else lambda data: returned
     reply = {**bracket.call(kernel, request, contextlib.nullcontext), "interpreted": False}

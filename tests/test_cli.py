@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import cli, main
+from harness.cli import main
+from harness.cli.verbs import verbs as cli
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"

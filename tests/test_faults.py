@@ -29,7 +29,7 @@ from harness import catalog
 from harness.cli import main
 from harness.device import check_answers, detect
 from harness.errors import InfrastructureError, ProblemError
-from harness.judge.inputs import Reference
+from harness.judge.reference import Reference
 from harness.judge.session import CallReply
 from harness.model import Ending, Estimate, Verdict
 from harness.sandbox import enclosure

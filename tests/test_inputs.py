@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.arena import TensorSpec, unflatten
 from harness.errors import ProblemError
-from harness.judge.inputs import Dealer, OneSeed, Reference, Seeds, derive_seed, new_master_seed
+from harness.judge.inputs import Dealer
+from harness.judge.reference import Reference
+from harness.judge.seeds import OneSeed, Seeds, derive_seed, new_master_seed
 from harness.model import Case, Device
 
 CPU = Device(kind="cpu", name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1 << 10)

@@ -9,7 +9,9 @@ import torch
 from harness import catalog
 from harness.arena import flatten
 from harness.device import detect
-from harness.judge.inputs import Dealer, OneSeed, Reference, Selection
+from harness.judge.inputs import Dealer
+from harness.judge.reference import Reference, Selection
+from harness.judge.seeds import OneSeed
 from harness.model import Verdict
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from harness.arena import Arena, TensorSpec, dtype_name
-from harness.judge.inputs import Call, Selection
+from harness.judge.inputs import Call
+from harness.judge.reference import Selection
 from harness.judge.session import CallReply, OutputDescription
 from harness.model import Excess, Tolerance
 

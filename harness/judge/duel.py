@@ -24,7 +24,9 @@ from harness.comparison import PairedMeasurement
 from harness.config import EvalConfig
 from harness.errors import PodiumError, UsageError
 from harness.judge.evaluate import be_a_quiet_neighbour
-from harness.judge.inputs import Dealer, Reference, Seeds
+from harness.judge.inputs import Dealer
+from harness.judge.reference import Reference
+from harness.judge.seeds import Seeds
 from harness.judge.session import Fault, Session
 from harness.judge.trial import Narrate, Trial
 from harness.model import Case, Device, Ending, Problem, Skipped, Submission, Verdict
@@ -128,14 +130,14 @@ class _Contestant(Trial):
 
     @contextmanager
     def dealing(self, case: Case, phase: str) -> Iterator[Dealer]:
-        with self._dealing(Seeds(self.master_seed, phase, case), case) as dealer:
+        with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             yield dealer
 
     def call(self, session: Session, dealer: Dealer, case: Case, sleep_us: float) -> tuple[float, list[str]]:
         """One checked call: its latency in ns, and its labels."""
         with _named(self.name):
-            _, reply = self._put_timed(session, dealer, case, sleep_us)
-        return reply.latency_ns, reply.labels
+            _, reply = self._caller.put_timed(session, dealer, case, sleep_us)
+        return reply.latency_ns, list(reply.labels)
 
 
 class _Match:

@@ -6,20 +6,22 @@ import contextlib
 import ctypes
 import datetime
 import secrets
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 
 from harness import environment, roofline, stats
 from harness.config import EvalConfig
-from harness.judge.inputs import OneSeed, Reference
+from harness.device import check_answers
+from harness.judge.clock import hidden_ns, objection
+from harness.judge.reference import Reference
+from harness.judge.seeds import OneSeed
 from harness.judge.session import Fault
 from harness.judge.trial import Narrate, Timings, Trial
 from harness.model import (
     UNJUDGED,
+    UNSANDBOXED,
     Case,
     CaseCheck,
     Device,
@@ -31,6 +33,8 @@ from harness.model import (
     Submission,
     Verdict,
 )
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
 
 
 def evaluate(
@@ -42,29 +46,34 @@ def evaluate(
     quick: bool = False,
     timed: bool = True,
     threads: int | None = None,
+    allow_unsandboxed: bool = False,
     narrate: Narrate = lambda line: None,
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases; `threads` is how many a worker on a CPU
-    may compute in (default: one a processor).
+    may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`.
 
-    Raises only what is not the submission's doing: ProblemError, OSError.
+    Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-    surroundings = environment.describe(device)
+    isolation = tiers.strongest(device)
+    surroundings = environment.describe(device, isolation)
     be_a_quiet_neighbour(device)
     reference = Reference(problem, device)
-    with _scratch(submission) as scratch:
-        trial = Trial(
-            reference, submission.path, device, scratch, config.sampling(device.kind, quick), narrate, threads
-        )
+    with scratch(submission.source, isolation.new_uid()) as folder:
+        trial = Trial(reference, submission.path, device, folder, config.sampling(device.kind, quick), narrate, threads)
         try:
             trial.run(timed)
-            measurements = [_measurement(timings, reference, device, config) for timings in trial.timings]
-            ending = _ending(trial, measurements)
+            measurements = [
+                _measurement(timings, reference, device, config, trial.null_kernel_ns) for timings in trial.timings
+            ]
+            surroundings["null_kernel_ns"] = trial.null_kernel_ns
+            ending = _ending(trial, measurements, device)
         except Fault as fault:
+            check_answers(device)  # a submission is not to blame for a device that is gone
             measurements, ending = [], fault.ending
     accepted = ending.verdict is Verdict.ACCEPTED
     unjudged = ending.verdict is Verdict.INFRASTRUCTURE_ERROR
+    safe = isolation.confines or allow_unsandboxed
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
         problem=problem.name,
@@ -82,7 +91,7 @@ def evaluate(
         measurements=tuple(measurements),
         skipped=tuple(trial.skipped),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
-        unranked_because=UNJUDGED if unjudged else _unranked_because(trial, quick),
+        unranked_because=UNJUDGED if unjudged else _unranked_because(trial, quick, safe),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=trial.printed,
@@ -95,9 +104,9 @@ def replay(
     problem: Problem, submission: Submission, device: Device, config: EvalConfig, case: Case, seed: int
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
-    with _scratch(submission) as scratch:
+    with scratch(submission.source, tiers.strongest(device).new_uid()) as folder:
         reference, sampling = Reference(problem, device), config.sampling(device.kind, quick=True)
-        trial = Trial(reference, submission.path, device, scratch, sampling, lambda line: None)
+        trial = Trial(reference, submission.path, device, folder, sampling, lambda line: None)
         return trial.replay(case, OneSeed(seed))
 
 
@@ -115,26 +124,26 @@ def be_a_quiet_neighbour(device: Device) -> None:
         ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 20)
 
 
-@contextlib.contextmanager
-def _scratch(submission: Submission) -> Iterator[Path]:
-    """A directory for the worker, with the submission in it; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="podium-", ignore_cleanup_errors=True) as folder:
-        (Path(folder) / "submission.py").write_bytes(submission.source)
-        yield Path(folder)
-
-
-def _measurement(timings: Timings, reference: Reference, device: Device, config: EvalConfig) -> Measurement:
+def _measurement(
+    timings: Timings, reference: Reference, device: Device, config: EvalConfig, null_kernel_ns: float | None
+) -> Measurement:
     centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
+    floor = roofline.floor(reference.cost(timings.case), device)
+    labels = set(timings.labels)
+    if floor is not None and null_kernel_ns is not None and floor.latency_ns < 2 * null_kernel_ns:
+        labels.add("latency-bound")
     return Measurement(
         case=timings.case,
         samples_ns=tuple(timings.samples_ns),
         latency=stats.estimate(centres, config.confidence),
-        floor=roofline.floor(reference.cost(timings.case), device),
-        labels=tuple(sorted(timings.labels)),
+        floor=floor,
+        labels=tuple(sorted(labels)),
+        hidden_ns=tuple(hidden_ns(calls, idle) for calls, idle in zip(timings.calls, timings.idle, strict=True)),
+        idle_excess_ns=tuple(hidden_ns(idle, timings.idle_apart) for idle in timings.idle),
     )
 
 
-def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
+def _ending(trial: Trial, measurements: Sequence[Measurement], device: Device) -> Ending:
     """The verdict where nothing ended the trial early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
@@ -147,16 +156,22 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
                 f"{measurement.floor.latency_ns / 1e3:.2f} us that the device needs at its peak"
             )
             return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
+        seen = objection(device.kind, measurement.latency.latency_ns, measurement.hidden_ns, measurement.idle_excess_ns)
+        if seen is not None:
+            message = f"{measurement.case.label}: {seen}, beside {measurement.latency.latency_ns / 1e3:,.1f} us in it"
+            return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
     how = " through Triton's interpreter" if trial.interpreted else ""
     return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}")
 
 
-def _unranked_because(trial: Trial, quick: bool) -> str | None:
+def _unranked_because(trial: Trial, quick: bool, safe: bool) -> str | None:
     if trial.interpreted:
         return "interpreted"
     if trial.skipped:
         return "skipped"
-    return "quick" if quick else None
+    if quick:
+        return "quick"
+    return None if safe else UNSANDBOXED
 
 
 def _score(measurements: Sequence[Measurement], confidence: float) -> Estimate:

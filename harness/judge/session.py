@@ -4,7 +4,7 @@
     session.load(path)
     session.call(request, arena) ─► CallReply        raises Fault with the verdict that the failure earns
     session.finish()                                 in good order
-    session.kill()                                   always: here every process of the group is dead
+    session.kill()                                   always: here all that the worker ever started is dead
 
 The worker's word is untrusted: replies are validated to the last field, each must echo the nonce of its request,
 nothing may arrive unasked, and the process must end with status 0 when told to.
@@ -12,7 +12,6 @@ nothing may arrive unasked, and the process must end with status 0 when told to.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import signal
@@ -21,19 +20,20 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.arena import Arena
 from harness.model import Device, Ending, Problem, Verdict
 from harness.protocol import Channel, ChannelClosed, Message, ProtocolViolation, ReplyTimeout
+from harness.sandbox import tiers
+from harness.sandbox.enclosure import Enclosure
 
 OUTPUT_KEPT_BYTES = 32 << 10
 """Of what a worker prints, this much of the beginning and as much of the end is kept."""
 
 EXIT_GRACE_S = 10.0
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Fault(Exception):
@@ -62,13 +62,16 @@ class OutputDescription(_Reply):
 class CallReply(_Reply):
     """The worker's answer to a call. `latency_ns` is its claim, to be held against other clocks."""
 
-    latency_ns: float = Field(gt=0, lt=1e15)
-    labels: list[str] = Field(max_length=8)
+    latency_ns: float = Field(ge=1, lt=1e15)
+    host_ns: int = Field(ge=0, lt=10**15)
+    labels: list[Literal["host-bound"]] = Field(max_length=1)
     several: bool
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=16)
     state: list[int | None] = Field(max_length=256)
     overrun: list[int] = Field(max_length=256)
+    more_threads: int = Field(ge=0)
+    left: list[Annotated[str, Field(max_length=200)]] = Field(max_length=8)
     interpreted: bool
 
 
@@ -79,36 +82,36 @@ class _Failure(_Reply):
 
 
 class Session:
-    """A worker process for one submission on one device. `scratch` holds the submission and its caches."""
+    """A worker process for one submission on one device, confined as well as this machine can.
+
+    `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches.
+    """
 
     def __init__(self, problem: Problem, device: Device, scratch: Path, threads: int) -> None:
         self._limits = problem.limits
-        self._scratch = scratch
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arena: Arena | None = None
         with theirs:
-            self._process = subprocess.Popen(
+            self._enclosure = Enclosure(
                 _command(theirs.fileno(), device, threads),
-                cwd=scratch,
-                env=_environment(device, scratch, threads),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                tiers.strongest(device),
+                device,
+                scratch,
+                hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
+                environment=_environment(device, threads),
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,
             )
-        assert self._process.stdout is not None
-        self._printed = _Printed(self._process.stdout)
+        self._printed = _Printed(self._enclosure.stdout)
 
     @property
     def printed(self) -> str:
         """What the worker has printed so far, the middle left out where it is long."""
         return self._printed.text()
 
-    def load(self, path: Path) -> None:
-        """Have the worker import the submission at `path`."""
-        self._ask({"op": "load", "path": str(path)}, self._limits.load_s, "loading")
+    def load(self, path: Path | None) -> None:
+        """Have the worker import the submission at `path`, or nothing: then it can make idle calls only."""
+        self._ask({"op": "load", "path": None if path is None else str(path)}, self._limits.load_s, "loading")
 
     def call(self, request: Message, arena: Arena, case_label: str) -> CallReply:
         """Have the worker make one call, its inputs lying in `arena`."""
@@ -130,7 +133,7 @@ class Session:
             raise _violation("the worker sent a message that nobody had asked for")
         self._ask({"op": "quit"}, EXIT_GRACE_S, "quitting")
         try:
-            status = self._process.wait(EXIT_GRACE_S)
+            status = self._enclosure.wait(EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
             raise Fault(Verdict.TIMEOUT, "the worker did not end when told to") from None
         if status != 0:
@@ -139,12 +142,13 @@ class Session:
             raise _violation("the worker sent a message that nobody had asked for")
 
     def kill(self) -> None:
-        """Kill whatever is left of the worker's process group, and wait for it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._channel.close()
-        self._printed.close()
+        """Kill whatever is left of the worker and of all that it started. Raises InfrastructureError if it cannot."""
+        try:
+            self._enclosure.kill()
+        finally:
+            self._channel.close()
+            self._printed.close()
+            self._enclosure.close()
 
     def _ask(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
         nonce = secrets.token_hex(8)
@@ -167,9 +171,12 @@ class Session:
 
     def _death(self, doing: str) -> Fault:
         try:
-            status = self._process.wait(EXIT_GRACE_S)
+            status = self._enclosure.wait(EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
             return _violation(f"the worker closed its channel while {doing}")
+        excess = self._enclosure.excess()
+        if excess is not None:
+            return Fault(Verdict.RUNTIME_ERROR, f"the submission {excess} during {doing}, and was ended")
         hint = ""
         if status == -signal.SIGSEGV:
             hint = ": a load or store out of bounds, perhaps one without a mask, does this"
@@ -211,33 +218,13 @@ def _command(channel_fd: int, device: Device, threads: int) -> list[str]:
     flags = ["-s", "-P", "-B", "-u"]  # no user site, no implicit path, no .pyc files, unbuffered output
     arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-    return [sys.executable, *flags, "-m", "harness.worker.main", *options]
+    return [sys.executable, *flags, "-m", "harness.worker", *options]
 
 
-_PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")
-
-
-def _environment(device: Device, scratch: Path, threads: int) -> dict[str, str]:
-    """A clean environment: what compilers need, caches inside scratch, one device, nothing of the judge's."""
-    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    environment |= {
-        "PYTHONPATH": os.pathsep.join([str(_ROOT), *inherited]),
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
-        "XDG_CACHE_HOME": str(scratch / "cache"),
-        "TRITON_CACHE_DIR": str(scratch / "cache" / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache" / "inductor"),
-        "TORCH_EXTENSIONS_DIR": str(scratch / "cache" / "extensions"),
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-    }
-    if device.kind == "cpu":
-        return environment | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    visible = "HIP_VISIBLE_DEVICES" if device.kind == "rocm" else "CUDA_VISIBLE_DEVICES"
-    index = int(device.torch_device.partition(":")[2] or 0)
-    outer = os.environ.get(visible, "").split(",")
-    return environment | {visible: outer[index] if index < len(outer) and outer[index] else str(index)}
+def _environment(device: Device, threads: int) -> dict[str, str]:
+    """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
+    interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
 
 
 def _violation(message: str) -> Fault:

@@ -2,6 +2,7 @@
 
     one process          every test case, then each once more     ─► checks
                          a pilot of every benchmark case          ─► how many samples, fixed from here on
+    one without it       idle calls of every benchmark case       ─► what a call takes besides its kernel (clock)
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
 
 A submission whose Triton kernels were interpreted is verified, not timed: interpreted time is no measurement. The cases
@@ -12,31 +13,49 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 import statistics
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import stats
 from harness.config import Sampling
-from harness.judge import mismatch
-from harness.judge.check import Comparison, compare
-from harness.judge.inputs import Call, Dealer, Reference, Seeds, new_master_seed
-from harness.judge.session import CallReply, Fault, Session
+from harness.judge.calls import Caller, WrongTimedCall
+from harness.judge.clock import FIRST_SLEEP_US, Sleep, Turnarounds
+from harness.judge.reference import Reference
+from harness.judge.seeds import Seeds, new_master_seed
+from harness.judge.session import Fault, Session
 from harness.model import Case, CaseCheck, Device, Skipped, Verdict
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
 
 Narrate = Callable[[str], None]
 
 
 @dataclass
 class Timings:
-    """One benchmark case's samples, a list a process, in nanoseconds, and the labels that any of them bore."""
+    """One benchmark case's calls and the idle calls among them, in each process; idle calls of a process without the
+    submission; and the labels that any of the calls bore."""
 
     case: Case
-    samples_ns: list[tuple[float, ...]] = field(default_factory=list)
+    calls: list[Turnarounds] = field(default_factory=list)
+    idle: list[Turnarounds] = field(default_factory=list)
+    idle_apart: Turnarounds = field(default_factory=Turnarounds)
     labels: set[str] = field(default_factory=set)
+
+    @property
+    def samples_ns(self) -> list[tuple[float, ...]]:
+        """The latencies, a tuple a process."""
+        return [tuple(calls.latency_ns) for calls in self.calls]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a benchmark case is sampled: `count` times in each process, the GPU sleeping `sleep_us` in each call."""
+
+    count: int
+    sleep_us: float
 
 
 class Trial:
@@ -47,14 +66,13 @@ class Trial:
         reference: Reference,
         path: str,
         device: Device,
-        scratch: Path,
+        folder: Path,
         sampling: Sampling,
         narrate: Narrate,
         threads: int | None = None,
     ) -> None:
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
-        self._reference, self._device, self._scratch = reference, device, scratch
-        self._path = path
+        self._reference, self._device, self._folder = reference, device, folder
         self._sampling, self._narrate = sampling, narrate
         self._problem = reference.problem
         cases = self._problem.cases_for(device.kind)
@@ -67,28 +85,47 @@ class Trial:
         self._tests = [case for case in cases.test if case.key not in too_large]
         self._benchmarks = [case for case in cases.benchmark if case.key not in too_large]
         self.master_seed = new_master_seed()
-        self.interpreted = False
+        self._caller = Caller(reference, path, device)
         self.printed = ""
         self.checks: list[CaseCheck] = []
         self.timings: list[Timings] = []
-        self._judging_s: list[float] = []
+        self.null_kernel_ns: float | None = None
+        self._waiting: Session | None = None
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether any call so far ran in Triton's interpreter."""
+        return self._caller.interpreted
 
     def run(self, timed: bool) -> None:
         """Raises Fault with the verdict when the submission fails other than by a wrong answer in a test case."""
-        with self._session() as session:
+        try:
+            self._run(timed)
+        except WrongTimedCall as wrong:
+            self.checks.append(wrong.check)
+            raise
+        finally:
+            if self._waiting is not None:
+                self._waiting.kill()
+
+    def _run(self, timed: bool) -> None:
+        with self._session(another_follows=timed) as session:
             self._check_tests(session)
             correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
-            counts = self._pilot(session) if timed and correct and not self.interpreted else {}
+            paces = self._pilot(session) if timed and correct and not self.interpreted else {}
             session.finish()
-        if not counts:
+        if not paces:
             return
+        idle = self._time_idle_calls(paces)
         timings = {case.key: Timings(case) for case in self._benchmarks}
         for process in range(self._sampling.processes):
             self._narrate(f"timing, process {process + 1} of {self._sampling.processes}")
-            with self._session() as session:
+            with self._session(another_follows=process + 1 < self._sampling.processes) as session:
                 for case in secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks)):
-                    self._time(session, timings[case.key], f"process {process}", counts[case.key])
+                    self._time(session, timings[case.key], f"process {process}", paces[case.key])
                 session.finish()
+        for key, timing in timings.items():
+            timing.idle_apart = idle[key]
         self.timings = list(timings.values())
 
     def replay(self, case: Case, seeds: Seeds) -> CaseCheck:
@@ -99,15 +136,24 @@ class Trial:
         return check
 
     @contextmanager
-    def _session(self) -> Iterator[Session]:
-        """A fresh worker with the submission loaded."""
-        session = Session(self._problem, self._device, self._scratch, self._threads)
+    def _session(self, another_follows: bool = False) -> Iterator[Session]:
+        """A fresh worker with the submission loaded.
+
+        If another will be asked for, it is started already: beside a GPU there are processors to import torch on.
+        """
+        session = self._waiting or self._new_session()
+        self._waiting = None
         try:
-            session.load(self._scratch / "submission.py")
+            session.load(self._folder / "submission.py")
+            if another_follows and self._device.kind != "cpu":
+                self._waiting = self._new_session()
             yield session
         finally:
             session.kill()
             self.printed = session.printed or self.printed
+
+    def _new_session(self) -> Session:
+        return Session(self._problem, self._device, self._folder, self._threads)
 
     def _check_tests(self, session: Session) -> None:
         """Every test case, each twice with fresh values, so that an answer remembered by shape shows.
@@ -121,87 +167,75 @@ class Trial:
 
     def _check_case(self, session: Session, case: Case, seeds: Seeds, repeats: int) -> list[CaseCheck]:
         """`repeats` judgements of `case`; stops at the first that is wrong. One CaseCheck, the worst, in a list."""
-        dealer = Dealer(self._reference, case, seeds)
         checks: list[CaseCheck] = []
-        try:
+        with self._caller.dealing(seeds, case) as dealer:
             for _ in range(repeats * dealer.steps):
-                checks.append(self._put(session, dealer, case, everything=True)[0])
+                checks.append(self._caller.put(session, dealer, case, everything=True)[0])
                 if checks[-1].verdict is not Verdict.ACCEPTED:
                     break
-        finally:
-            dealer.close()
         return [_worst_of(checks)]
 
-    def _pilot(self, session: Session) -> dict[str, int]:
-        """How many samples each benchmark case gets, by its key."""
-        counts = {}
+    def _pilot(self, session: Session) -> dict[str, Pace]:
+        """How often each benchmark case is sampled and how long a GPU sleeps in its calls, by its key."""
+        paces = {}
         for case in self._benchmarks:
             self._narrate(f"pilot: {case.label}")
-            dealer = Dealer(self._reference, case, Seeds(self.master_seed, "pilot", case))
-            try:
-                self._put_timed(session, dealer, case)
-                self._judging_s.clear()
-                latencies = [
-                    self._put_timed(session, dealer, case).latency_ns for _ in range(self._sampling.pilot_calls)
-                ]
-            finally:
-                dealer.close()
-            judging_s = statistics.median(self._judging_s)
-            counts[case.key] = self._sampling.samples_for(statistics.median(latencies), judging_s)
-        return counts
+            sleep, latencies = Sleep(), []
+            with self._caller.dealing(Seeds(self.master_seed, "pilot", case), case) as dealer:
+                self._caller.put_timed(session, dealer, case, sleep.us)  # compiles; nothing is learnt from it
+                self._caller.judging_s.clear()
+                for _ in range(self._sampling.pilot_calls):
+                    _, reply = self._caller.put_timed(session, dealer, case, sleep.us)
+                    sleep.learn(reply.host_ns, reply.labels)
+                    latencies.append(reply.latency_ns)
+            judging_s = statistics.median(self._caller.judging_s)
+            count = self._sampling.samples_for(statistics.median(latencies), judging_s)
+            paces[case.key] = Pace(count, sleep.us)
+        return paces
 
-    def _time(self, session: Session, timings: Timings, phase: str, count: int) -> None:
-        """Warm up on one case in one process, then take `count` samples."""
-        case = timings.case
-        dealer = Dealer(self._reference, case, Seeds(self.master_seed, phase, case))
-        try:
+    def _time_idle_calls(self, paces: dict[str, Pace]) -> dict[str, Turnarounds]:
+        """What calls of each benchmark case take that compute nothing, by its key.
+
+        In a worker and a directory where the submission has never been.
+        """
+        idle: dict[str, Turnarounds] = {}
+        with scratch(b"", tiers.strongest(self._device).new_uid()) as folder, ExitStack() as stack:
+            session = Session(self._problem, self._device, folder, self._threads)
+            stack.callback(session.kill)
+            session.load(None)
+            for case in self._benchmarks:
+                idle[case.key] = Turnarounds()
+                with self._caller.dealing(Seeds(self.master_seed, "idle", case), case) as dealer:
+                    dealer.deal(everything=False)
+                    sleep_us = paces[case.key].sleep_us
+                    for number in range(self._sampling.warmup_calls + self._sampling.idle_calls):
+                        turnaround_ns, latency_ns = self._caller.put_idle(session, dealer, case, sleep_us)
+                        if number >= self._sampling.warmup_calls:
+                            idle[case.key].add(turnaround_ns, latency_ns)
+                    if self._device.kind != "cpu" and self.null_kernel_ns is None:
+                        least = [{"dtype": "uint8", "shape": [1]}]
+                        calls = [self._caller.put_idle(session, dealer, case, FIRST_SLEEP_US, least) for _ in range(10)]
+                        self.null_kernel_ns = stats.interquartile_mean([latency_ns for _, latency_ns in calls])
+            session.finish()
+        return idle
+
+    def _time(self, session: Session, timings: Timings, phase: str, pace: Pace) -> None:
+        """Warm up on one case in one process, then take its samples."""
+        case, calls, idle, threads_grew = timings.case, Turnarounds(), Turnarounds(), 0
+        with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             for _ in range(self._sampling.warmup_calls):
-                self._put_timed(session, dealer, case)
-            replies = [self._put_timed(session, dealer, case) for _ in range(count)]
-        finally:
-            dealer.close()
-        timings.samples_ns.append(tuple(reply.latency_ns for reply in replies))
-        timings.labels.update(label for reply in replies for label in reply.labels)
-
-    def _put_timed(self, session: Session, dealer: Dealer, case: Case) -> CallReply:
-        """One call of a benchmark case. Raises Fault if its output is wrong, timed or not."""
-        check, reply = self._put(session, dealer, case, everything=False)
-        if check.verdict is not Verdict.ACCEPTED:
-            self.checks.append(check)
-            raise Fault(Verdict.WRONG_ANSWER, f"a benchmark case is wrong: {case.label}", check.report)
-        return reply
-
-    def _put(self, session: Session, dealer: Dealer, case: Case, everything: bool) -> tuple[CaseCheck, CallReply]:
-        """Deal a call, have the worker answer it, judge the answer. Nothing of its tensors outlives this."""
-        dealing = time.monotonic()
-        call = dealer.deal(everything)
-        assert dealer.arena is not None
-        waiting = time.monotonic()
-        reply = session.call(call.request, dealer.arena, case.label)
-        checking = time.monotonic()
-        self.interpreted |= reply.interpreted
-        comparison = compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
-        self._judging_s.append(time.monotonic() - checking + waiting - dealing)
-        return self._case_check(case, call, comparison), reply
-
-    def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
-        met = comparison.tolerance
-        return CaseCheck(
-            case=case,
-            verdict=Verdict.ACCEPTED if met is not None else Verdict.WRONG_ANSWER,
-            tolerance=met,
-            excess=comparison.excess,
-            error=comparison.error,
-            reference_error=comparison.reference_error,
-            report=None
-            if met is not None
-            else mismatch.report(self._problem, case, comparison, self._reproduce(case, call.seed)),
-        )
-
-    def _reproduce(self, case: Case, seed: int) -> str:
-        device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
-        words = ["python", "-m", "harness", "replay", self._problem.name, self._path, case.label]
-        return shlex.join([*words, "--seed", str(seed), "--device", device])
+                self._caller.put_timed(session, dealer, case, pace.sleep_us)
+            for _ in range(pace.count):
+                turnaround_ns, reply = self._caller.put_timed(session, dealer, case, pace.sleep_us)
+                calls.add(turnaround_ns, reply.latency_ns)
+                idle.add(*self._caller.put_idle(session, dealer, case, pace.sleep_us))
+                timings.labels.update(reply.labels)
+                threads_grew += reply.more_threads > 0
+        if threads_grew > pace.count / 2:
+            message = f"with {case.label} each call leaves more threads running than it found"
+            raise Fault(Verdict.INTEGRITY_VIOLATION, message)
+        timings.calls.append(calls)
+        timings.idle.append(idle)
 
 
 def _worst_of(checks: list[CaseCheck]) -> CaseCheck:

@@ -27,7 +27,7 @@ from typing import Any
 
 from harness import catalog, hip
 from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu, find_library
-from harness.judge.inputs import Reference
+from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem
 from harness.offline import hip as offline
 from harness.offline.code_object import KernelReport

@@ -32,6 +32,10 @@ class LoadedSubmission:
         self.kernel, self.around_call, self.interpreted_launches = kernel, around_call, launches
 
 
+NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
+"""In the place of a submission where none was loaded, for calls that are to be idle."""
+
+
 def load(path: Path, interpreted: bool) -> LoadedSubmission:
     """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels.
 

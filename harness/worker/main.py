@@ -1,6 +1,6 @@
 """The worker's program: read a request, do it, answer; end when told to or when the judge is gone.
 
-    python -m harness.worker.main --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N
+    python -m harness.worker --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N
 
 Requests and replies are in `protocol`; only `load` and `call` run the submission's code. An exception of the
 submission's is an answer like any other; whatever else ends the process, the judge sees that it ended.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import resource
 import signal
 import socket
 import sys
@@ -28,17 +27,12 @@ from harness.worker.bracket import Bracket
 from harness.worker.timers import CpuTimer, GpuTimer
 from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport
 
-MAX_FILE_BYTES = 8 << 30
-"""No file that a submission writes may be larger; compilers need far less."""
-
 
 class Worker:
     def __init__(self, channel: Channel, device_kind: str, flush_bytes: int) -> None:
         self._channel = channel
-        self._interpreted = device_kind == "cpu"
-        self._bracket = _bracket(device_kind, flush_bytes)
-        self._gpu_memory = CudaMemory.of_torch() if device_kind == "cuda" else None
-        self._submission: load.LoadedSubmission | None = None
+        self._device_kind, self._flush_bytes = device_kind, flush_bytes
+        self._submission = load.NOTHING
         self._path = Path()
 
     def serve(self) -> None:
@@ -56,8 +50,10 @@ class Worker:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request["op"]:
             case "load":
-                self._path = Path(request["path"])
-                self._submission = load.load(self._path, self._interpreted)
+                self._get_ready()
+                if request["path"] is not None:
+                    self._path = Path(request["path"])
+                    self._submission = load.load(self._path, interpreted=self._device_kind == "cpu")
                 return {}
             case "arena":
                 if self._bracket.arena is not None:
@@ -66,13 +62,16 @@ class Worker:
                 return {}
             case "call":
                 submission = self._submission
-                assert submission is not None
                 reply = self._bracket.call(submission.kernel, request, submission.around_call)
                 return {**reply, "interpreted": submission.interpreted_launches() > 0}
             case "quit":
                 return {}
         raise ValueError(f"unknown request {request['op']!r}")
 
+    def _get_ready(self) -> None:
+        """Not done at the start: a worker that waits for its turn leaves the device to the one that has it."""
+        self._bracket = _bracket(self._device_kind, self._flush_bytes)
+        self._gpu_memory = CudaMemory.of_torch() if self._device_kind == "cuda" else None
 
     def _adopt(self, fd: int, size: int, on_device: bool) -> Arena:
         if not on_device:
@@ -89,15 +88,13 @@ def _bracket(device_kind: str, flush_bytes: int) -> Bracket:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="harness.worker.main")
+    parser = argparse.ArgumentParser(prog="harness.worker")
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda", "rocm"), required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--flush-bytes", type=int, required=True)
     options = parser.parse_args()
     _die_with_parent()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     torch.set_num_threads(options.threads)
     _hide_harness_from_imports()
     channel = Channel(socket.socket(fileno=options.channel), accepts_fds=True)
@@ -122,7 +119,3 @@ def _hide_harness_from_imports() -> None:
     """The submission's directory stands first on the path, and the project's own is not on it."""
     root = str(Path(__file__).resolve().parents[2])
     sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if Path(entry).resolve() != Path(root)]
-
-
-if __name__ == "__main__":
-    main()

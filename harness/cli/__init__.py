@@ -1,0 +1,38 @@
+"""The command line: `python -m harness VERB`. Verbs and their exit codes; what they do is elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from harness.cli import judging, looking, working
+from harness.cli.verbs import verbs
+from harness.errors import PodiumError
+
+__all__ = ["judging", "looking", "main", "verbs", "working"]
+
+INTERRUPTED_EXIT_CODE = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code. Nothing but a bug of ours gets past this."""
+    try:
+        code = verbs.main(args=arguments, prog_name="python -m harness", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except PodiumError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted: the run that was under way is not stored; what was stored before is", err=True)
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0

@@ -1,0 +1,172 @@
+"""Verbs that judge: eval, verify, replay, check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from harness import catalog
+from harness.cli.verbs import device_option, json_option, narrate, print_json, problem_argument, verbs
+from harness.errors import UsageError, did_you_mean
+from harness.model import UNJUDGED, Problem, Run, Verdict
+from harness.render import boards
+
+
+@verbs.command("eval")
+@problem_argument
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@device_option
+@click.option("--quick", is_flag=True, help="One timed process only: a first look, which is never ranked.")
+@click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even where nothing can confine the submission.")
+@json_option
+@click.pass_obj
+def eval_(
+    root: Path,
+    problem: str,
+    files: tuple[Path, ...],
+    device: str,
+    quick: bool,
+    allow_unsandboxed: bool,
+    as_json: bool,
+) -> int:
+    """Judge FILES, or without any every submission that has no verdict yet; then show the board.
+
+    Example: python -m harness eval mla submissions/mla/torch_bf16.py
+    """
+    from harness import docket
+    from harness.device import detect
+
+    task = catalog.load_problem(root, problem)
+    here = detect(root, device)
+    waiting = docket.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
+    runs = docket.judge(root, task, waiting, here, quick, narrate, allow_unsandboxed)
+    if as_json:
+        board = boards.as_json(root, task, here.slug)
+        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
+    else:
+        _print_outcome(root, task, here.slug, runs)
+    # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
+    judged = runs if files else [run for run in runs if run.unranked_because != UNJUDGED]
+    return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
+
+
+@verbs.command()
+@click.argument("problem", metavar="[PROBLEM]", required=False)
+@device_option
+@json_option
+@click.pass_obj
+def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
+    """Judge every control of PROBLEM (of all problems without one): each must get the verdict it is there for.
+
+    Example: python -m harness verify mla
+    """
+    from harness import verification
+    from harness.device import detect
+    from harness.render import terminal
+
+    here = detect(root, device)
+    faults: list[str] = []
+    documents = []
+    for name in [problem] if problem else catalog.problem_names(root):
+        task = catalog.load_problem(root, name)
+        results = list(verification.verify(root, task, here, narrate))
+        faults += [fault for result in results for fault in result.faults]
+        faults += [f"no accepted control of {name} shows the tolerance {t}" for t in verification.unmet(task, results)]
+        documents.append({"problem": name, "controls": [result.as_json() for result in results]})
+        if not as_json:
+            click.echo(f"{name}: {len(results)} controls\n{terminal.verification(results, list(task.tolerances))}\n")
+    if as_json:
+        print_json({"problems": documents, "faults": faults})
+    else:
+        good = "Every control got its verdict, and every tolerance by itself rejects its canaries."
+        click.echo("\n".join(faults) if faults else good)
+    return Verdict.WRONG_ANSWER.exit_code if faults else 0
+
+
+@verbs.command()
+@problem_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("case", metavar="CASE")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    required=True,
+    help="The seed of the inputs, as a mismatch report gives it.",
+)
+@device_option
+@click.pass_obj
+def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
+    """Judge FILE on one CASE with the very inputs of a mismatch report. Nothing is timed or stored.
+
+    Example: python -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
+    """
+    from harness.config import load_config
+    from harness.device import detect
+    from harness.judge.evaluate import replay as judge_again
+    from harness.judge.session import Fault
+
+    task = catalog.load_problem(root, problem)
+    here = detect(root, device)
+    cases = {known.label: known for known in task.every_case}
+    if case not in cases:
+        raise UsageError(f"{problem} has no case {case!r}", did_you_mean(case, cases))
+    submission = catalog.load_submission(task, file)
+    try:
+        check = judge_again(task, submission, here, load_config(root), cases[case], seed)
+    except Fault as fault:
+        click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
+        return fault.ending.verdict.exit_code
+    click.echo(check.report or f"accepted: {case} with seed {seed} meets the tolerance {check.tolerance}")
+    return check.verdict.exit_code
+
+
+@verbs.command()
+@problem_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="gfx942, gfx950, gfx1100 or sm_90, any number of times (default: all).",
+)
+@click.option(
+    "--emit",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write what the compilers made (IR, assembly, code objects) to this directory.",
+)
+@json_option
+@click.pass_obj
+def check(root: Path, problem: str, file: Path, targets: tuple[str, ...], emit: Path | None, as_json: bool) -> int:
+    """Without the target GPU: judge FILE on the smallest cases on the CPU, and compile its kernels for each TARGET.
+
+    Example: python -m harness check mla submissions/mla/triton_bf16.py --target gfx950
+    """
+    from harness import checkup
+    from harness.offline import tools
+    from harness.render import check as rendered
+
+    task = catalog.load_problem(root, problem)
+    found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, narrate)
+    if as_json:
+        print_json({**found.as_json(), "tools": tools.here().model_dump(mode="json")})
+    else:
+        click.echo(rendered.text(found))
+    return found.exit_code
+
+
+def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run]) -> None:
+    """The board, then what is to be known of each run that failed, and last a line for each verdict."""
+    from harness.render import terminal
+
+    click.echo(boards.as_text(root, problem, device, published=False))
+    if not runs:
+        click.echo("\nNothing new: every submission has its verdict. Name a file to judge it again.")
+    for run in runs:
+        if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED:
+            click.echo(f"\n{terminal.failure(run)}")
+    for run in runs:
+        click.echo(("\n" if run is runs[0] else "") + terminal.verdict_line(run))

@@ -1,0 +1,118 @@
+"""Verbs that look at what is stored: leaderboard, show, compare, report, problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness import catalog
+from harness.cli.verbs import json_option, narrate, print_json, problem_argument, verbs
+from harness.render import boards
+from harness.store import Store
+
+
+@verbs.command()
+@problem_argument
+@click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
+@json_option
+@click.pass_obj
+def leaderboard(root: Path, problem: str, device: str | None, as_json: bool) -> None:
+    """Show the board of PROBLEM, one for each device that has runs.
+
+    Example: python -m harness leaderboard mla
+    """
+    task = catalog.load_problem(root, problem)
+    if as_json:
+        print_json({"boards": boards.as_json(root, task, device)})
+    else:
+        click.echo(boards.as_text(root, task, device))
+
+
+@verbs.command()
+@click.argument("run", metavar="RUN")
+@json_option
+@click.pass_obj
+def show(root: Path, run: str, as_json: bool) -> None:
+    """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for its latest run.
+
+    Example: python -m harness show torch_bf16
+    """
+    from harness.render import terminal
+
+    stored = Store(root).read(run)
+    if as_json:
+        click.echo(stored.model_dump_json(indent=1))
+    else:
+        click.echo(terminal.run(stored))
+
+
+@verbs.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--duel", is_flag=True, help="Time both sources again, in turns: tells smaller differences.")
+@click.option("--fail-if-slower", type=click.FloatRange(0), metavar="PCT", help="Exit with 20 if B is slower by that.")
+@click.option("--device", default="auto", help="Where a duel takes place, as in `eval`.")
+@json_option
+@click.pass_obj
+def compare(root: Path, a: str, b: str, duel: bool, fail_if_slower: float | None, device: str, as_json: bool) -> int:
+    """Hold run B against run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
+
+    A and B are named as in `show`.
+
+    Example: python -m harness compare torch_bf16 torch_fp8 --duel
+    """
+    from harness import versions
+    from harness.device import detect
+    from harness.render import compare as rendered
+
+    taken = versions.take(root, a, b)
+    if duel:
+        compared, samples = versions.duel(root, taken, detect(root, device), narrate)
+    else:
+        compared, samples = versions.compare(root, taken), ()
+    if as_json:
+        print_json(rendered.as_json(compared, *taken.texts, samples))
+    else:
+        click.echo(rendered.text(compared, *taken.texts))
+    return 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
+
+
+@verbs.command()
+@click.argument("problem", metavar="[PROBLEM]", required=False)
+@click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("board.html"),
+    help="The file to write (default: board.html).",
+)
+@click.pass_obj
+def report(root: Path, problem: str | None, device: str | None, out: Path) -> None:
+    """Write the boards of PROBLEM (of all problems without one) as one HTML file that needs no network.
+
+    In it are the boards, charts, samples, sources and the environment of each run.
+
+    Example: python -m harness report mla --out board.html
+    """
+    from harness.render import html
+
+    names = [problem] if problem else catalog.problem_names(root)
+    click.echo(html.write(root, [catalog.load_problem(root, name) for name in names], out, device))
+
+
+@verbs.command()
+@json_option
+@click.pass_obj
+def problems(root: Path, as_json: bool) -> None:
+    """List the problems.
+
+    Example: python -m harness problems
+    """
+    from harness.render import terminal
+
+    found = [catalog.load_problem(root, name) for name in catalog.problem_names(root)]
+    if as_json:
+        print_json([problem.model_dump(mode="json", exclude={"folder"}) for problem in found])
+    else:
+        click.echo(terminal.problems(found))

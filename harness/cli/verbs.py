@@ -1,0 +1,53 @@
+"""The group that every verb belongs to, and what verbs share: options, narration, JSON.
+
+stdout carries the result, stderr the narration. `--json` prints exactly one JSON document.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic_core import to_json
+
+from harness.errors import UsageError, did_you_mean
+
+
+class _Verbs(click.Group):
+    """A group that names the nearest verb when one is misspelt."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise UsageError(f"there is no verb {args[0]!r}", did_you_mean(args[0], self.commands))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path(__file__).resolve().parents[2],
+    help="The directory that holds problems/, submissions/, configs/ and results/ (default: this checkout).",
+)
+@click.pass_context
+def verbs(context: click.Context, root: Path) -> None:
+    """Podium judges attention kernels, times them and ranks them.
+
+    Example: python -m harness eval mla submissions/mla/torch_bf16.py
+    """
+    context.obj = root
+
+
+problem_argument = click.argument("problem", metavar="PROBLEM")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document.")
+device_option = click.option("--device", default="auto", help="cpu, cuda, cuda:1 or auto: a GPU if there is one.")
+
+
+def narrate(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def print_json(document: Any) -> None:
+    # JSON has no infinity: it is printed as the string "Infinity", as in the run files.
+    click.echo(to_json(document, inf_nan_mode="strings", indent=1).decode())

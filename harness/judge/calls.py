@@ -1,0 +1,114 @@
+"""Putting calls to a worker: deal one, have it answered, hold the answer against the expectation and the clock.
+
+put          a checked call               ─► CaseCheck, turnaround, reply
+put_timed    one of a benchmark case      ─► turnaround, reply; raises WrongTimedCall
+put_idle     one that computes nothing    ─► turnaround, latency
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harness.judge import mismatch
+from harness.judge.check import Comparison, compare
+from harness.judge.clock import FIRST_SLEEP_US
+from harness.judge.inputs import Call, Dealer
+from harness.judge.reference import Reference
+from harness.judge.seeds import Seeds
+from harness.judge.session import CallReply, Fault, Session
+from harness.model import Case, CaseCheck, Device, Verdict
+
+_clock_ns = time.perf_counter_ns
+
+
+class WrongTimedCall(Fault):
+    """A benchmark case's output is wrong, timed or not."""
+
+    def __init__(self, check: CaseCheck) -> None:
+        super().__init__(Verdict.WRONG_ANSWER, f"a benchmark case is wrong: {check.case.label}", check.report)
+        self.check = check
+
+
+class Caller:
+    """Calls of one submission on one device.
+
+    interpreted: whether any call so far ran in Triton's interpreter. judging_s: what the judge itself took for each
+    call, to make it and to check it.
+    """
+
+    def __init__(self, reference: Reference, path: str, device: Device) -> None:
+        self._reference, self._path, self._device = reference, path, device
+        self._problem = reference.problem
+        self.interpreted = False
+        self.judging_s: list[float] = []
+
+    def put_timed(self, session: Session, dealer: Dealer, case: Case, sleep_us: float) -> tuple[float, CallReply]:
+        """One call of a benchmark case: its turnaround in ns, and the reply.
+
+        Raises WrongTimedCall if its output is wrong.
+        """
+        check, turnaround_ns, reply = self.put(session, dealer, case, False, sleep_us)
+        if check.verdict is not Verdict.ACCEPTED:
+            raise WrongTimedCall(check)
+        return turnaround_ns, reply
+
+    def put(
+        self, session: Session, dealer: Dealer, case: Case, everything: bool, sleep_us: float = FIRST_SLEEP_US
+    ) -> tuple[CaseCheck, float, CallReply]:
+        """Deal a call, have the worker answer it, judge the answer. Nothing of its tensors outlives this."""
+        dealing = time.monotonic()
+        call = dealer.deal(everything)
+        assert dealer.arena is not None
+        waiting = time.monotonic()
+        asked = _clock_ns()
+        reply = session.call({**call.request, "sleep_us": sleep_us}, dealer.arena, case.label)
+        turnaround_ns = _clock_ns() - asked
+        checking = time.monotonic()
+        if reply.left:
+            message = f"a call with {case.label} {reply.left[0]}: later calls would not be timed as this one was"
+            raise Fault(Verdict.INTEGRITY_VIOLATION, message)
+        self.interpreted |= reply.interpreted
+        comparison = compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
+        self.judging_s.append(time.monotonic() - checking + waiting - dealing)
+        return self._case_check(case, call, comparison), turnaround_ns, reply
+
+    def put_idle(
+        self, session: Session, dealer: Dealer, case: Case, sleep_us: float, outputs: list[dict[str, Any]] | None = None
+    ) -> tuple[float, float]:
+        """A call that computes nothing, as large as the last one dealt: its turnaround and its latency in ns."""
+        assert dealer.arena is not None
+        request = {**dealer.idle_request, "sleep_us": sleep_us} | ({"idle": outputs} if outputs else {})
+        asked = _clock_ns()
+        reply = session.call(request, dealer.arena, case.label)
+        return _clock_ns() - asked, reply.latency_ns
+
+    @contextmanager
+    def dealing(self, seeds: Seeds, case: Case) -> Iterator[Dealer]:
+        dealer = Dealer(self._reference, case, seeds)
+        try:
+            yield dealer
+        finally:
+            dealer.close()
+
+    def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
+        met = comparison.tolerance
+        return CaseCheck(
+            case=case,
+            verdict=Verdict.ACCEPTED if met is not None else Verdict.WRONG_ANSWER,
+            tolerance=met,
+            excess=comparison.excess,
+            error=comparison.error,
+            reference_error=comparison.reference_error,
+            report=None
+            if met is not None
+            else mismatch.report(self._problem, case, comparison, self._reproduce(case, call.seed)),
+        )
+
+    def _reproduce(self, case: Case, seed: int) -> str:
+        device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
+        words = ["python", "-m", "harness", "replay", self._problem.name, self._path, case.label]
+        return shlex.join([*words, "--seed", str(seed), "--device", device])

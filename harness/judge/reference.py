@@ -1,0 +1,128 @@
+"""A problem's reference.py, at the judge's service: inputs, expected outputs, costs. Its faults are nobody else's."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.arena import Arena
+from harness.device import CHECK_THE_DEVICE
+from harness.device_arena import DeviceArena, shareable_memory
+from harness.errors import InfrastructureError, ProblemError
+from harness.model import Case, Device, Problem
+
+JUDGING_HEADROOM = 1.15
+"""Device memory beyond inputs and outputs: flush buffers, workspaces, chunks of the check, the runtimes themselves."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The secret rows of an output that are checked: row numbers along `axis`, which is `length` long."""
+
+    axis: int
+    rows: torch.Tensor
+    length: int
+
+    def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[: self.axis], self.length, *shape[self.axis + 1 :])
+
+
+class Reference:
+    """A problem's reference.py, imported: its generator, reference kernel and, if it has one, its float64 oracle."""
+
+    def __init__(self, problem: Problem, device: Device) -> None:
+        self.problem, self.torch_device = problem, device.torch_device
+        self._module = _import_reference(problem)
+        self._gpu_memory = shareable_memory(device.torch_device) if device.kind == "cuda" else None
+
+    def new_arena(self, size: int) -> Arena:
+        """An arena of at least `size` bytes: in the device's memory where that can be shared, else in the host's."""
+        try:
+            if self._gpu_memory is not None:
+                return DeviceArena.create_on(self._gpu_memory, size)
+            return Arena.create(size)
+        except OSError as error:
+            raise InfrastructureError(f"no shared memory of {size:,} bytes can be had: {error}") from error
+
+    def generate(self, case: Case, seed: int) -> Any:
+        """The inputs of `case` drawn from `seed`, on the judge's device."""
+        return self._run("generate_input", **case.parameters, seed=seed, device=self.torch_device)
+
+    def next_input(self, data: Any, seed: int) -> Any:
+        """The next step's data, on what the last step left of `data`."""
+        return self._run("next_input", data, seed=seed)
+
+    def expect(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...]:
+        """The expected outputs (or the selected rows of them) for `data`, left as a submission must leave its own."""
+        outputs = _members(self._run("ref_kernel", data, **_rows(selection)))
+        if len(outputs) != len(self.problem.outputs):
+            raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, not as stated")
+        return outputs
+
+    def exact(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...] | None:
+        """What exact arithmetic gives for `data`, if the problem tells that apart from its reference."""
+        return _members(self._run("oracle", data, **_rows(selection))) if hasattr(self._module, "oracle") else None
+
+    def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
+        """Why `case` cannot be judged in `memory_bytes` of device memory, or None if it can or the problem cannot say.
+
+        Judge and worker hold its inputs and outputs at the same time, and each needs some room to work in.
+        """
+        if not hasattr(self._module, "device_bytes"):
+            return None
+        holders = 2 if self._gpu_memory is None else 3  # judge, worker, and the arena where it is on the device
+        needed = int(holders * JUDGING_HEADROOM * self._module.device_bytes(**case.parameters))
+        if needed <= memory_bytes:
+            return None
+        return f"needs {needed / 1e9:.1f} GB of device memory; {memory_bytes / 1e9:.1f} GB are here"
+
+    def cost(self, case: Case) -> dict[str, dict[str, Any]]:
+        """Bytes and flops by dtype of `case`, for each storage format that the problem allows."""
+        cost: dict[str, dict[str, Any]] = self._run("cost", **case.parameters)
+        return cost
+
+    def _run(self, function: str, *arguments: Any, **named: Any) -> Any:
+        """Call the problem's own code. Raises ProblemError for whatever it raises: no submission is to blame."""
+        try:
+            return getattr(self._module, function)(*arguments, **named)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise InfrastructureError(
+                f"{self.problem.name}: no memory left for {function}: {error}",
+                "end what else takes memory (nvidia-smi and rocm-smi list it for GPUs) and judge again",
+            ) from error
+        except Exception as error:
+            path = self.problem.folder / "reference.py"
+            if isinstance(error, torch.AcceleratorError) or str(error).startswith(("CUDA error", "HIP error")):
+                raise InfrastructureError(
+                    f"the device failed in {path}, {function}: {str(error).splitlines()[0]}", CHECK_THE_DEVICE
+                ) from error
+            raise ProblemError(f"{path}: {function} failed: {type(error).__name__}: {error}") from error
+
+
+def _rows(selection: Selection | None) -> dict[str, torch.Tensor]:
+    return {} if selection is None else {"rows": selection.rows}
+
+
+def _members(outputs: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+
+
+def _import_reference(problem: Problem) -> types.ModuleType:
+    path = problem.folder / "reference.py"
+    root = str(problem.folder.parents[1])
+    if root not in sys.path:
+        sys.path.insert(0, root)  # for `import reference`, the mathematics that the problems share
+    spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ProblemError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module

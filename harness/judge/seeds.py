@@ -1,0 +1,45 @@
+"""Secret seeds: for the inputs of each call, and others, which tell nothing of them, for the rows that are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from harness.model import Case
+
+
+class Seeds:
+    """The seeds of one case's calls in one phase of a run: for inputs and, apart from those, for the rows checked."""
+
+    def __init__(self, master_seed: str, phase: str, case: Case) -> None:
+        self._master_seed, self._label = master_seed, f"{phase}/{case.key}"
+
+    def of_inputs(self, call: int) -> int:
+        return derive_seed(self._master_seed, f"{self._label}/{call}")
+
+    def of_rows(self, call: int) -> int:
+        return derive_seed(self._master_seed, f"{self._label}/{call}/rows")
+
+
+class OneSeed(Seeds):
+    """The inputs of one seed again, for looking at a mismatch. Which rows are checked is drawn anew."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def of_inputs(self, call: int) -> int:
+        return self._seed
+
+    def of_rows(self, call: int) -> int:
+        return self._seed
+
+
+def new_master_seed() -> str:
+    """128 secret bits from the system, in hexadecimal. Stored with the run once it has its verdict."""
+    return secrets.token_hex(16)
+
+
+def derive_seed(master_seed: str, label: str) -> int:
+    """A seed for torch.Generator, in [0, 2^63): a keyed hash, so that no seed tells anything of another."""
+    digest = hashlib.blake2b(label.encode(), key=bytes.fromhex(master_seed), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
