@@ -9,6 +9,7 @@ import pytest
 
 from harness import hip
 from harness.hip import CompilationError, program
+from harness.offline import code_object
 from harness.offline import hip as offline
 from harness.offline.hip import TARGETS
 
@@ -117,7 +118,7 @@ def test_without_a_compiler_the_command_that_brings_one_is_named(monkeypatch, na
     monkeypatch.setattr(offline, "clang_for", lambda target: None)
     monkeypatch.setattr(offline, "nvrtc", lambda: None)
     monkeypatch.setattr(shutil, "which", lambda command: None)
-    assert offline.missing(name) == TARGETS[name].install and " install " in TARGETS[name].install
+    assert " install " in (offline.missing(name) or "")
     with pytest.raises(LookupError, match=f"no compiler for {name} here: .* install "):
         offline.compile(SUM, name)
 
@@ -159,6 +160,11 @@ ptxas info    : Used 10 registers
     ptx = """\
 .visible .entry b(
 {
+// begin inline asm
+{
+\tcvt.rn.f16x2.e4m3x2 %r1, %rs1;
+}
+// end inline asm
 \twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
 \twgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1}, %rd1, %rd2;
 }
@@ -167,7 +173,7 @@ ptxas info    : Used 10 registers
 \tmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1}, {%r1}, {%r2}, {%f1};
 }
 """
-    a, b = offline._nvidia_kernels(log, ptx, "sm_90")
+    a, b = code_object.nvidia_kernels(log, ptx, "sm_90")
     assert (a.name, a.registers, a.spills) == ("a", 10, 0)
     assert (b.registers, b.spills, b.scratch_bytes, b.lds_bytes) == (255, 20, 16, 1024)
     assert a.matrix_instructions == {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": 1}
@@ -206,7 +212,7 @@ def test_memory_is_read_and_written_16_bytes_at_a_time_on_amd(submission, name):
     wide = ("global_load_dwordx4", "global_load_b128"), ("global_store_dwordx4", "global_store_b128")
     kernels = {"fmha/hip_one_head": ["copy_values"]}.get(path, ["replicate_words_16", "replicate_runs_2"])
     for kernel in kernels:
-        body = offline._body(assembly, rf"^{kernel}:", r"^\.Lfunc_end")
+        body = code_object.body(assembly, rf"^{kernel}:", r"^\.Lfunc_end")
         assert all(any(instruction in body for instruction in either) for either in wide), kernel
 
 

@@ -22,16 +22,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.hip_prelude import program
 from harness.hip_runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
+from harness.offline.code_object import KernelReport, amd_kernels, nvidia_kernels
+from harness.offline.targets import TARGETS
+
+__all__ = ["TARGETS", "KernelReport", "Report", "clang_for", "compile", "missing", "nvrtc"]
 
 COMPILE_TIMEOUT_S = 120
 
@@ -41,42 +42,12 @@ _AMD_FLAGS = (
 )
 
 
-@dataclass(frozen=True)
-class Target:
-    """A chip to compile for. `lds_bytes`: the most shared memory a block can have."""
-
-    vendor: str
-    lds_bytes: int
-    install: str
-
-
-# LDS: AMD CDNA3, CDNA4 and RDNA3 ISA guides; shared memory: CUDA programming guide, compute capability 9.0.
-TARGETS = {
-    "gfx942": Target("amd", 64 << 10, "apt-get install clang-19"),
-    "gfx950": Target("amd", 160 << 10, "pip install ziglang"),
-    "gfx1100": Target("amd", 64 << 10, "apt-get install clang-19"),
-    "sm_90": Target("nvidia", 227 << 10, "pip install nvidia-cuda-nvrtc"),
+_INSTALL = {
+    "gfx942": "apt-get install clang-19",
+    "gfx950": "pip install ziglang",
+    "gfx1100": "apt-get install clang-19",
+    "sm_90": "pip install nvidia-cuda-nvrtc",
 }
-
-
-@dataclass(frozen=True)
-class KernelReport:
-    """What one kernel needs. Registers are counted a thread (SGPRs a wave); AGPRs and SGPRs are 0 on NVIDIA.
-
-    registers: AMD's VGPRs with the AGPRs among them, where they share a file; NVIDIA's registers.
-    spills: registers on AMD, bytes of spill stores and loads on NVIDIA. scratch_bytes: private memory a thread.
-    lds_bytes: static shared memory a block. matrix_instructions: how often each occurs in the code.
-    """
-
-    name: str
-    registers: int
-    agprs: int
-    sgprs: int
-    spills: int
-    scratch_bytes: int
-    lds_bytes: int
-    matrix_instructions: dict[str, int]
-    over_limit: str | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +86,7 @@ def missing(target: str) -> str | None:
         found: object = clang_for(target)
     else:
         found = nvrtc() or shutil.which("nvcc")
-    return None if found else TARGETS[target].install
+    return None if found else _INSTALL[target]
 
 
 @functools.cache
@@ -150,28 +121,7 @@ def _amd(text: str, target: str) -> Report:
     assert command is not None
     version = _run([*command, "--version"]).splitlines()[0]
     assembly = _run([*command, *_AMD_FLAGS, f"--offload-arch={target}", "-", "-o", "-"], text)
-    return Report(target, version, _amd_kernels(assembly, target))
-
-
-def _amd_kernels(assembly: str, target: str) -> tuple[KernelReport, ...]:
-    """The kernels of an AMD assembly file, from its metadata (LLVM's AMDGPU usage guide, "Code Object Metadata")."""
-    metadata = re.search(r"\.amdgpu_metadata\n---\n(.*?)\n\.\.\.", assembly, re.DOTALL)
-    kernels = yaml.safe_load(metadata[1])["amdhsa.kernels"] if metadata else []
-    return _by_name(
-        _kernel(
-            target,
-            name=kernel[".name"],
-            registers=kernel[".vgpr_count"],
-            agprs=kernel.get(".agpr_count", 0),
-            sgprs=kernel[".sgpr_count"],
-            spills=kernel.get(".vgpr_spill_count", 0) + kernel.get(".sgpr_spill_count", 0),
-            scratch_bytes=kernel[".private_segment_fixed_size"],
-            lds_bytes=kernel[".group_segment_fixed_size"],
-            code=_body(assembly, rf"^{re.escape(kernel['.name'])}:", r"^\.Lfunc_end"),
-            matrix=r"^\s+(v_s?mfmac?_\w+|v_s?wmmac?_\w+)",
-        )
-        for kernel in kernels
-    )
+    return Report(target, version, amd_kernels(assembly, target))
 
 
 def _nvrtc(text: str, target: str) -> Report:
@@ -179,7 +129,7 @@ def _nvrtc(text: str, target: str) -> Report:
     assert compiler is not None
     _, log = compiler.compile(text, f"{target}a", ["--ptxas-options=-v"])
     ptx, _ = compiler.compile(text, f"{target}a", product="PTX")
-    return Report(target, compiler.version(), _nvidia_kernels(log, ptx.decode(), target))
+    return Report(target, compiler.version(), nvidia_kernels(log, ptx.decode(), target))
 
 
 def _nvcc(text: str, target: str) -> Report:
@@ -190,48 +140,7 @@ def _nvcc(text: str, target: str) -> Report:
         flags = ["-cubin", f"-arch={target}a", "-std=c++17", "-Xptxas", "-v", "--keep", "--keep-dir", folder]
         log = _run(["nvcc", *flags, str(source), "-o", str(cubin)])
         ptx = (Path(folder) / "source.ptx").read_text()
-    return Report(target, f"nvcc {version[1] if version else ''}".strip(), _nvidia_kernels(log, ptx, target))
-
-
-def _nvidia_kernels(log: str, ptx: str, target: str) -> tuple[KernelReport, ...]:
-    """The kernels that `ptxas -v` speaks of."""
-    parts = re.split(r"Compiling entry function '(\w+)'", log)
-    return _by_name(
-        _kernel(
-            target,
-            name=name,
-            registers=_number(r"Used (\d+) registers", said),
-            agprs=0,
-            sgprs=0,
-            spills=_number(r"(\d+) bytes spill stores", said) + _number(r"(\d+) bytes spill loads", said),
-            scratch_bytes=_number(r"(\d+) bytes stack frame", said),
-            lds_bytes=_number(r"(\d+) bytes smem", said),
-            code=_body(ptx, rf"\.entry {re.escape(name)}\(", r"^\}"),
-            matrix=r"^\s+(?:@\S+\s+)?((?:wg)?mma\.(?:mma_async|sync)\.[\w.]+)",
-        )
-        for name, said in zip(parts[1::2], parts[2::2])
-    )
-
-
-def _by_name(kernels: Iterable[KernelReport]) -> tuple[KernelReport, ...]:
-    return tuple(sorted(kernels, key=lambda kernel: kernel.name))
-
-
-def _kernel(target: str, *, lds_bytes: int, code: str, matrix: str, **counts: Any) -> KernelReport:
-    limit = TARGETS[target].lds_bytes
-    over = f"{lds_bytes} bytes of shared memory, over the {limit} of {target}" if lds_bytes > limit else None
-    instructions = dict(Counter(re.findall(matrix, code, re.MULTILINE)))
-    return KernelReport(lds_bytes=lds_bytes, matrix_instructions=instructions, over_limit=over, **counts)
-
-
-def _body(code: str, start: str, end: str) -> str:
-    found = re.search(rf"{start}.*?{end}", code, re.DOTALL | re.MULTILINE)
-    return found[0] if found else ""
-
-
-def _number(pattern: str, text: str) -> int:
-    found = re.search(pattern, text)
-    return int(found[1]) if found else 0
+    return Report(target, f"nvcc {version[1] if version else ''}".strip(), nvidia_kernels(log, ptx, target))
 
 
 def _run(command: list[str], text: str = "") -> str:

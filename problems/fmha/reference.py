@@ -45,6 +45,41 @@ def generate_input(
 
     Raises ValueError for a size out of range, or query heads that are no multiple of the KV heads.
     """
+    q, k, v, config = empty_input(
+        batch_size=batch_size,
+        num_q_heads=num_q_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        kv_seq_len=kv_seq_len,
+        device=device,
+        scores=scores,
+    )
+    generator = torch.Generator(device).manual_seed(seed)
+    _draw_normal(q, generator)
+    factors = torch.tensor(SHARPNESS, dtype=q.dtype, device=device)
+    rows = torch.randperm(batch_size * num_q_heads, generator=generator, device=device)
+    q *= factors[rows % len(SHARPNESS)].view(batch_size, num_q_heads, 1, 1)
+    if scores == "equal":
+        one = torch.empty_like(k[:, :, :1], memory_format=torch.contiguous_format)
+        _draw_normal(one, generator)
+        k.copy_(one.expand_as(k))
+    else:
+        _draw_normal(k, generator)
+    _draw_normal(v, generator)
+    return q, k, v, config
+
+
+def empty_input(
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    kv_seq_len: int,
+    device: str,
+    scores: str = "mixed",
+) -> tuple[Tensor, Tensor, Tensor, dict[str, int | float]]:
+    """What `generate_input` returns, with q, k and v not yet written."""
     config = {
         "batch_size": batch_size,
         "num_q_heads": num_q_heads,
@@ -53,17 +88,9 @@ def generate_input(
         "kv_seq_len": kv_seq_len,
     }
     _check(config, scores)
-    generator = torch.Generator(device).manual_seed(seed)
-    q = _normal((batch_size, num_q_heads, 1, head_dim), generator)
-    factors = torch.tensor(SHARPNESS, dtype=q.dtype, device=device)
-    rows = torch.randperm(batch_size * num_q_heads, generator=generator, device=device)
-    q *= factors[rows % len(SHARPNESS)].view(batch_size, num_q_heads, 1, 1)
+    q = torch.empty(batch_size, num_q_heads, 1, head_dim, dtype=torch.bfloat16, device=device)
     kv_shape = (batch_size, num_kv_heads, kv_seq_len, head_dim)
-    if scores == "equal":
-        k = _normal((batch_size, num_kv_heads, 1, head_dim), generator).expand(kv_shape).contiguous()
-    else:
-        k = _normal(kv_shape, generator)
-    v = _normal(kv_shape, generator)
+    k, v = (torch.empty(kv_shape, dtype=torch.bfloat16, device=device) for _ in range(2))
     return q, k, v, {**config, "sm_scale": head_dim**-0.5}
 
 
@@ -127,8 +154,6 @@ def _check(config: dict[str, int], scores: str) -> None:
         raise ValueError(f"scores is {scores!r}; it must be mixed or equal")
 
 
-def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    tensor = torch.empty(shape, dtype=torch.bfloat16, device=generator.device)
+def _draw_normal(tensor: Tensor, generator: torch.Generator) -> None:
     for piece in tensor.view(-1).split(_SLICE_ELEMENTS):
         piece.normal_(generator=generator)
-    return tensor

@@ -53,6 +53,45 @@ def generate_input(
     Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype, lengths
     that are not one a sequence or exceed the cache, and appends that do not fit into it.
     """
+    _, _, _, k_cache, v_cache, lens, config = empty_input(
+        batch_size=batch_size,
+        num_q_heads=num_q_heads,
+        num_kv_heads=num_kv_heads,
+        q_seq_len=q_seq_len,
+        head_dim=head_dim,
+        cache_max_len=cache_max_len,
+        seq_lens=seq_lens,
+        dtype=dtype,
+        is_causal=is_causal,
+        update_cache=update_cache,
+        steps=steps,
+        device=device,
+    )
+    generator = torch.Generator(device).manual_seed(seed)
+    for cache in (k_cache, v_cache):
+        cache.normal_(generator=generator)
+    for cache in (k_cache, v_cache):
+        for sequence, length in zip(cache, _lengths(seq_lens, batch_size), strict=True):
+            _fill_with_garbage(sequence[:, length:], generator)
+    return _step(k_cache, v_cache, lens, config, num_q_heads, q_seq_len, generator)
+
+
+def empty_input(
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    q_seq_len: int,
+    head_dim: int,
+    cache_max_len: int,
+    seq_lens: int | list[int],
+    dtype: str,
+    is_causal: bool,
+    update_cache: bool,
+    steps: int = 1,
+    device: str,
+) -> Data:
+    """What `generate_input` returns, with all tensors but seq_lens not yet written."""
     lengths = _lengths(seq_lens, batch_size)
     _check_sizes(
         batch_size=batch_size,
@@ -67,15 +106,17 @@ def generate_input(
         raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     _check_room(lengths, q_seq_len * steps if update_cache else 0, cache_max_len)
 
-    generator = torch.Generator(device).manual_seed(seed)
-    shape = (batch_size, num_kv_heads, cache_max_len, head_dim)
-    k_cache, v_cache = (torch.randn(shape, generator=generator, dtype=DTYPES[dtype], device=device) for _ in range(2))
-    for cache in (k_cache, v_cache):
-        for sequence, length in zip(cache, lengths, strict=True):
-            _fill_with_garbage(sequence[:, length:], generator)
+    q, k_new, v_new, k_cache, v_cache = (
+        torch.empty(batch_size, heads, length, head_dim, dtype=DTYPES[dtype], device=device)
+        for heads, length in (
+            (num_q_heads, q_seq_len),
+            *[(num_kv_heads, q_seq_len)] * 2,
+            *[(num_kv_heads, cache_max_len)] * 2,
+        )
+    )
     lens = torch.tensor(lengths, dtype=torch.int32, device=device)
     config = {"is_causal": is_causal, "update_cache": update_cache}
-    return _step(k_cache, v_cache, lens, config, num_q_heads, q_seq_len, generator)
+    return q, k_new, v_new, k_cache, v_cache, lens, config
 
 
 def next_input(data: Data, *, seed: int) -> Data:

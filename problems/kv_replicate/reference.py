@@ -43,6 +43,34 @@ def generate_input(
 
     Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, or an unknown dtype.
     """
+    k, v, k_out, v_out, config = empty_input(
+        batch_size=batch_size,
+        seq_len=seq_len,
+        num_kv_heads=num_kv_heads,
+        num_q_heads=num_q_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        device=device,
+    )
+    generator = torch.Generator(device).manual_seed(seed)
+    for tensor in (k, v):
+        _draw_values(tensor, generator)
+    for tensor in (k_out, v_out):
+        _draw_bits(tensor, generator)
+    return k, v, k_out, v_out, config
+
+
+def empty_input(
+    *,
+    batch_size: int,
+    seq_len: int,
+    num_kv_heads: int,
+    num_q_heads: int,
+    head_dim: int,
+    dtype: str,
+    device: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, int]]:
+    """What `generate_input` returns, with the tensors not yet written."""
     config = {
         "batch_size": batch_size,
         "seq_len": seq_len,
@@ -51,14 +79,9 @@ def generate_input(
         "head_dim": head_dim,
     }
     _check(config, dtype)
-    generator = torch.Generator(device).manual_seed(seed)
     rows, element = (batch_size, seq_len), DTYPES[dtype]
     k, v = (torch.empty(*rows, num_kv_heads, head_dim, dtype=element, device=device) for _ in range(2))
     k_out, v_out = (torch.empty(*rows, num_q_heads, head_dim, dtype=element, device=device) for _ in range(2))
-    for tensor in (k, v):
-        _draw_values(tensor, generator)
-    for tensor in (k_out, v_out):
-        _draw_bits(tensor, generator)
     return k, v, k_out, v_out, config
 
 

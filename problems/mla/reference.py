@@ -13,7 +13,7 @@ from torch import Tensor
 
 from reference.aiter import find_aiter, mla_decode
 from reference.attention import ragged_decode_attention
-from reference.quantization import fp8_dtype, quantize_fp8, quantize_mxfp4
+from reference.quantization import MXFP4_BLOCK, fp8_dtype, quantize_fp8, quantize_mxfp4
 
 # DeepSeek R1's absorbed MLA on one of eight GPUs (https://huggingface.co/deepseek-ai/DeepSeek-R1/blob/main/config.json)
 NUM_HEADS = 16
@@ -69,33 +69,24 @@ def generate_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[in
     """
     lengths = _lengths(batch_size, q_seq_len, kv_seq_len)
     generator = torch.Generator(device).manual_seed(seed)
-    starts = torch.tensor([0, *lengths]).cumsum(0)
-    total_kv = int(starts[-1])
-    if total_kv >= 2**31:
-        raise ValueError(f"the cache holds {total_kv:,} tokens, more than kv_indptr's int32 can count")
-
-    # Drawn in bfloat16 at once: a float32 copy of the largest cache would take 5 GB.
-    q = torch.empty(batch_size, NUM_HEADS, QK_HEAD_DIM, dtype=torch.bfloat16, device=device)
-    kv = torch.empty(total_kv, NUM_KV_HEADS, QK_HEAD_DIM, dtype=torch.bfloat16, device=device)
+    q, kv = _unwritten(batch_size, sum(lengths), device)
     q.normal_(generator=generator)
     kv.normal_(generator=generator)
-    _plant_needles(q, kv.view(total_kv, QK_HEAD_DIM), starts, generator)
-
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    _plant_needles(q, kv.view(-1, QK_HEAD_DIM), starts, generator)
     kv_data = {"bf16": kv, "fp8": quantize_fp8(kv, fp8_dtype(device)), "mxfp4": _quantize_mxfp4(kv)}
-    config = {
-        "batch_size": batch_size,
-        "num_heads": NUM_HEADS,
-        "num_kv_heads": NUM_KV_HEADS,
-        "qk_head_dim": QK_HEAD_DIM,
-        "kv_lora_rank": KV_LORA_RANK,
-        "qk_rope_head_dim": QK_ROPE_HEAD_DIM,
-        "v_head_dim": V_HEAD_DIM,
-        "q_seq_len": q_seq_len,
-        "kv_seq_len": max(lengths),
-        "sm_scale": SM_SCALE,
-    }
-    qo_indptr = torch.arange(batch_size + 1, dtype=torch.int32, device=device)
-    return q, kv_data, qo_indptr, starts.to(device, torch.int32), config
+    return q, kv_data, *_index_pointers(lengths, device), _config(lengths)
+
+
+def empty_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], device: str) -> Data:
+    """What `generate_input` returns, with all tensors but the index pointers not yet written."""
+    lengths = _lengths(batch_size, q_seq_len, kv_seq_len)
+    q, kv = _unwritten(batch_size, sum(lengths), device)
+    packed = torch.empty(*kv.shape[:2], QK_HEAD_DIM // 2, dtype=torch.uint8, device=device)
+    e8m0 = torch.empty(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK, dtype=torch.uint8, device=device)
+    fp8 = torch.empty_like(kv, dtype=fp8_dtype(device)), torch.empty(1, device=device)
+    kv_data = {"bf16": kv, "fp8": fp8, "mxfp4": (packed, e8m0)}
+    return q, kv_data, *_index_pointers(lengths, device), _config(lengths)
 
 
 def ref_kernel(data: Data, rows: Tensor | None = None) -> Tensor:
@@ -203,6 +194,38 @@ def _lengths(batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> li
     if min(lengths) < 0:
         raise ValueError(f"kv_seq_len holds the negative length {min(lengths)}")
     return lengths
+
+
+def _unwritten(batch_size: int, total_kv: int, device: str) -> tuple[Tensor, Tensor]:
+    """q (batch_size, 16, 576) and the cache (total_kv, 1, 576), bf16.
+
+    To be drawn in bfloat16 at once: a float32 copy of the largest cache would take 5 GB.
+    """
+    if total_kv >= 2**31:
+        raise ValueError(f"the cache holds {total_kv:,} tokens, more than kv_indptr's int32 can count")
+    q = torch.empty(batch_size, NUM_HEADS, QK_HEAD_DIM, dtype=torch.bfloat16, device=device)
+    return q, torch.empty(total_kv, NUM_KV_HEADS, QK_HEAD_DIM, dtype=torch.bfloat16, device=device)
+
+
+def _index_pointers(lengths: list[int], device: str) -> tuple[Tensor, Tensor]:
+    """qo_indptr and kv_indptr, int32 (batch_size + 1,)."""
+    qo_indptr = torch.arange(len(lengths) + 1, dtype=torch.int32, device=device)
+    return qo_indptr, torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
+
+
+def _config(lengths: list[int]) -> dict[str, int | float]:
+    return {
+        "batch_size": len(lengths),
+        "num_heads": NUM_HEADS,
+        "num_kv_heads": NUM_KV_HEADS,
+        "qk_head_dim": QK_HEAD_DIM,
+        "kv_lora_rank": KV_LORA_RANK,
+        "qk_rope_head_dim": QK_ROPE_HEAD_DIM,
+        "v_head_dim": V_HEAD_DIM,
+        "q_seq_len": 1,
+        "kv_seq_len": max(lengths),
+        "sm_scale": SM_SCALE,
+    }
 
 
 def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Generator) -> None:

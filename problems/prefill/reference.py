@@ -47,6 +47,36 @@ def generate_input(
 
     Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, or a negative growth.
     """
+    q, k, v, config = empty_input(
+        batch_size=batch_size,
+        seq_len=seq_len,
+        num_q_heads=num_q_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        causal=causal,
+        growth=growth,
+        device=device,
+    )
+    generator = torch.Generator(device).manual_seed(seed)
+    for tensor in (q, k, v):
+        _draw_unit_normal(tensor, generator)
+    if growth:
+        _raise_scores(q, k, growth, generator)
+    return q, k, v, config
+
+
+def empty_input(
+    *,
+    batch_size: int,
+    seq_len: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    causal: bool,
+    growth: float = 0.0,
+    device: str,
+) -> tuple[Tensor, Tensor, Tensor, dict]:
+    """What `generate_input` returns, with q, k and v not yet written."""
     config = {
         "batch_size": batch_size,
         "seq_len": seq_len,
@@ -55,12 +85,10 @@ def generate_input(
         "head_dim": head_dim,
     }
     _check(config, growth)
-    generator = torch.Generator(device).manual_seed(seed)
-    q = _unit_normal((batch_size, seq_len, num_q_heads, head_dim), generator)
-    k = _unit_normal((batch_size, seq_len, num_kv_heads, head_dim), generator)
-    v = _unit_normal((batch_size, seq_len, num_kv_heads, head_dim), generator)
-    if growth:
-        _raise_scores(q, k, growth, generator)
+    q, k, v = (
+        torch.empty(batch_size, seq_len, heads, head_dim, dtype=torch.bfloat16, device=device)
+        for heads in (num_q_heads, num_kv_heads, num_kv_heads)
+    )
     return q, k, v, {**config, "causal": causal, "sm_scale": head_dim**-0.5}
 
 
@@ -130,12 +158,10 @@ def _check(config: dict[str, int], growth: float) -> None:
         raise ValueError(f"growth is {growth}; it must be a number of log2 units, at least 0")
 
 
-def _unit_normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def _draw_unit_normal(tensor: Tensor, generator: torch.Generator) -> None:
     """bf16, rounded from float32: drawn in bf16, a normal has only some 256 magnitudes."""
-    tensor = torch.empty(shape, dtype=torch.bfloat16, device=generator.device)
     for sequence in tensor:
-        sequence.copy_(torch.randn(shape[1:], generator=generator, device=generator.device))
-    return tensor
+        sequence.copy_(torch.randn(sequence.shape, generator=generator, device=generator.device))
 
 
 def _raise_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator) -> None:
