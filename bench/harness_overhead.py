@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from harness import catalog, device, environment  # noqa: E402
 from harness.model import Ending, Estimate, Measurement, Run, Verdict  # noqa: E402
+from harness.sandbox.isolation import NO_ISOLATION  # noqa: E402
 
 
 def main() -> None:
@@ -91,7 +92,7 @@ def _store_runs(root: Path, name: str, here: device.Device, count: int) -> None:
     measurements = tuple(
         Measurement(case=case, samples_ns=((1e6,) * 10,) * 3, latency=estimate) for case in problem.cpu.benchmark
     )
-    surroundings = environment.describe(here)
+    surroundings = environment.describe(here, NO_ISOLATION)
     folder = root / "results" / "local" / name / here.slug
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):

@@ -15,7 +15,6 @@ import json
 import resource
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -51,6 +50,8 @@ def measure(name: str) -> dict[str, object]:
     from harness.judge.reference import Reference
     from harness.judge.seeds import OneSeed
     from harness.judge.session import Session
+    from harness.sandbox import tiers
+    from harness.sandbox.scratch import scratch
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
     be_a_quiet_neighbour(here)
@@ -67,11 +68,11 @@ def measure(name: str) -> dict[str, object]:
     small, large = problem.cpu.test[0], max(problem.cpu.benchmark, key=payload)
     case_bytes = payload(large)
     submission = ROOT / "submissions" / name / f"{problem.baselines[0]}.py"
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "submission.py").write_bytes(submission.read_bytes())
-        session = Session(problem, here, Path(scratch), 2)
+    with scratch(submission.read_bytes(), tiers.strongest(here).new_uid()) as folder:
+        session = Session(problem, here, folder, 2)
         try:
-            session.load(Path(scratch) / "submission.py")
+            session.load(folder / "submission.py")
+            worker = _largest(session._enclosure.pid)
 
             def judge(case: object, repeats: int) -> None:
                 dealer = Dealer(reference, case, OneSeed(1))  # type: ignore[arg-type]
@@ -83,7 +84,7 @@ def measure(name: str) -> dict[str, object]:
             def one(dealer: Dealer, case: object) -> None:
                 call = dealer.deal(everything=False)
                 assert dealer.arena is not None
-                reply = session.call(call.request, dealer.arena, "")
+                reply = session.call({**call.request, "sleep_us": 0.0}, dealer.arena, "")
                 compare(call, reply, dealer.arena, problem.tolerances_for(case))  # type: ignore[arg-type]
 
             arena_bytes: list[int] = []
@@ -91,9 +92,9 @@ def measure(name: str) -> dict[str, object]:
             # Code pages of torch that are touched for the first time are no part of it: a first round on both sides
             # touches them. What the worker's allocator keeps of that round counts as the worker's own all the same.
             judge(small, 2)
-            worker_kb = _status_kb(str(session._process.pid), "RssAnon")
+            worker_kb = _status_kb(worker, "RssAnon")
             judge(large, 2)
-            processes = {"judge": "self", "worker": str(session._process.pid)}
+            processes = {"judge": "self", "worker": worker}
             _release_unused()
             before = {who: _status_kb(pid, "VmRSS") for who, pid in processes.items()}
             before["worker"] -= _status_kb(processes["worker"], "RssAnon") - worker_kb
@@ -145,6 +146,13 @@ def _release_unused() -> None:
 
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
+
+
+def _largest(keeper_pid: int) -> str:
+    """The worker: of a keeper's descendants the one that takes most memory."""
+    from harness.sandbox.keeper import descendants, process_table
+
+    return max(map(str, descendants(keeper_pid, process_table())), key=lambda pid: _status_kb(pid, "VmRSS"))
 
 
 def _status_kb(pid: str, field: str) -> int:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
 from harness import __version__
 from harness.model import Device
+from harness.sandbox.isolation import Isolation
 
 _PACKAGES = ("torch", "triton", "numpy")
 
 
-def describe(device: Device) -> dict[str, Any]:
-    """Versions of what computes, the operating system, the processor's load before the run."""
+def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
+    """Versions of what computes, the operating system, the processor's load before the run, what held the worker."""
     found: dict[str, Any] = {
         "podium": __version__,
         "python": platform.python_version(),
@@ -22,7 +24,8 @@ def describe(device: Device) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "load_average": [round(value, 2) for value in os.getloadavg()],
         "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
-        "isolation": "process",
+        "isolation": isolation.tier,
+        "isolation_layers": asdict(isolation),
     }
     if device.kind != "cpu":
         import torch

@@ -1,0 +1,15 @@
+"""What stands around the worker process, so that a submission can hurt nobody but itself.
+
+    judge ─► keeper ─► (bubblewrap ─►) worker          keeper: kills every descendant, watches memory, tasks and disk
+      │                    │              │            bubblewrap: namespaces; only what `policy` names is mounted
+      │                    │              └─ confinement.confine(): limits, a uid of its own, no capabilities,
+      │                    │                 Landlock, seccomp; before anything of the submission's is read
+      └─ scratch/ ─────────┘
+           lock            held while the judge lives; a later judge removes what a killed one left
+           submission.py   read-only for the worker
+           work/           the only place where the worker can write; it owns it
+
+`isolation.strongest` says which layers hold on this machine, by trying them. Covered and not covered: docs/security.md.
+Of this package the worker imports `confinement` and what that imports, none of which needs more than the standard
+library.
+"""

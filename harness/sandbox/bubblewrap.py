@@ -1,0 +1,53 @@
+"""bubblewrap: the worker in namespaces of its own, where what is not mounted does not exist."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.sandbox.policy import Policy
+
+_NAMESPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_BY_BUBBLEWRAP = ("/proc", "/dev")
+_KERNEL_SETTINGS = (
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+    "/proc/irq",
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/acpi",
+    "/proc/scsi",
+)
+
+
+def program() -> str | None:
+    """Where bubblewrap is, None if it is not installed."""
+    return shutil.which("bwrap")
+
+
+def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
+    """`inner` run where `policy.read` can be read, `work` written to, and the host's processes and network not seen.
+
+    /dev/shm is a directory in `work`, so that it is private, and bounded as all of `work` is.
+    """
+    found = program()
+    assert found is not None
+    words = [found, *_NAMESPACES, "--die-with-parent", "--cap-drop", "ALL"]
+    if policy.uid is not None:
+        words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # given up by confine()
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for path in _KERNEL_SETTINGS:  # to root by name these can be written without any capability
+        words += ["--ro-bind-try", path, path]
+    for node in policy.devices:
+        words += ["--dev-bind", node, node]
+    shared = work / "shm"
+    places = [path for path in policy.read if path not in _BY_BUBBLEWRAP]
+    # Those that bubblewrap makes by itself let no other user through.
+    for folder in sorted({str(parent) for path in (*places, str(work)) for parent in Path(path).parents} - {"/"}):
+        words += ["--dir", folder]
+    for path in places:
+        words += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
+    words += ["--bind", str(work), str(work), "--bind", str(shared), "/dev/shm"]
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", *inner]

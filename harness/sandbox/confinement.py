@@ -1,0 +1,47 @@
+"""Confining the process that will run the submission, from the inside and for good."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from harness.sandbox import landlock, privileges, seccomp
+from harness.sandbox.policy import Policy
+
+
+def confine_as_told() -> None:
+    """Apply the policy that the judge wrote to this process's stdin, which is empty from then on.
+
+    Must come before the first thread: each layer holds for the calling thread and what comes of it. Raises OSError.
+    """
+    policy = Policy.from_json(sys.stdin.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    confine(policy)
+
+
+def confine(policy: Policy) -> None:
+    """Apply `policy`, in an order in which no step takes away what the next one needs. Raises OSError."""
+    if sys.platform != "linux":
+        return
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise OSError("a thread was started before the process was confined")
+    privileges.limit(policy.max_tasks, policy.max_data_bytes)
+    rules = _paths(policy) if policy.landlock else None
+    if policy.uid is not None:
+        privileges.take_uid(policy.uid, policy.groups)
+    privileges.drop_all(but_search=policy.search)
+    os.chdir(policy.work)
+    if rules is not None:
+        landlock.enforce(rules)
+    if policy.seccomp:
+        abi = landlock.abi() if policy.landlock else 0
+        seccomp.restrict(policy.namespaces, policy.exposed, policy.judge_pid, abi)
+
+
+def _paths(policy: Policy) -> int:
+    """Landlock's rules. CUDA writes to files of its own in /proc; those of others must be refused by other means: the
+    user id, or a mount namespace in which the kernel's settings are read-only. Without either, children get none."""
+    own = "/proc/self" if policy.exposed else "/proc"
+    return landlock.ruleset(policy.read, policy.listed, policy.write, (*policy.devices, own))

@@ -1,0 +1,90 @@
+"""Which device nodes a GPU needs, which groups may open them, and how a worker is told which GPU is its own."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from harness.model import Device
+
+_NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
+_RENDER_NODES = Path("/sys/class/drm")
+
+
+def gpu_nodes(device: Device, only: bool) -> list[str]:
+    """The nodes of `device` and those that all GPUs of its vendor share; unless `only`, the others' as well.
+
+    Raises LookupError if the device's own node cannot be told from others.
+    """
+    if device.kind == "cpu":
+        return []
+    if device.kind == "cuda":
+        own = [_nvidia_node(_pci_address(device))] if only else _existing("/dev", "nvidia[0-9]*")
+        return [
+            *own,
+            *_existing("/dev", "nvidiactl"),
+            *_existing("/dev", "nvidia-uvm*"),
+            *_existing("/dev/nvidia-caps", "*"),
+        ]
+    own = [_render_node(_pci_address(device))] if only else _existing("/dev/dri", "renderD*")
+    return [*_existing("/dev", "kfd"), *own]
+
+
+def visibility(device: Device, only: bool) -> dict[str, str]:
+    """The environment variables that leave `device` alone to CUDA or HIP. `only` as for `gpu_nodes`."""
+    if device.kind == "cpu":
+        return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    variable = "HIP_VISIBLE_DEVICES" if device.kind == "rocm" else "CUDA_VISIBLE_DEVICES"
+    index = int(device.torch_device.partition(":")[2] or 0)
+    outer = os.environ.get(variable, "").split(",")
+    own = outer[index] if index < len(outer) and outer[index] else str(index)
+    if only and own.isdigit():
+        # Runtimes count only the cards that they can open; a name of NVIDIA's does not depend on counting.
+        own = "0" if device.kind == "rocm" else _nvidia_name(device)
+    return {variable: own}
+
+
+def groups_of(nodes: Iterable[str]) -> tuple[int, ...]:
+    """The groups whose members may open `nodes`, less root's."""
+    return tuple(sorted({os.stat(node).st_gid for node in nodes if os.path.exists(node)} - {0}))
+
+
+def _pci_address(device: Device) -> str:
+    """`0000:0f:00.0`, as the kernel writes it."""
+    import torch  # the harness imports without it
+
+    properties: Any = torch.cuda.get_device_properties(device.torch_device)
+    return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+
+
+def _nvidia_name(device: Device) -> str:
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(device.torch_device).uuid}"
+
+
+def _nvidia_node(address: str) -> str:
+    """The driver tells the number of a card's node in its `information`."""
+    try:
+        lines = (_NVIDIA_GPUS / address / "information").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("Device Minor"):
+            return f"/dev/nvidia{int(line.partition(':')[2])}"
+    raise LookupError(f"{_NVIDIA_GPUS / address} does not say which node in /dev is the card's")
+
+
+def _render_node(address: str) -> str:
+    """A render node's directory in sysfs links to its card's."""
+    for entry in _RENDER_NODES.glob("renderD*"):
+        if (entry / "device").resolve().name == address:
+            return f"/dev/dri/{entry.name}"
+    raise LookupError(f"no entry in {_RENDER_NODES} is of the card at {address}")
+
+
+def _existing(folder: str, pattern: str) -> list[str]:
+    return sorted(str(path) for path in Path(folder).glob(pattern) if stat.S_ISCHR(path.stat().st_mode))

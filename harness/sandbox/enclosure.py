@@ -1,0 +1,211 @@
+"""A confined process, seen from the judge: started, waited for, and killed with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO
+
+from harness.errors import InfrastructureError
+from harness.model import Device
+from harness.sandbox import bubblewrap, devices, keeper, policy
+from harness.sandbox.isolation import Isolation
+from harness.sandbox.policy import MAX_DISK_BYTES, Policy
+
+KILL_S = 30.0
+TASKS, TASKS_PER_CPU = 1024, 16
+"""Processes and threads at once: compilers and thread pools of torch take some per processor."""
+
+SHARE_OF_MEMORY = 0.75
+_SHARED_MEMORY = Path("/dev/shm")
+_PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")
+
+
+class Enclosure:
+    """A process running `command`, which must call `confine_as_told` before all else.
+
+    It may use `device`. `scratch` is a directory made by `scratch.scratch`; of the directories `hidden` nothing may be
+    read; `environment` is added to what compilers need; `pass_fds` go to the process as in Popen. Raises OSError.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        isolation: Isolation,
+        device: Device,
+        scratch: Path,
+        *,
+        hidden: Iterable[Path] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+        pass_fds: tuple[int, ...] = (),
+    ) -> None:
+        work = scratch / "work"
+        rules = _policy(isolation, device, scratch, hidden)
+        if isolation.bubblewrap:
+            command = bubblewrap.command(command, rules, work)
+        self._uid = rules.uid
+        self._report, report = os.pipe()
+        if sys.platform == "linux":
+            settings = _settings(isolation, rules, work, report)
+            command = [sys.executable, "-I", "-S", "-B", keeper.__file__, settings, *command]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                cwd=work,
+                env=_clean_environment(device, isolation, work) | dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(*pass_fds, report),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._report)
+            raise
+        finally:
+            os.close(report)
+        assert self._process.stdout is not None and self._process.stdin is not None
+        self.stdout: IO[bytes] = self._process.stdout
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write(rules.as_json().encode())
+
+    @property
+    def pid(self) -> int:
+        """The first process of the enclosure, from which all others stem."""
+        return self._process.pid
+
+    def wait(self, timeout_s: float) -> int:
+        """The status as of Popen, negative for a signal, once the process and all that it started are gone.
+
+        Raises subprocess.TimeoutExpired.
+        """
+        with contextlib.suppress(ProcessLookupError, AttributeError):  # gone already; macOS
+            ended = os.pidfd_open(self._process.pid)
+            try:
+                select.select([ended], [], [], timeout_s)  # Popen would look for it every 50 ms
+            finally:
+                os.close(ended)
+            timeout_s = 0
+        return self._process.wait(timeout_s)
+
+    def excess(self) -> str | None:
+        """Of what the process, which has ended, had taken more than its share: `took more than 8 GB of memory`."""
+        os.set_blocking(self._report, False)
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self._report, 4096).decode() or None
+        return None
+
+    def kill(self) -> None:
+        """End the process and all that it started. Raises InfrastructureError if that cannot be done."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM if sys.platform == "linux" else signal.SIGKILL)
+        try:
+            self.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            raise InfrastructureError(
+                f"process {self._process.pid} cannot be killed: it hangs in the kernel, perhaps in the GPU's driver",
+                "see what it waits for in /proc/PID/stack, and restart the machine or reset the GPU",
+            ) from None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._uid is not None:
+            _remove_shared_memory(self._uid)
+
+    def close(self) -> None:
+        os.close(self._report)
+
+
+def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict[str, str]:
+    """What compilers need, every cache in `work`, one device, nothing else of the judge's."""
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return environment | {
+        **devices.visibility(device, isolation.one_gpu),
+        "PYTHONPATH": os.pathsep.join([str(policy.ROOT), *inherited]),
+        "USER": "podium",  # a user id of the worker's own has no name
+        "HOME": str(work),
+        "TMPDIR": str(work),
+        "XDG_CACHE_HOME": str(work / "cache"),
+        "TRITON_CACHE_DIR": str(work / "cache" / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(work / "cache" / "inductor"),
+        "TORCH_EXTENSIONS_DIR": str(work / "cache" / "extensions"),
+    }
+
+
+def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterable[Path]) -> Policy:
+    nodes = policy.device_nodes(devices.gpu_nodes(device, isolation.one_gpu))
+    uid = (scratch / "work").stat().st_uid if isolation.own_uid else None
+    # Without a user id or a mount namespace of its own the worker could litter the host's /dev/shm for good.
+    shared_memory = (str(_SHARED_MEMORY),) if isolation.bubblewrap or uid is not None else ()
+    needed = (sys.prefix, sys.base_prefix, str(policy.ROOT / "harness"), str(scratch / "work"))
+    return Policy(
+        work=str(scratch / "work"),
+        read=(*policy.readable(hidden), str(scratch / "submission.py")),
+        listed=policy.listed(),
+        write=(str(scratch / "work"), *shared_memory),
+        devices=nodes,
+        namespaces=isolation.bubblewrap,
+        landlock=isolation.landlock,
+        seccomp=isolation.seccomp,
+        uid=uid,
+        groups=devices.groups_of(nodes),
+        search=uid is not None and not isolation.bubblewrap and any(map(policy.is_closed_to_others, needed)),
+        exposed=uid is None and not isolation.bubblewrap,
+        judge_pid=os.getpid(),
+        max_tasks=_max_tasks() + (0 if uid is not None else _tasks_of_this_user()),
+        max_data_bytes=_max_memory_bytes(),
+    )
+
+
+def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -> str:
+    return json.dumps(
+        {
+            "judge_pid": os.getpid(),
+            "report_fd": report_fd,
+            "signals_are_statuses": isolation.bubblewrap,
+            "max_memory_bytes": rules.max_data_bytes,
+            "max_tasks": _max_tasks(),
+            "max_disk_bytes": min(MAX_DISK_BYTES, shutil.disk_usage(work).free // 2),
+            "work": str(work),
+        }
+    )
+
+
+def _max_tasks() -> int:
+    return TASKS + TASKS_PER_CPU * (os.cpu_count() or 1)
+
+
+def _tasks_of_this_user() -> int:
+    """The kernel's limit is on all tasks of a user id together."""
+    total = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if entry.stat().st_uid == os.geteuid():
+                total += len(os.listdir(entry / "task"))
+    return total
+
+
+def _max_memory_bytes() -> int:
+    """A share of the machine's memory, or of the container's where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(path).read_text()))
+    return int(SHARE_OF_MEMORY * total)
+
+
+def _remove_shared_memory(uid: int) -> None:
+    with contextlib.suppress(OSError):
+        for path in _SHARED_MEMORY.iterdir():
+            with contextlib.suppress(OSError):
+                if path.lstat().st_uid == uid:
+                    path.unlink()

@@ -1,0 +1,242 @@
+"""The process between the judge and the worker: nothing that the worker starts outlives it.
+
+    python keeper.py SETTINGS COMMAND...
+
+It starts COMMAND as the leader of a process group, watches it and ends as it ended: with the same status or by the
+same signal. Before that it has killed all that COMMAND started. It is told to end by SIGTERM, which it also gets when
+the judge dies. When the worker takes more than its share of memory, tasks or disk, it says so on `report_fd`.
+
+Killing must be one act, or a fork bomb outruns it: in a process namespace the kernel kills all with the first process,
+elsewhere with the process group, which the system call filter lets nobody leave. Where there is no filter, whoever lost
+its parent has become the keeper's child (PR_SET_CHILD_SUBREAPER) and is found by its descent.
+
+Runs as a script of its own, on the standard library alone, so that it starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+PERIOD_S = 0.25
+MAX_SHARE_OF_A_CORE = 0.05
+"""On a machine with thousands of processes a look takes long: then they are rarer."""
+
+BLOCK_BYTES = 512  # of st_blocks: stat(2)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_HANDLED = {signal.SIGCHLD, signal.SIGTERM}
+
+Table = dict[int, list[int]]
+
+
+def main() -> None:
+    settings, command = json.loads(sys.argv[1]), sys.argv[2:]
+    libc = ctypes.CDLL(None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with contextlib.suppress(OSError):  # root's may: a fork bomb leaves no time to others
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != settings["judge_pid"]:
+        sys.exit("the judge is gone")
+    os.set_inheritable(settings["report_fd"], False)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        try:
+            os.execv(command[0], command)
+        except OSError as error:
+            print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
+            os._exit(127)
+    _let_go_of_everything_but(settings["report_fd"])
+    try:
+        _watch(child, settings)
+    finally:
+        # As long as nobody has taken leave of it, the group's number is no other group's.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        _kill_descendants()
+    _end_as(status, settings["signals_are_statuses"])
+
+
+def _let_go_of_everything_but(report_fd: int) -> None:
+    """The judge sees the end of the worker's pipes and sockets only when nobody else holds them."""
+    os.closerange(0, report_fd)
+    os.closerange(report_fd + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _watch(child: int, settings: dict[str, int | str]) -> None:
+    """Return when `child` has ended, or must end."""
+    period = PERIOD_S
+    disk = Disk(str(settings["work"]), int(settings["max_disk_bytes"]))
+    while True:
+        received = signal.sigtimedwait(_HANDLED, period)
+        if received is not None and received.si_signo == signal.SIGTERM:
+            return
+        if _reap_all_but(child):
+            return
+        if received is not None:
+            continue
+        started = time.perf_counter()
+        excess = _excess(settings) or disk.excess()
+        if excess:
+            os.write(int(settings["report_fd"]), excess.encode())
+            return
+        period = max(PERIOD_S, (time.perf_counter() - started) / MAX_SHARE_OF_A_CORE)
+
+
+def _reap_all_but(child: int) -> bool:
+    """Take leave of those that have died; whether `child` has, of which leave is not taken."""
+    while True:
+        # The oldest comes first: as long as `child` has not ended, it hides nobody.
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None or ended.si_pid == child:
+            return ended is not None
+        os.waitpid(ended.si_pid, 0)
+
+
+def _excess(settings: dict[str, int | str]) -> str | None:
+    tasks = memory_bytes = 0
+    for pid in descendants(os.getpid(), process_table()):
+        try:
+            with open(f"/proc/{pid}/statm") as statm, open(f"/proc/{pid}/stat") as stat:
+                fields = statm.read().split()
+                # Shared pages are left out: inputs and outputs lie in them, and the judge's and the worker's are one.
+                memory_bytes += (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
+                tasks += int(stat.read().rpartition(")")[2].split()[17])
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended meanwhile
+    if memory_bytes > int(settings["max_memory_bytes"]):
+        return f"took more than {int(settings['max_memory_bytes']) / 1e9:.1f} GB of memory"
+    if tasks > int(settings["max_tasks"]):
+        return f"had more than {settings['max_tasks']} processes and threads at once"
+    return None
+
+
+class Disk:
+    """How much a directory holds, counted only when its file system has lost room since the beginning."""
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self._folder, self._max_bytes = folder, max_bytes
+        self._free_at_first = self._free()
+
+    def excess(self) -> str | None:
+        if self._free_at_first - self._free() <= self._max_bytes // 2:
+            return None
+        try:
+            total = _bytes_in(self._folder) + _bytes_without_a_name(os.stat(self._folder).st_dev)
+        except PermissionError:
+            return "closed a directory to the judge while the disk was filling"
+        return f"wrote more than {self._max_bytes / 1e9:.1f} GB to disk" if total > self._max_bytes else None
+
+    def _free(self) -> int:
+        status = os.statvfs(self._folder)
+        return status.f_bfree * status.f_frsize
+
+
+def _bytes_in(folder: str) -> int:
+    """Raises PermissionError for a directory that cannot be read."""
+    total = 0
+    waiting = [folder]
+    while waiting:
+        with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+    return total
+
+
+def _bytes_without_a_name(device: int) -> int:
+    """Of the files on `device` that are removed and still open."""
+    total = 0
+    for pid in descendants(os.getpid(), process_table()):
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{fd}")
+                    total += status.st_blocks * BLOCK_BYTES if status.st_nlink == 0 and status.st_dev == device else 0
+    return total
+
+
+def _kill_descendants() -> None:
+    """Kill whoever stems from this process, and wait until they are gone.
+
+    They are stopped first, until no unknown one appears: what is stopped does not start another.
+    """
+    stopped: set[int] = set()
+    while new := descendants(os.getpid(), process_table()) - stopped:
+        for pid in new:
+            _signal(pid, signal.SIGSTOP)
+        stopped |= new
+        _reap_all()
+    while found := descendants(os.getpid(), process_table()):
+        for pid in found:
+            _signal(pid, signal.SIGKILL)
+        time.sleep(0.001)
+        _reap_all()
+
+
+def _reap_all() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def process_table() -> Table:
+    """The children of every process, by its id."""
+    children: Table = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:
+                # The name in parentheses may hold anything; after it come the state and the parent.
+                parent = int(stat.read().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(name))
+    return children
+
+
+def descendants(pid: int, children: Table) -> set[int]:
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        young = [child for child in children.get(waiting.pop(), []) if child not in found]
+        found.update(young)
+        waiting += young
+    return found
+
+
+def _signal(pid: int, which: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, which)
+
+
+def _end_as(wait_status: int, signals_are_statuses: bool) -> None:
+    """End with the status or by the signal that the worker did. Of bubblewrap, as of a shell, 128 + n is a signal."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    if signals_are_statuses and code - 128 in signal.valid_signals():
+        code = 128 - code
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What a worker may read, write and use: a value that the judge makes and the worker applies to itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys")
+_SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no keys, no passwords
+    "ld.so.cache ld.so.conf ld.so.conf.d alternatives passwd group nsswitch.conf localtime locale.alias os-release "
+    "python3 clang OpenCL ssl/certs ssl/openssl.cnf"
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_HARNESS = ("__init__.py", "arena.py", "device_arena.py", "protocol.py", "hip.py", "hip_prelude.py", "hip_runtime.py")
+_HARNESS_FOLDERS = ("worker", "offline", "sandbox")
+
+MAX_FILE_BYTES = 8 << 30
+"""No file that a submission writes may be larger; compilers need far less."""
+
+MAX_DISK_BYTES = 16 << 30
+"""All files of a submission together."""
+
+MAX_OPEN_FILES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Paths are absolute. `read` and `write` are files, and directories with all that is beneath; of those in `listed`
+    the names may be read. `work` is the current directory. `uid` is the worker's own, None leaves it the judge's.
+    `search` says that it must get through directories that are closed to others, `exposed` that the judge's processes
+    and files are within reach of the worker's user id; then the worker may not signal `judge_pid`.
+    """
+
+    work: str
+    read: tuple[str, ...]
+    listed: tuple[str, ...]
+    write: tuple[str, ...]
+    devices: tuple[str, ...]
+    namespaces: bool
+    landlock: bool
+    seccomp: bool
+    uid: int | None
+    groups: tuple[int, ...]
+    search: bool
+    exposed: bool
+    judge_pid: int
+    max_tasks: int
+    max_data_bytes: int
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Policy:
+        fields: dict[str, Any] = json.loads(text)
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**values)
+
+
+def readable(hidden: Iterable[Path]) -> tuple[str, ...]:
+    """The interpreter, its packages, the system's libraries and compilers, and of the harness what a worker imports.
+
+    Nothing within the directories `hidden` is, but the interpreter's own and the harness's modules.
+    """
+    secret = {Path(path).resolve() for path in (ROOT, *hidden)}
+    names = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS.split())]
+    names += [*sys.path, *site.getsitepackages()]
+    for variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME"):
+        names += os.environ.get(variable, "").split(os.pathsep)
+    names += [folder for name in os.environ.get("PATH", "").split(os.pathsep) for folder in _installation(name)]
+    public = [part for name in names if _may_be_shown(name) for part in _without(Path(name), secret)]
+    own = [sys.prefix, sys.base_prefix, *(name for name in sys.path if Path(name).name.endswith("-packages"))]
+    own += [str(ROOT / "harness" / name) for name in (*_HARNESS, *_HARNESS_FOLDERS)]
+    return tuple(_outermost([*map(str, public), *own]))
+
+
+def device_nodes(gpu_nodes: Sequence[str]) -> tuple[str, ...]:
+    return (*_DEVICES, *(node for node in gpu_nodes if os.path.exists(node)))
+
+
+def is_closed_to_others(path: str) -> bool:
+    """Whether a directory above `path` lets no other user through: an interpreter in /root, say."""
+    return any(not parent.stat().st_mode & stat.S_IXOTH for parent in Path(path).resolve().parents)
+
+
+def listed() -> tuple[str, ...]:
+    """Directories in which Python and the GPU runtimes look for names."""
+    return (str(ROOT / "harness"), "/dev")
+
+
+def _installation(programs: str) -> tuple[str, ...]:
+    """A directory of programs and, where it is somebody's installation and not in a home, all of that."""
+    path = Path(programs)
+    in_a_home = any(path.is_relative_to(home) for home in (Path.home(), "/root", "/home"))
+    return (programs, str(path.parent)) if path.name == "bin" and not in_a_home else (programs,)
+
+
+def _may_be_shown(name: str) -> bool:
+    """A relative entry of a search path means the judge's directory; the root or a home is no place for libraries."""
+    return os.path.isabs(name) and os.path.exists(name) and Path(name) not in (Path("/"), Path("/root"), Path.home())
+
+
+def _without(path: Path, secret: set[Path]) -> Iterator[Path]:
+    """`path`, or where a secret directory lies beneath it the parts of it that hold none."""
+    real = path.resolve()
+    if any(real.is_relative_to(hidden) for hidden in secret):
+        return
+    if not any(hidden.is_relative_to(real) for hidden in secret):
+        yield path
+        return
+    for part in sorted(real.iterdir()):
+        yield from _without(part, secret)
+
+
+def _outermost(names: Iterable[str]) -> Iterator[str]:
+    """`names` and what they resolve to, sorted, without those that lie beneath another."""
+    kept: list[str] = []
+    for name in sorted({os.path.normpath(name) for name in names} | {os.path.realpath(name) for name in names}):
+        inside = any(name.startswith(f"{outer}/") and not os.path.islink(outer) for outer in kept)
+        if os.path.exists(name) and not inside:
+            kept.append(name)
+    yield from kept

@@ -1,0 +1,89 @@
+"""Does an isolation hold here? A confined process does what it must be able to do, then tries what it must not.
+
+    python -m harness.sandbox.probe JUDGE_PID HASH_OF_ITS_ENVIRONMENT SCRATCH CONFINED DEVICE_KIND
+
+It prints `holds`, or what it could do that it should not; a traceback says what it could not do that it should.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.sandbox.confinement import confine_as_told
+
+ANSWER = b"holds\n"
+TRY_S = 60.0
+"""Importing torch and initialising a GPU takes seconds, on a machine that does so for the first time many."""
+
+
+def main() -> None:
+    confine_as_told()
+    judge_pid, judge_environment, scratch, confined, device_kind = sys.argv[1:]
+    _work()
+    attempts = _attempts(int(judge_pid), judge_environment, Path(scratch)) if confined == "True" else {}
+    broken = [what for what, attempt in attempts.items() if _succeeds(attempt)]
+    if device_kind != "cpu" and not broken:
+        _compute_on_gpu()
+    print("; ".join(broken) or "holds", flush=True)
+
+
+def _work() -> None:
+    """What submissions need. Raises OSError, subprocess.CalledProcessError."""
+    Path("probe").write_text("the current directory is work/")
+    Path("probe").unlink()
+    Path("/dev/null").write_text("gone")
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    Path(torch.origin).read_bytes()
+    subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
+
+
+def _compute_on_gpu() -> None:
+    """The runtime finds the one device and can use it. Raises RuntimeError."""
+    import torch
+
+    assert torch.cuda.device_count() == 1 and torch.ones(1, device="cuda").item() == 1
+
+
+def _attempts(judge_pid: int, judge_environment: str, scratch: Path) -> dict[str, Callable[[], object]]:
+    harness = Path(__file__).resolve().parents[1]
+    return {
+        "reads the judge's code": lambda: (harness / "judge" / "__init__.py").read_bytes(),
+        "writes beside its directory": lambda: (scratch / "written").write_text(""),
+        "writes to the temporary directory": lambda: tempfile.TemporaryFile(dir=scratch.parent),
+        "opens the kernel's settings for writing": lambda: open("/proc/sys/kernel/core_pattern", "r+").close(),
+        "reads the judge's environment": lambda: _read_environment(judge_pid, judge_environment),
+        "opens a socket to the network": _open_socket,
+    }
+
+
+def _succeeds(attempt: Callable[[], object]) -> bool:
+    with contextlib.suppress(OSError):
+        attempt()
+        return True
+    return False
+
+
+def _read_environment(pid: int, expected: str) -> None:
+    """Raises OSError if it cannot be read or is not the judge's: a process namespace has other numbers."""
+    if hashlib.sha256(Path(f"/proc/{pid}/environ").read_bytes()).hexdigest() != expected:
+        raise ProcessLookupError
+
+
+def _open_socket() -> None:
+    """Raises OSError if there is no socket, or it leads nowhere: a network namespace has the loopback alone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
+        if [name for _, name in socket.if_nameindex()] == ["lo"]:
+            raise OSError("no network")
+
+
+if __name__ == "__main__":
+    main()

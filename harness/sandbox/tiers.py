@@ -1,0 +1,81 @@
+"""Which isolation is in force on this machine: the strongest that holds, found out by trying.
+
+One holds when a process that it confines has tried what it must not do, and failed (`probe`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.model import Device
+from harness.sandbox import bubblewrap, landlock, probe, syscalls
+from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.isolation import NO_ISOLATION, Isolation
+from harness.sandbox.scratch import scratch
+
+HOW_TO_GET_ONE = (
+    "install bubblewrap (apt install bubblewrap), or use a Linux kernel with Landlock (5.13 or later) and a container "
+    "that permits either"
+)
+
+
+_found: dict[str, Isolation] = {}
+_looking = threading.Lock()
+
+
+def strongest(device: Device) -> Isolation:
+    """The strongest isolation that holds here for work on `device`.
+
+    Tried once a process: tenths of a second, and for a GPU the seconds in which torch gets ready for it.
+    """
+    with _looking:
+        if device.torch_device not in _found:
+            held = (candidate for candidate in candidates(device) if holds(candidate, device))
+            _found[device.torch_device] = next(held, NO_ISOLATION)
+        return _found[device.torch_device]
+
+
+def candidates(device: Device) -> Iterator[Isolation]:
+    """What is worth trying here, strongest first."""
+    if sys.platform != "linux":
+        return
+    seccomp = syscalls.is_known()
+    tiers = [(True, True), (True, False)] if bubblewrap.program() else []
+    tiers += [(False, True)] if seccomp else []  # Landlock leaves the network open
+    for namespaces, paths in (*tiers, (False, False)):
+        if paths and landlock.abi() == 0:
+            continue
+        for own_uid in (True, False) if os.geteuid() == 0 else (False,):
+            for one_gpu in (False,) if device.kind == "cpu" else (True, False):
+                yield Isolation(namespaces, paths, seccomp, own_uid, one_gpu)
+
+
+def holds(isolation: Isolation, device: Device) -> bool:
+    """Whether a process confined by `isolation` can work on `device`, and do nothing that it must not."""
+    try:
+        return _holds(isolation, device)
+    except (LookupError, OSError):  # the card's own node is not known; a directory cannot be given to another user
+        return False
+
+
+def _holds(isolation: Isolation, device: Device) -> bool:
+    judge = hashlib.sha256(Path("/proc/self/environ").read_bytes()).hexdigest()
+    with scratch(b"", isolation.new_uid()) as folder:
+        arguments = [str(os.getpid()), judge, str(folder), str(isolation.confines), device.kind]
+        command = [sys.executable, "-s", "-P", "-B", "-m", "harness.sandbox.probe", *arguments]
+        enclosure = Enclosure(command, isolation, device, folder)
+        try:
+            status = enclosure.wait(probe.TRY_S)
+            answer = enclosure.stdout.read(1 << 16)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            enclosure.kill()
+            enclosure.close()
+    return status == 0 and answer == probe.ANSWER

@@ -1,0 +1,17 @@
+"""Confine this process, and only then become the worker: its imports start threads, which no later confinement reaches.
+
+python -m harness.worker --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N      < policy
+"""
+
+from harness.sandbox.confinement import confine_as_told
+
+
+def main() -> None:
+    confine_as_told()
+    from harness.worker.main import main as serve
+
+    serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,500 @@
+"""What a confined process cannot do, tried in every isolation that this machine offers, as the user who runs this."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.device import detect
+from harness.sandbox import keeper, landlock, seccomp, syscalls, tiers
+from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.isolation import Isolation
+from harness.sandbox.scratch import scratch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a sandbox")
+
+ROOT = Path(__file__).resolve().parents[1]
+CPU = detect(ROOT, "cpu")
+ISOLATIONS = [
+    pytest.param(Isolation(bubblewrap, paths, True, own_uid, False), id=f"{name}{', own uid' * own_uid}")
+    for name, bubblewrap, paths in (("both", True, True), ("bubblewrap", True, False), ("landlock", False, True))
+    for own_uid in (True, False)
+]
+CONFINE = "from harness.sandbox.confinement import confine_as_told\nconfine_as_told()\n"
+
+
+@pytest.fixture(scope="module", params=ISOLATIONS)
+def isolation(request):
+    if request.param not in set(tiers.candidates(CPU)):
+        pytest.skip("bubblewrap is not installed, Landlock not in the kernel, or a user id of its own takes root")
+    if not tiers.holds(request.param, CPU):
+        pytest.skip("this isolation does not hold here: a container forbids it, or a directory is closed to others")
+    return request.param
+
+
+def test_where_a_layer_works_at_all_an_isolation_with_it_holds():
+    """A control without our code, lest a broken isolation shows as tests that are skipped."""
+    held = [candidate for candidate in tiers.candidates(CPU) if tiers.holds(candidate, CPU)]
+    if landlock.abi() > 0 and syscalls.is_known():
+        assert any(isolation.landlock and not isolation.bubblewrap for isolation in held)
+    try:
+        everything = ["bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+        namespaces = subprocess.run(everything, stderr=subprocess.DEVNULL).returncode == 0
+    except FileNotFoundError:
+        namespaces = False
+    assert any(isolation.bubblewrap for isolation in held) == namespaces
+
+
+class Inside:
+    """A Python program confined by `isolation`; `with` kills it at the end."""
+
+    def __init__(self, isolation: Isolation, program: str, *arguments: object, pass_fds=()) -> None:
+        self._stack = contextlib.ExitStack()
+        self.folder = self._stack.enter_context(scratch(b"", isolation.new_uid()))
+        command = [sys.executable, "-s", "-P", "-B", "-c", CONFINE + textwrap.dedent(program), *map(str, arguments)]
+        self.enclosure = Enclosure(command, isolation, CPU, self.folder, pass_fds=pass_fds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.enclosure.kill()
+        self.enclosure.close()
+        self.enclosure.stdout.close()
+        self._stack.close()
+
+    def printed(self) -> str:
+        """All that it prints, once it has ended in good order."""
+        printed = self.enclosure.stdout.read().decode()
+        assert self.enclosure.wait(60) == 0, printed
+        return printed
+
+
+ATTEMPTS = """
+    import ctypes, json, os, resource, signal, socket, sys
+    from pathlib import Path
+    judge, keeper, root, victim, tcp, udp, abstract, stream, datagram, status = json.loads(sys.argv[1])
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(name, *arguments):
+        numbers = json.loads(sys.argv[2])
+        if libc.syscall(ctypes.c_long(numbers[name]), *arguments) < 0:
+            raise OSError(ctypes.get_errno(), name)
+
+    def connect(family, kind, address):
+        with socket.socket(family, kind) as s:
+            s.connect(address)
+            s.send(b"x")
+
+    def datagram_of_a_pair():
+        pair = (ctypes.c_int * 2)()
+        call("socketpair", 1, 2, 0, pair)
+        socket.socket(fileno=pair[0]).sendto(b"x", datagram)
+
+    def become_root():
+        os.setuid(0)
+        if int(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0], 16) == 0:
+            raise PermissionError(1, "root in name only")
+
+    proc = Path("/proc", str(judge))
+    vector = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.create_string_buffer(8)), 8)
+    theirs = (ctypes.c_size_t * 2)(id(judge), 8)
+    attempts = {
+        "read the judge's environment": lambda: (proc / "environ").read_bytes(),
+        "read the judge's memory": lambda: (proc / "mem").open("rb").close(),
+        "read the judge's address map": lambda: (proc / "maps").read_bytes(),
+        "follow the judge's files": lambda: os.readlink(proc / "fd" / "0"),
+        "open the judge's files": lambda: os.open(proc / "fd" / "0", os.O_RDONLY),
+        "go through the judge's root": lambda: os.listdir(proc / "root"),
+        "attach to the judge": lambda: call("ptrace", 16, judge, 0, 0),
+        "copy from the judge's memory": lambda: call("process_vm_readv", judge, vector, 1, theirs, 1, 0),
+        "signal the judge": lambda: os.kill(judge, 0),
+        "signal the keeper": lambda: os.kill(keeper, 0),
+        "starve the judge": lambda: os.setpriority(os.PRIO_PROCESS, judge, 19),
+        "pin the judge": lambda: os.sched_setaffinity(judge, {0}),
+        "limit the judge": lambda: resource.prlimit(judge, resource.RLIMIT_CORE, (0, 0)),
+        **{f"list {name}": lambda name=name: os.listdir(Path(root, name))
+           for name in ("problems", "submissions", "configs", "tests", "results")},
+        "read the problem": lambda: Path(root, "problems/mla/problem.yml").read_bytes(),
+        "read the judge's code": lambda: Path(root, "harness/judge/check.py").read_bytes(),
+        "read a file of the user's": lambda: Path(victim).read_bytes(),
+        "read passwords": lambda: Path("/etc/shadow").read_bytes(),
+        "overwrite a file of the user's": lambda: Path(victim).write_text("x"),
+        "truncate a file of the user's": lambda: os.truncate(victim, 0),
+        "remove a file of the user's": lambda: os.unlink(victim),
+        "rename a file of the user's": lambda: os.rename(victim, victim + "x"),
+        "write beside it": lambda: Path(victim + ".new").write_text("x"),
+        "overwrite the submission": lambda: Path("../submission.py").write_text("x"),
+        "replace the submission": lambda: os.rename(__import__("tempfile").mkstemp()[1], "../submission.py"),
+        "write to /tmp": lambda: Path("/tmp/podium-test-litter").write_text("x"),
+        "write to /": lambda: Path("/podium-test-litter").write_text("x"),
+        "write to the harness": lambda: Path(root, "harness/worker/x.py").write_text("x"),
+        "write to the kernel's settings": lambda: open("/proc/sys/kernel/core_pattern", "r+").close(),
+        "ask the kernel to crash": lambda: open("/proc/sysrq-trigger", "r+").close(),
+        "write to the devices' settings": lambda: open("/sys/kernel/mm/transparent_hugepage/enabled", "r+").close(),
+        "connect over TCP": lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", tcp)),
+        "send over UDP": lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", udp)),
+        "open a raw socket": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
+        "connect to an abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\\0" + abstract),
+        "connect to a socket file": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, stream),
+        "send to a socket file": lambda: connect(socket.AF_UNIX, socket.SOCK_DGRAM, datagram),
+        "send to a socket file from a pair": datagram_of_a_pair,
+        "make a user namespace": lambda: call("unshare", 0x10000000),
+        "mount": lambda: call("mount", b"none", b"/", b"tmpfs", 0, 0),
+        "set up io_uring": lambda: call("io_uring_setup", 1, ctypes.create_string_buffer(120)),
+        "load a BPF program": lambda: call("bpf", 0, 0, 0),
+        "set the clock": lambda: __import__("time").clock_settime(0, 0),
+        "become root": become_root,
+        "leave a shared memory segment": lambda: call("shmget", 0, 4096, 0o1600),
+    }
+    done = {}
+    for what, attempt in attempts.items():
+        try:
+            attempt()
+            done[what] = "done"
+        except OSError as error:
+            done[what] = error.strerror
+    with __import__("contextlib").suppress(OSError):
+        os.chmod(victim, 0)
+    with __import__("contextlib").suppress(OSError):
+        os.utime(victim, (0, 0))
+    print(json.dumps(done))
+"""
+CALLS = ("ptrace", "process_vm_readv", "socketpair", "unshare", "mount", "io_uring_setup", "bpf", "shmget")
+
+
+def test_none_of_the_things_that_a_confined_process_must_not_do_can_be_done(isolation, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("secret")
+    victim.chmod(0o640)
+    with contextlib.ExitStack() as stack:
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(("127.0.0.1", 0))
+        abstract = f"podium-test-{os.getpid()}"
+        unix = [stack.enter_context(socket.socket(socket.AF_UNIX, kind)) for kind in (1, 1, 2)]
+        addresses = [f"\0{abstract}", str(tmp_path / "stream"), str(tmp_path / "datagram")]
+        for listener, address in zip(unix, addresses):
+            listener.bind(address)
+        for listener in unix[:2]:
+            listener.listen()
+        listeners = [tcp, udp, *unix]
+        for listener in listeners:
+            listener.setblocking(False)
+        facts = [os.getpid(), os.getppid(), str(ROOT), str(victim), tcp.getsockname()[1], udp.getsockname()[1]]
+        numbers = {name: syscalls.number(name) for name in CALLS}
+        facts += [abstract, *addresses[1:], str(victim.stat())]
+        # Controls: what must fail inside succeeds out here, or nothing is shown.
+        assert victim.read_text() == "secret" and os.listdir(f"/proc/{os.getpid()}/fd")
+        with Inside(isolation, ATTEMPTS, json.dumps(facts), json.dumps(numbers)) as inside:
+            done = json.loads(inside.printed())
+        assert [what for what, how in done.items() if how == "done"] == []
+        assert len(done) > 40
+        for listener in (tcp, *unix[:2]):
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        for listener in (udp, unix[2]):
+            with pytest.raises(BlockingIOError):
+                listener.recv(1)
+    assert victim.read_text() == "secret" and victim.stat().st_mode & 0o777 == 0o640 and victim.stat().st_mtime > 0
+    assert not Path("/tmp/podium-test-litter").exists() and not Path("/podium-test-litter").exists()
+
+
+def test_a_confined_process_has_no_capability_and_no_program_gives_it_one(isolation):
+    program = """
+        import subprocess
+        print(subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout)
+    """
+    with Inside(isolation, program) as inside:
+        status = dict(line.split(":", 1) for line in inside.printed().splitlines() if ":" in line)
+    search_alone = 1 << 2  # CAP_DAC_READ_SEARCH, where the interpreter lies in a directory closed to others
+    assert int(status["CapPrm"], 16) in ({0, search_alone} if isolation.own_uid else {0})
+    assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
+    if isolation.own_uid:
+        assert os.geteuid() not in map(int, status["Uid"].split())
+
+
+def test_a_confined_process_can_do_what_submissions_need(isolation):
+    program = """
+        import ctypes, mmap, multiprocessing, os, socket, subprocess, sys, tempfile, threading
+        import torch
+        from pathlib import Path
+        Path("c.c").write_text("int twice(int x) { return 2 * x; }")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "c.so", "c.c"], check=True)
+        assert ctypes.CDLL("./c.so").twice(21) == 42
+        a, b = socket.socketpair()
+        socket.send_fds(a, [b"x"], [os.memfd_create("shared")])
+        (fd,) = socket.recv_fds(b, 1, 1)[1]
+        os.ftruncate(fd, 4096)
+        mmap.mmap(fd, 4096)[0] = 1
+        torch.set_num_threads(2)
+        assert torch.ones(300, 300).mm(torch.ones(300, 300))[0, 0] == 300
+        with tempfile.TemporaryDirectory() as folder:
+            assert Path(folder).is_relative_to(os.getcwd())
+        thread = threading.Thread(target=print, args=("thread",))
+        thread.start()
+        thread.join()
+        if sys.argv[1] == "True":
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                assert pool.map(abs, [-1, -2]) == [1, 2]
+        for path in ("/proc/self/maps", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu/online"):
+            Path(path).read_bytes()
+        import harness.worker.main, harness.offline.interpreter, harness.offline.hip, harness.hip
+        print("all done")
+    """
+    shared_memory = isolation.bubblewrap or isolation.own_uid
+    with Inside(isolation, program, shared_memory) as inside:
+        assert inside.printed().endswith("all done\n")
+
+
+DAEMON = """
+    import os, sys, time
+    started, tell = os.pipe()  # closed by exec: then the daemon is there
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execvp("sleep", ["sleep", sys.argv[1]])
+        os._exit(0)
+    os.close(tell)
+    os.wait()
+    os.read(started, 1)
+    print("started", flush=True)
+    if sys.argv[2] == "stay":
+        time.sleep(600)
+"""
+
+
+def sleepers(seconds: str) -> list[Path]:
+    wanted = f"sleep\0{seconds}\0".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [path] if path.read_bytes() == wanted else []
+    return found
+
+
+@pytest.mark.parametrize("how", ["stay", "leave"])
+def test_a_daemon_does_not_outlive_the_process(isolation, how):
+    seconds = f"600.{os.getpid()}{how == 'stay':d}"
+    with Inside(isolation, DAEMON, seconds, how) as inside:
+        assert inside.enclosure.stdout.readline() == b"started\n"
+        if how == "stay":
+            assert len(sleepers(seconds)) == 1
+        else:
+            assert inside.enclosure.wait(30) == 0
+            assert sleepers(seconds) == []
+    assert sleepers(seconds) == []
+
+
+def test_nothing_outlives_a_judge_that_is_killed(isolation, tmp_path):
+    seconds = f"600.{os.getpid()}7"
+    program = f"""
+import sys, time
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+from test_sandbox import *
+with Inside({isolation!r}, DAEMON, {seconds!r}, "stay") as inside:
+    print(inside.folder, inside.enclosure.stdout.readline(), flush=True)
+    time.sleep(600)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    judge = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    assert judge.stdout is not None
+    try:
+        folder, said = judge.stdout.readline().split(maxsplit=1)
+        assert "started" in said and len(sleepers(seconds)) == 1
+    finally:
+        judge.kill()
+        judge.wait()
+        judge.stdout.close()
+    deadline = time.monotonic() + 30
+    while sleepers(seconds) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sleepers(seconds) == []
+    assert Path(folder).is_dir()
+
+
+@pytest.mark.parametrize(("end", "status"), [("os._exit(7)", 7), ("ctypes.string_at(0)", -signal.SIGSEGV)])
+def test_how_the_process_ended_is_what_is_reported(isolation, end, status):
+    with Inside(isolation, f"import ctypes, os\n{end}") as inside:
+        assert inside.enclosure.wait(30) == status
+        assert inside.enclosure.excess() is None
+
+
+def test_a_fork_bomb_is_stopped_and_leaves_nothing(isolation, monkeypatch):
+    """A bomb of at most 512: what stops it must come before that, but a machine survives it if nothing does."""
+    monkeypatch.setattr("harness.sandbox.enclosure.TASKS", 100)
+    monkeypatch.setattr("harness.sandbox.enclosure.TASKS_PER_CPU", 0)
+    program = """
+        import os, time
+        for _ in range(9):
+            try:
+                if os.fork() == 0 and os.getpid() % 2:
+                    os.setsid()
+            except OSError:
+                os.write(1, b"refused")
+                break
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        if isolation.own_uid or os.geteuid():  # the kernel counts
+            assert inside.enclosure.stdout.read(7) == b"refused"
+        else:
+            assert inside.enclosure.wait(60) == -signal.SIGKILL
+            assert inside.enclosure.excess() == "had more than 100 processes and threads at once"
+        tree = keeper.descendants(inside.enclosure.pid, keeper.process_table())
+        assert len(tree) < 110
+        inside.enclosure.kill()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in tree)
+
+
+def test_a_process_that_takes_too_much_memory_is_ended_and_it_is_said_why(isolation, monkeypatch):
+    monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
+    program = """
+        import os, time
+        held = []
+        for _ in range(8):
+            if os.fork() == 0:
+                break
+        while len(held) < 5:
+            held.append(b"x" * 10_000_000)
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert "memory" in (inside.enclosure.excess() or "")
+
+
+def test_one_process_alone_is_refused_too_much_memory(isolation, monkeypatch):
+    monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
+    program = """
+        try:
+            bytearray(2_000_000_000)
+        except MemoryError:
+            print("refused")
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.printed() == "refused\n"
+
+
+def test_a_process_that_fills_the_disk_is_ended_and_it_is_said_why(isolation, monkeypatch):
+    monkeypatch.setattr("harness.sandbox.enclosure.MAX_DISK_BYTES", 50_000_000)
+    program = """
+        import os, time
+        for i in range(100):
+            with open(f"{i}", "wb") as file:
+                file.write(bytes(1_000_000))
+                os.fsync(file.fileno())
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "wrote more than 0.1 GB to disk"
+    assert not inside.folder.exists()
+
+
+def test_shared_memory_left_behind_is_gone(isolation):
+    name = f"podium-test-{os.getpid()}"
+    program = f"""
+        import os
+        try:
+            os.open("/dev/shm/{name}", os.O_CREAT | os.O_RDWR)
+            print("left")
+        except PermissionError:
+            print("refused")
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.printed() == ("left\n" if isolation.bubblewrap or isolation.own_uid else "refused\n")
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_other_processes_cannot_be_seen_from_a_process_namespace(isolation):
+    if not isolation.bubblewrap:
+        pytest.skip("Landlock hides what other processes hold, not that they are there")
+    with Inside(isolation, "import os\nprint(sum(name.isdigit() for name in os.listdir('/proc')))") as inside:
+        assert int(inside.printed()) <= 3
+
+
+def test_a_thread_before_the_confinement_is_an_error(isolation):
+    program = "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n" + CONFINE
+    with scratch(b"", isolation.new_uid()) as folder:
+        enclosure = Enclosure([sys.executable, "-c", program], isolation, CPU, folder)
+        printed = enclosure.stdout.read()
+        assert enclosure.wait(30) == 1 and b"a thread was started before" in printed
+        enclosure.kill()
+        enclosure.close()
+
+
+@pytest.mark.parametrize("abi", [2, 5, 7])
+def test_where_landlock_is_older_the_system_call_filter_makes_up_for_it(tmp_path, abi):
+    """Signals before version 6, truncation before version 3, metadata always."""
+    if not syscalls.is_known():
+        pytest.skip("the filter does not know this machine's system calls")
+    victim = tmp_path / "victim"
+    victim.write_text("whole")
+    victim.chmod(0o640)
+    program = f"""
+import os
+from harness.sandbox import privileges, seccomp
+privileges.drop_all(but_search=False)
+seccomp.restrict(False, True, {os.getpid()}, {abi})
+def tried(attempt):
+    try:
+        attempt()
+        return "done"
+    except OSError:
+        return "refused"
+print(tried(lambda: os.kill({os.getpid()}, 0)), tried(lambda: os.truncate({str(victim)!r}, 0)), end=" ")
+print(tried(lambda: os.kill(os.getpid(), 0)), tried(lambda: os.chmod({str(victim)!r}, 0)))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    kill, truncate, kill_self, _ = found.stdout.split()
+    # Without capabilities an ordinary process may still signal one of its own user; this one is refused by number.
+    assert kill == ("refused" if abi < 6 else "done") and kill_self == "done"
+    assert truncate == ("refused" if abi < 3 else "done") and victim.read_text() == ("whole" if abi < 3 else "")
+    assert victim.stat().st_mode & 0o777 == 0o640
+
+
+def test_system_calls_have_the_numbers_of_this_machines_headers(tmp_path):
+    if not syscalls.is_known():
+        pytest.skip("not a machine of the table")
+    names = [*syscalls._OLD, *syscalls._NEW]
+    source = tmp_path / "numbers.c"
+    lines = [f"#ifdef SYS_{name}\nPODIUM {name} SYS_{name}\n#endif" for name in names]
+    source.write_text("#include <sys/syscall.h>\n" + "\n".join(lines))
+    try:
+        found = subprocess.run(["cc", "-E", "-P", str(source)], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no C compiler or no kernel headers")
+    numbers = dict(line.split()[1:] for line in found.stdout.splitlines() if line.startswith("PODIUM"))
+    assert len(numbers) > 50
+    assert {name: syscalls.number(name) for name in numbers} == {name: int(n) for name, n in numbers.items()}
+
+
+def test_every_jump_of_the_filter_lands_inside_it():
+    if not syscalls.is_known():
+        pytest.skip("not a machine of the table")
+    for namespaces, exposed in ((True, False), (False, True)):
+        program = seccomp.program(namespaces, exposed, 1234, 1)
+        assert len(program) < 4096 and program[-1][0] == 0x06  # BPF_MAXINSNS, linux/bpf_common.h
+        assert all(i + 1 + max(step[1], step[2]) < len(program) for i, step in enumerate(program[:-1]))
+
+
+def test_sessions_at_once_find_the_isolation_once(monkeypatch):
+    tried = []
+    monkeypatch.setattr(tiers, "_found", {})
+    monkeypatch.setattr(tiers, "holds", lambda candidate, device: tried.append(candidate) or True)
+    threads = [threading.Thread(target=tiers.strongest, args=(CPU,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tried) == len(list(tiers.candidates(CPU))[:1])
