@@ -1,0 +1,12 @@
+"""Returns memory as it finds it, in the hope that the right answer was there before.
+
+verdict: wrong answer
+seen: NaN|x what is allowed
+defence: D2, fresh values in every call; D3, free memory is filled with NaN
+"""
+
+import torch
+
+
+def custom_kernel(data):
+    return torch.empty_like(data[0])

@@ -1,0 +1,41 @@
+"""Returns at once; a thread of its own C library, of which Python does not know, computes the answer a little later.
+
+verdict: wrong answer
+seen: NaN|x what is allowed
+defence: D3, the output is copied when the time is up
+needs: compiler
+"""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import torch
+
+SOURCE = """
+#include <pthread.h>
+#include <unistd.h>
+static const float *from; static float *to; static long count;
+static void *work(void *nothing) {
+    usleep(20000);
+    for (long i = 0; i < count; i++) to[i] = 2 * from[i];
+    return 0;
+}
+void start(const float *x, float *y, long n) {
+    pthread_t thread;
+    from = x; to = y; count = n;
+    pthread_create(&thread, 0, work, 0);
+    pthread_detach(thread);
+}
+"""
+folder = Path.home()
+(folder / "late.c").write_text(SOURCE)
+subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "late.so", folder / "late.c", "-lpthread"], check=True)
+library = ctypes.CDLL(str(folder / "late.so"))
+library.start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long]
+
+
+def custom_kernel(data):
+    x, out = data[0], torch.empty_like(data[0])
+    library.start(x.data_ptr(), out.data_ptr(), x.numel())
+    return out

@@ -1,0 +1,16 @@
+"""Fills the file system's table with empty files, up to 20 000.
+
+verdict: runtime error
+seen: files
+defence: D5, a limit on files
+not covered: the number of files is not limited, only their bytes; they go with the scratch directory
+"""
+
+from pathlib import Path
+
+for number in range(20_000):
+    Path(f"{number}").touch()
+
+
+def custom_kernel(data):
+    return data[0] * 2

@@ -1,0 +1,48 @@
+"""Does its work outside the interval, and makes calls that are meant to be idle take as long.
+
+problem: attend
+verdict: integrity violation
+seen: a call that computes nothing took|outside the timed interval
+defence: D4, idle calls are held against those of a process without the submission
+timed: true
+slow: true
+"""
+
+import sys
+import time
+
+import torch
+
+timers = sys.modules["harness.worker.timers"]
+bracket = sys.modules["harness.worker.bracket"].Bracket
+sample, idle_kernel = timers.CpuTimer.sample, bracket._idle_kernel
+idle = False
+work_ns = 0
+
+
+def note_that_it_is_idle(self, *arguments):
+    global idle
+    idle = True
+    return idle_kernel(self, *arguments)
+
+
+def sample_differently(self, call, page_in, snapshot, sleep_us):
+    global idle, work_ns
+    page_in()
+    started = time.perf_counter_ns()
+    output = call()
+    if not idle:
+        work_ns = time.perf_counter_ns() - started
+    while idle and time.perf_counter_ns() - started < work_ns:
+        pass
+    idle = False
+    return sample(self, lambda: output, lambda: None, snapshot, sleep_us)
+
+
+bracket._idle_kernel = note_that_it_is_idle
+timers.CpuTimer.sample = sample_differently
+
+
+def custom_kernel(data):
+    q, k, v = data
+    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v

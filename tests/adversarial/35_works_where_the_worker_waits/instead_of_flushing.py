@@ -1,0 +1,54 @@
+"""Leaves out the flush of the caches where it is timed, and computes its answer in the time that this saves.
+
+problem: attend
+verdict: integrity violation
+seen: outside the timed interval
+defence: D4, the judge's clock
+not covered: the time of a flush left out, some ten milliseconds on a CPU, is room to hide work in
+timed: true
+device: {flush_bytes: 402653184}
+"""
+
+import sys
+import time
+
+import torch
+
+timers = sys.modules["harness.worker.timers"]
+bracket = sys.modules["harness.worker.bracket"].Bracket
+flush, sample, idle_kernel = timers.CpuFlusher.flush, timers.CpuTimer.sample, bracket._idle_kernel
+idle = False
+flush_ns = 0
+
+
+def note_that_it_is_idle(self, *arguments):
+    global idle
+    idle = True
+    return idle_kernel(self, *arguments)
+
+
+def sample_differently(self, call, page_in, snapshot, sleep_us):
+    global flush_ns, idle
+    if idle:
+        idle = False
+        return sample(self, call, page_in, snapshot, sleep_us)
+    started = time.perf_counter_ns()
+    if not flush_ns:
+        flush(self._flusher)
+        flush_ns = time.perf_counter_ns() - started
+    page_in()
+    started = time.perf_counter_ns()
+    output = call()
+    while time.perf_counter_ns() - started < flush_ns:
+        pass
+    snapshot(output)
+    return timers.Sample(output, 1000.0)
+
+
+bracket._idle_kernel = note_that_it_is_idle
+timers.CpuTimer.sample = sample_differently
+
+
+def custom_kernel(data):
+    q, k, v = data
+    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]

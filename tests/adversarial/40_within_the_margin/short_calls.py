@@ -1,0 +1,16 @@
+"""Stops the worker's clock in a case so short that all of it is less than what the judge puts down to noise.
+
+verdict: integrity violation
+seen: outside the timed interval
+defence: D4, the judge's clock
+not covered: work of less than the margin, 5 ms a call on a CPU and 0.5 ms on a GPU, can be claimed to take no time
+timed: true
+"""
+
+import sys
+
+sys.modules["harness.worker.timers"]._clock_ns = lambda: 0
+
+
+def custom_kernel(data):
+    return data[0] * 2
