@@ -5,8 +5,24 @@ import tempfile
 import pytest
 
 EVAL_YML = """\
-cpu: {processes: 2, warmup_calls: 1, pilot_calls: 1, idle_calls: 1, min_samples: 2, max_samples: 3, budget_s: 0.01, judging_budget_s: 1}
-gpu: {processes: 2, warmup_calls: 1, pilot_calls: 1, idle_calls: 1, min_samples: 2, max_samples: 3, budget_s: 0.01, judging_budget_s: 1}
+cpu:
+  processes: 2
+  warmup_calls: 1
+  pilot_calls: 1
+  idle_calls: 1
+  min_samples: 2
+  max_samples: 3
+  budget_s: 0.01
+  judging_budget_s: 1
+gpu:
+  processes: 2
+  warmup_calls: 1
+  pilot_calls: 1
+  idle_calls: 1
+  min_samples: 2
+  max_samples: 3
+  budget_s: 0.01
+  judging_budget_s: 1
 quick_processes: 1
 confidence: 0.95
 """

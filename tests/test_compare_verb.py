@@ -151,7 +151,7 @@ def test_comparing_stored_runs_needs_no_torch(toy_root, store):
 
 def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, monkeypatch):
     monkeypatch.setattr("harness.judge.duel.PAIRS", 3)
-    slow = "import time\n" + NEW.replace("    return", "    time.sleep(0.004)\n    return")
+    slow = "import time\n" + NEW.replace("    return", "    time.sleep(0.05)\n    return")
     for name, source in (("old", OLD), ("new", slow)):
         path = toy_root / "submissions" / "double" / f"{name}.py"
         path.write_text(source)

@@ -21,9 +21,9 @@ from harness import catalog
 from harness.arena import layout
 from harness.judge.check import compare
 from harness.judge.inputs import Dealer
+from harness.judge.mismatch import report
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
-from harness.judge.mismatch import report
 from harness.judge.session import CallReply, Fault, Session
 from harness.model import Case, CaseCheck, Device, Ending, Estimate, Excess, Floor, Measurement, Problem, Run, Verdict
 from harness.protocol import Channel

@@ -82,7 +82,7 @@ class CpuTransport:
 class GpuTransport:
     """Copies on the current stream, through the CUDA or HIP runtime that torch has loaded.
 
-    They take their turn on the stream. With an arena in host memory the runtime may wait for them, and so for the stream.
+    They take their turn on the stream. With an arena in host memory the runtime may wait for them, and for the stream.
     """
 
     def __init__(self, runtime: GpuRuntime, device: str) -> None:

@@ -1,0 +1,126 @@
+"""docs/kernels.md's tables, from what bench/tune.py measured.
+
+    python bench/kernel_table.py [bench/measured/kernels-*.jsonl ...]
+
+    {"device", "date", "torch", "triton", "null_us"}     what the lines below it were measured on
+    {"problem", "variant", "case", "floor_us", "us"}     "error" in the place of "us" where there is no time
+
+A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME".
+Of a submission's variants only the one without options counts: it is what `custom_kernel` does. Where a line comes
+twice the later one holds. Rewrites docs/kernels.md between its two marks; the words around them are written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- tables: python bench/kernel_table.py -->", "<!-- end of tables -->"
+
+PROBLEMS = ["kv_replicate", "fmha", "kv_decode", "mla", "prefill"]
+TARGETS = {
+    "kv_replicate/triton_fused": 85,
+    "fmha/triton_rows": 80,
+    "kv_decode/triton_split_kv": 75,
+    "mla/triton_fp8": 60,
+    "mla/triton_bf16": 85,
+    "prefill/gluon_hopper": 60,
+}
+"""Percent of the floor of the format that is read: geometric mean over the cases with a floor above LONG_US."""
+
+LONG_US = 20.0
+
+Times = dict[str, dict[str, tuple[float, float]]]
+"""By kernel and case: microseconds, and the floor."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    files = parser.parse_args().files or sorted((ROOT / "bench" / "measured").glob("kernels-*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    measured_on = [row for row in rows if "device" in row][-1]
+    times: Times = {}
+    for row in rows:
+        if "us" in row and (" " not in row["variant"] or "/rival " in row["variant"]):
+            times.setdefault(row["variant"], {})[row["case"]] = (row["us"], row["floor_us"])
+    document = ROOT / "docs" / "kernels.md"
+    head, _, rest = document.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    parts = [BEGIN, provenance(measured_on), targets(times, measured_on["null_us"])]
+    parts += [table(problem, times) for problem in PROBLEMS]
+    document.write_text(head + "\n\n".join(parts) + "\n\n" + END + tail)
+
+
+def provenance(measured_on: dict[str, Any]) -> str:
+    return (
+        f"Measured on {measured_on['device']}, {measured_on['date']}, torch {measured_on['torch']}, Triton "
+        f"{measured_on['triton']}, with cold caches. A kernel that does next to nothing takes "
+        f"{measured_on['null_us']:.1f} µs."
+    )
+
+
+def targets(times: Times, null_us: float) -> str:
+    """Which targets are met, and the short cases, which should stay within twice the null kernel and the floor."""
+    rows = []
+    for kernel, wanted in TARGETS.items():
+        share = mean_share(times.get(kernel, {}))
+        short = [(us, floor) for us, floor in times.get(kernel, {}).values() if floor <= LONG_US]
+        within = sum(us <= 2 * (null_us + floor) for us, floor in short)
+        rows.append(
+            [
+                kernel,
+                f"{wanted} %",
+                "not measured" if share is None else f"{share:.1f} %",
+                "" if share is None else "met" if share >= wanted else "missed",
+                f"{within} of {len(short)}" if short else "none",
+            ]
+        )
+    head = ["kernel", "target", "measured", "", f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)"]
+    return "## Targets\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
+
+
+def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
+    """Geometric mean of floor / latency over the long cases, in percent."""
+    shares = [floor / us for us, floor in found.values() if floor > LONG_US]
+    return 100 * math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
+
+
+def table(problem: str, times: Times) -> str:
+    """A line a case, a column a kernel: the bundled ones, then the rivals."""
+    mine = {kernel: found for kernel, found in times.items() if kernel.startswith(problem + "/")}
+    ours = [kernel for kernel in mine if "/rival " not in kernel]
+    rivals = [kernel for kernel in mine if "/rival " in kernel]
+    cases = list(dict.fromkeys(case for found in mine.values() for case in found))
+    same = {word for word in cases[0].split() if all(word in case.split() for case in cases)}
+    rows = []
+    for case in cases:
+        floors = sorted({round(found[case][1], 1) for kernel, found in mine.items() if case in found})
+        rows.append(
+            [
+                " ".join(word for word in case.split() if word not in same),
+                " / ".join(f"{floor:.1f}" for floor in floors),
+                *(cell(mine[kernel].get(case)) for kernel in ours + rivals),
+            ]
+        )
+    names = [kernel.partition("/")[2] for kernel in ours] + [kernel.partition("/rival ")[2] for kernel in rivals]
+    shown = tabulate(rows, ["case", "floor µs", *names], tablefmt="pipe", disable_numparse=True)
+    common = " ".join(word for word in cases[0].split() if word in same)
+    return f"## {problem}\n\n" + (f"Every case: `{common}`.\n\n" if common else "") + shown
+
+
+def cell(measured: tuple[float, float] | None) -> str:
+    if measured is None:
+        return ""
+    us, floor = measured
+    return f"{us:.1f} ({100 * floor / us:.{0 if floor > 0.1 * us else 1}f} %)"
+
+
+if __name__ == "__main__":
+    main()

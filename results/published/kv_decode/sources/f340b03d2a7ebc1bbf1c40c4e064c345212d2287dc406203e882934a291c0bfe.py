@@ -1,0 +1,459 @@
+"""Triton: flash-decoding. The keys of a sequence are split over programs, the append is fused, a second kernel merges.
+
+Idea. Decoding reads every cached key and value once and does little with them, so all that counts is to keep the whole
+memory system busy and to read nothing twice.
+
+  attend_split    grid (B * Hkv, splits, row tiles): one program attends with one tile of rows to one stretch of the
+                  L + Sq keys of one KV head: first its cached ones, then its new ones, which it also writes to their
+                  slots. Leaves a normalised partial output and the log2 of its softmax denominator.
+  merge_splits    grid (B * Hkv, row tiles): weighs the partial outputs together, and advances seq_lens.
+
+Rows. The G = Hq / Hkv query heads that share a KV head, times Sq positions, are the rows of one tile (row r is head
+r % G, position r // G), so that keys and values are read once for all of them. Tiles are 16 rows (the least tl.dot
+takes) to 64; more rows than that read the keys again, from L2.
+
+Keys. 64 a block at D = 128 in 16 bits: 16 KiB of keys and 16 KiB of values, so that the stages of the pipeline fit in
+64 KiB of LDS, or twice in 227 KiB of shared memory. Fewer where a key is longer, and half as many on RDNA, whose
+registers a block of 64 overflows.
+
+Scores are held transposed, [keys, rows], and the output as [D, rows]: the many keys are spread over the warps and the
+few rows are not copied to each of them. On Hopper the 64 keys are what makes these wgmma instructions.
+
+Splits. Enough for about two programs a multiprocessor, at most 64, chosen from the capacity of the cache: the host does
+not know the lengths without waiting for the device. Each program cuts its stretch from its sequence's own length.
+
+Races. attend_split reads cache slots below L and writes slots from L on, so the append needs no ordering against any
+read; the programs of row tile 0 write, each its own stretch. seq_lens changes in merge_splits, after all have read it.
+Slots past L hold garbage, NaN included: their loads are masked, because 0 * NaN is NaN.
+
+float32 goes through IEEE products (input_precision="ieee"); TF32 would miss the tolerance.
+
+Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory bandwidth; short caches by the two launches
+and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel.
+Not yet measured on a GPU.
+
+`attention_with_kv_cache` is the same thing as a function that a model can call.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2_E = 1.4426950408889634
+MAX_SPLITS = 64
+PROGRAMS_PER_MULTIPROCESSOR = 2
+CPU_SPLITS = 2  # interpreted programs cost milliseconds each; two splits still need merging
+
+
+def custom_kernel(data):
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+    return decode(q, k_new, v_new, k_cache, v_cache, seq_lens, config["is_causal"], config["update_cache"])
+
+
+def launch(data, **options):
+    q, k_new, v_new, k_cache, v_cache, seq_lens, config = data
+    return decode(q, k_new, v_new, k_cache, v_cache, seq_lens, config["is_causal"], config["update_cache"], **options)
+
+
+def attention_with_kv_cache(
+    query,
+    key,
+    value,
+    past_key_value=None,
+    seq_lens=None,
+    cache_max_len=4096,
+    update_cache=True,
+    is_causal=False,
+    num_query_heads=None,
+    num_kv_heads=None,
+):
+    """Attention of new queries over a KV cache and their own keys and values, which are then appended to it.
+
+        seq_lens = torch.zeros(batch, dtype=torch.int32, device=device)
+        out, cache = attention_with_kv_cache(q, k, v, None, seq_lens, cache_max_len=4096, is_causal=True)
+        out, cache = attention_with_kv_cache(q, k, v, cache, seq_lens, is_causal=True)  # the same tensors, one longer
+
+    Args:
+        query: `[B, Hq, Sq, D]`, float32, float16 or bfloat16. Head h reads KV head h // (Hq // Hkv).
+        key, value: `[B, Hkv, Sq, D]`, of query's dtype.
+        past_key_value: `(k_cache, v_cache)`, each `[B, Hkv, S_max, D]` and contiguous, appended to in place. None
+            starts an empty cache of `cache_max_len` slots, uninitialised.
+        seq_lens: integer `[B]`, the keys that each sequence has in the cache; advanced by Sq in place with
+            `update_cache`. None means none without a cache, and with one that all of its slots are taken, so that
+            nothing can be appended: keep a tensor of your own when decoding.
+        cache_max_len: slots of a cache started here. A cache that is given has its own.
+        update_cache: append. Otherwise the new keys are attended to just the same, but nothing is written.
+        is_causal: query i sees the cache and new keys 0 .. i; otherwise the cache and all new keys.
+        num_query_heads, num_kv_heads: if given, they must be those of the tensors.
+
+    Returns:
+        `(output, (k_cache, v_cache))`, or `(output, None)` without `update_cache`; output `[B, Hq, Sq, D]` of query's
+        dtype, scores scaled by 1 / sqrt(D).
+
+    Raises:
+        ValueError: tensors that do not fit each other, or an append past the end of a cache. Lengths live on the
+        device, so finding that out waits for it; `custom_kernel` trusts its caller and does not.
+    """
+    batch, q_heads, q_len, head_dim = query.shape
+    kv_heads = key.shape[1]
+    if key.shape != (batch, kv_heads, q_len, head_dim) or value.shape != key.shape or q_heads % kv_heads:
+        raise ValueError(
+            f"query, key and value do not fit each other as [B, H, Sq, D]: "
+            f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+        )
+    for name, said, found in (("query", num_query_heads, q_heads), ("kv", num_kv_heads, kv_heads)):
+        if said is not None and said != found:
+            raise ValueError(f"num_{name}_heads is {said}, but the tensors have {found}")
+    if past_key_value is not None:
+        k_cache, v_cache = past_key_value
+        slots = k_cache.shape[2]
+    else:
+        slots = cache_max_len if update_cache else 0
+        k_cache, v_cache = (key.new_empty(batch, kv_heads, slots, head_dim) for _ in range(2))
+    for cache in (k_cache, v_cache):
+        if cache.shape != (batch, kv_heads, slots, head_dim) or cache.dtype != key.dtype:
+            raise ValueError(
+                f"a cache of {tuple(cache.shape)}, {cache.dtype}, does not fit keys of {tuple(key.shape)}, {key.dtype}"
+            )
+        if not cache.is_contiguous():
+            raise ValueError("the caches must be contiguous: they are written in place")
+    if seq_lens is None:
+        full = slots if past_key_value is not None else 0
+        seq_lens = torch.full((batch,), full, dtype=torch.int32, device=query.device)
+    if seq_lens.shape != (batch,):
+        raise ValueError(f"seq_lens must be ({batch},), not {tuple(seq_lens.shape)}")
+    longest, appended = int(seq_lens.max()), q_len if update_cache else 0
+    if longest + appended > slots:
+        raise ValueError(
+            f"the KV cache overflows: a sequence holds {longest} keys, {appended} are to be appended, "
+            f"and there is room for {slots}"
+        )
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+    output = decode(query, key, value, k_cache, v_cache, seq_lens, is_causal, update_cache)
+    return output, (k_cache, v_cache) if update_cache else None
+
+
+def decode(q, k_new, v_new, k_cache, v_cache, seq_lens, is_causal, update_cache, **options):
+    """All tensors contiguous; the caller has seen to it that an append fits. `options` take the place of choices that
+    are made here otherwise: block_n, num_warps, num_stages, per_multiprocessor, splits, merge."""
+    batch, q_heads, q_len, head_dim = q.shape
+    kv_heads, slots = k_cache.shape[1:3]
+    group = q_heads // kv_heads
+    rows = group * q_len
+    block_m, block_n, block_d = choose_tile(q, rows)
+    block_n = options.get("block_n", block_n)
+    row_tiles = triton.cdiv(rows, block_m)
+    programs = batch * kv_heads * row_tiles
+    splits = options.get("splits") or choose_splits(
+        q, programs, triton.cdiv(slots + q_len, block_n), options.get("per_multiprocessor", PROGRAMS_PER_MULTIPROCESSOR)
+    )
+    merge = "last program" if splits == 1 else options.get("merge", "kernel")
+
+    out = torch.empty_like(q)
+    partial, lse = out, out
+    if splits > 1:
+        partial = torch.empty((batch * kv_heads, splits, rows, head_dim), dtype=torch.float32, device=q.device)
+        lse = torch.empty((batch * kv_heads, splits, rows), dtype=torch.float32, device=q.device)
+    counters = tickets(q.device, programs + batch) if merge == "last program" else seq_lens
+    attend_split[(batch * kv_heads, splits, row_tiles)](
+        q,
+        k_new,
+        v_new,
+        k_cache,
+        v_cache,
+        seq_lens,
+        out,
+        partial,
+        lse,
+        counters,
+        LOG2_E / head_dim**0.5,
+        slots,
+        q_len,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        D=head_dim,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_D=block_d,
+        BLOCK_NEW=block_n if q_len > 16 else 16,
+        FEW_NEW=q_len <= 16,
+        CAUSAL=is_causal,
+        APPEND=update_cache,
+        ONE_SPLIT=splits == 1,
+        LAST_MERGES=merge == "last program",
+        DEPENDENT=merge == "dependent kernel",
+        num_warps=options.get("num_warps", 4),
+        num_stages=options.get("num_stages", 2),
+    )
+    if merge == "last program":
+        return out
+    block_s = triton.next_power_of_2(splits)
+    block_r = max(1, min(triton.next_power_of_2(rows), options.get("merge_elements", 8192) // (block_s * block_d)))
+    merge_splits[(batch * kv_heads, triton.cdiv(rows, block_r))](
+        partial,
+        lse,
+        out,
+        seq_lens,
+        splits,
+        q_len,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        D=head_dim,
+        BLOCK_R=block_r,
+        BLOCK_S=block_s,
+        BLOCK_D=block_d,
+        APPEND=update_cache,
+        DEPENDENT=merge == "dependent kernel",
+        num_warps=options.get("merge_warps", 4),
+        **({"launch_pdl": True} if merge == "dependent kernel" else {}),
+    )
+    return out
+
+
+TICKETS = {}
+
+
+def tickets(device, count):
+    """Zeroed int32 counters, kept: every launch leaves them zero."""
+    if device not in TICKETS or TICKETS[device].numel() < count:
+        TICKETS[device] = torch.zeros(max(count, 4096), dtype=torch.int32, device=device)
+    return TICKETS[device]
+
+
+def choose_tile(q, rows):
+    """Rows, keys and dims of a tile."""
+    block_d = max(16, triton.next_power_of_2(q.shape[3]))
+    is_rdna = torch.version.hip and torch.cuda.get_device_properties(q.device).warp_size == 32
+    key_bytes = 8192 if is_rdna else 16384
+    block_n = max(16, min(64, key_bytes // (block_d * q.element_size())))
+    block_m = max(16, min(64, triton.next_power_of_2(rows)))
+    return block_m, block_n, block_d
+
+
+def choose_splits(q, programs, blocks, per_multiprocessor=PROGRAMS_PER_MULTIPROCESSOR):
+    """How many programs share the keys of one KV head, given `programs` without splitting and `blocks` of keys."""
+    if q.device.type == "cpu":
+        return min(CPU_SPLITS, blocks)
+    wanted = int(per_multiprocessor * torch.cuda.get_device_properties(q.device).multi_processor_count)
+    return max(1, min(wanted // programs, blocks, MAX_SPLITS))
+
+
+@triton.jit
+def attend_split(
+    q_ptr,  # [B, Hq, Sq, D]
+    k_new_ptr,  # [B, Hkv, Sq, D]
+    v_new_ptr,
+    k_cache_ptr,  # [B, Hkv, slots, D]
+    v_cache_ptr,
+    seq_lens_ptr,  # [B]
+    out_ptr,  # [B, Hq, Sq, D]
+    partial_ptr,  # [B * Hkv, splits, GROUP * Sq, D] float32
+    lse_ptr,  # [B * Hkv, splits, GROUP * Sq] float32, in units of log2; -inf where no key was seen
+    tickets_ptr,  # [B + B * Hkv * row tiles] int32, zero
+    scale,  # log2(e) / sqrt(D)
+    slots,
+    q_len,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_NEW: tl.constexpr,
+    FEW_NEW: tl.constexpr,  # Sq is at most BLOCK_NEW
+    CAUSAL: tl.constexpr,
+    APPEND: tl.constexpr,
+    ONE_SPLIT: tl.constexpr,
+    LAST_MERGES: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
+    if DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
+    pair = tl.program_id(0).to(tl.int64)  # batch * KV_HEADS + KV head; int64: caches pass 2^31 elements
+    split = tl.program_id(1)
+    tile = tl.program_id(2)
+    length = tl.load(seq_lens_ptr + pair // KV_HEADS).to(tl.int32)
+
+    stretch = tl.cdiv(tl.cdiv(length + q_len, tl.num_programs(1)), BLOCK_N) * BLOCK_N
+    begin = split * stretch
+    end = tl.minimum(begin + stretch, length + q_len)
+
+    row = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    is_row = row < GROUP * q_len
+    position = row // GROUP
+    dim = tl.arange(0, BLOCK_D)
+    is_dim = dim < D
+    n = tl.arange(0, BLOCK_N)
+    q_offset = (row % GROUP * q_len + position)[None, :] * D + dim[:, None]
+    q_ptr += pair * GROUP * q_len * D
+    q = tl.load(q_ptr + q_offset, mask=is_row[None, :] & is_dim[:, None], other=0.0)
+
+    acc = tl.zeros([BLOCK_D, BLOCK_M], tl.float32)
+    # Finite, so that a row that has seen no key yet computes exp2(-inf - m) = 0 and not exp2(-inf + inf).
+    m = tl.full([BLOCK_M], -1e30, tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+
+    k_new_ptr += pair * q_len * D
+    v_new_ptr += pair * q_len * D
+    k_cache_ptr += pair * slots * D
+    v_cache_ptr += pair * slots * D
+    cached_end = tl.minimum(end, length)
+    new_begin = tl.maximum(begin - length, 0)
+    new_end = end - length
+    new = tl.arange(0, BLOCK_NEW)
+    if FEW_NEW:
+        # Asked for before the cached keys, so that nobody waits for them afterwards.
+        is_new = (new >= new_begin) & (new < new_end)
+        new_offset = new[:, None] * D + dim[None, :]
+        new_mask = is_new[:, None] & is_dim[None, :]
+        k_new = tl.load(k_new_ptr + new_offset, mask=new_mask, other=0.0)
+        v_new = tl.load(v_new_ptr + new_offset, mask=new_mask, other=0.0)
+        if APPEND:
+            append(k_cache_ptr, v_cache_ptr, k_new, v_new, length + new, slots, dim, new_mask & (tile == 0), D)
+
+    for start in range(begin, cached_end, BLOCK_N):
+        is_key = start + n < cached_end
+        offset = (start + n)[:, None] * D + dim[None, :]
+        mask = is_key[:, None] & is_dim[None, :]
+        k = tl.load(k_cache_ptr + offset, mask=mask, other=0.0)
+        v = tl.load(v_cache_ptr + offset, mask=mask, other=0.0)
+        acc, m, l = attend_block(q, k, v, is_key[:, None], scale, acc, m, l)
+
+    if FEW_NEW:
+        if new_end > 0:
+            seen = is_new[:, None]
+            if CAUSAL:
+                seen = seen & (new[:, None] <= position[None, :])
+            acc, m, l = attend_block(q, k_new, v_new, seen, scale, acc, m, l)
+    else:
+        for start in range(new_begin, new_end, BLOCK_NEW):
+            is_new = start + new < new_end
+            offset = (start + new)[:, None] * D + dim[None, :]
+            mask = is_new[:, None] & is_dim[None, :]
+            k = tl.load(k_new_ptr + offset, mask=mask, other=0.0)
+            v = tl.load(v_new_ptr + offset, mask=mask, other=0.0)
+            if APPEND:
+                append(k_cache_ptr, v_cache_ptr, k, v, length + start + new, slots, dim, mask & (tile == 0), D)
+            seen = is_new[:, None]
+            if CAUSAL:
+                seen = seen & (start + new[:, None] <= position[None, :])
+            acc, m, l = attend_block(q, k, v, seen, scale, acc, m, l)
+
+    saw_any = l > 0
+    l = tl.where(saw_any, l, 1.0)
+    acc = acc / l[None, :]
+    out_offset = (row % GROUP * q_len + position)[None, :] * D + dim[:, None]
+    out_ptr += pair * GROUP * q_len * D
+    out_mask = is_row[None, :] & is_dim[:, None]
+    if ONE_SPLIT:
+        tl.store(out_ptr + out_offset, acc.to(out_ptr.dtype.element_ty), mask=out_mask)
+    else:
+        splits = tl.num_programs(1)
+        lse_row = lse_ptr + pair * splits * GROUP * q_len + row
+        partial_row = partial_ptr + pair * splits * GROUP * q_len * D + row[None, :] * D + dim[:, None]
+        step = split * GROUP * q_len
+        tl.store(lse_row + step, tl.where(saw_any, m + tl.log2(l), float("-inf")), mask=is_row)
+        tl.store(partial_row + step * D, acc, mask=saw_any[None, :] & out_mask)
+    if LAST_MERGES:
+        # Whoever comes last sees what all the others have stored: the barrier orders this program's threads before its
+        # tickets, and tickets are taken with acquire and release.
+        tl.debug_barrier()
+        if not ONE_SPLIT:
+            ticket_ptr = tickets_ptr + tl.num_programs(0) // KV_HEADS + pair * tl.num_programs(2) + tile
+            if tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == splits - 1:
+                tl.store(ticket_ptr, 0)
+                peak = tl.full([BLOCK_M], -1e30, tl.float32)
+                total = tl.zeros([BLOCK_M], tl.float32)
+                merged = tl.zeros([BLOCK_D, BLOCK_M], tl.float32)
+                for index in range(splits):
+                    step = index * GROUP * q_len
+                    part_lse = tl.load(lse_row + step, mask=is_row, other=float("-inf"))
+                    part = tl.load(
+                        partial_row + step * D, mask=(part_lse > float("-inf"))[None, :] & out_mask, other=0.0
+                    )
+                    raised = tl.maximum(peak, part_lse)
+                    shrink = tl.exp2(peak - raised)
+                    weight = tl.exp2(part_lse - raised)
+                    merged = merged * shrink[None, :] + part * weight[None, :]
+                    total = total * shrink + weight
+                    peak = raised
+                merged = merged / tl.where(is_row, total, 1.0)[None, :]
+                tl.store(out_ptr + out_offset, merged.to(out_ptr.dtype.element_ty), mask=out_mask)
+        if APPEND:
+            # The length may change when all programs of the sequence have read it.
+            ticket_ptr = tickets_ptr + pair // KV_HEADS
+            programs = KV_HEADS * tl.num_programs(1) * tl.num_programs(2)
+            if tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == programs - 1:
+                tl.store(ticket_ptr, 0)
+                tl.store(seq_lens_ptr + pair // KV_HEADS, length + q_len)
+
+
+@triton.jit
+def append(k_cache_ptr, v_cache_ptr, k, v, slot, slots, dim, mask, D: tl.constexpr):
+    offset = slot[:, None] * D + dim[None, :]
+    mask = mask & (slot < slots)[:, None]
+    tl.store(k_cache_ptr + offset, k, mask=mask)
+    tl.store(v_cache_ptr + offset, v, mask=mask)
+
+
+@triton.jit
+def attend_block(q, k, v, seen, scale, acc, m, l):
+    """One step of the online softmax. q `[D, M]`, k and v `[N, D]`, seen `[N, 1 or M]`, acc `[D, M]`, m and l `[M]`;
+    scores in units of log2."""
+    s = tl.dot(k, q, input_precision="ieee") * scale
+    s = tl.where(seen, s, float("-inf"))
+    m_next = tl.maximum(m, tl.max(s, 0))
+    p = tl.exp2(s - m_next[None, :])
+    rescale = tl.exp2(m - m_next)
+    l = l * rescale + tl.sum(p, 0)
+    acc = tl.dot(tl.trans(v), p.to(v.dtype), acc * rescale[None, :], input_precision="ieee")
+    return acc, m_next, l
+
+
+@triton.jit
+def merge_splits(
+    partial_ptr,
+    lse_ptr,
+    out_ptr,  # [B, Hq, Sq, D]
+    seq_lens_ptr,
+    splits,
+    q_len,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    APPEND: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):
+    if DEPENDENT:
+        tl.extra.cuda.gdc_wait()
+    pair = tl.program_id(0).to(tl.int64)
+    rows = GROUP * q_len
+    row = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)
+    split = tl.arange(0, BLOCK_S)
+    dim = tl.arange(0, BLOCK_D)
+
+    part = (pair * splits + split)[None, :] * rows + row[:, None]
+    lse = tl.load(lse_ptr + part, mask=(row < rows)[:, None] & (split < splits)[None, :], other=float("-inf"))
+    saw_any = lse > float("-inf")  # where not, attend_split left the partial output as it found it
+    partial = tl.load(
+        partial_ptr + part[:, :, None] * D + dim[None, None, :],
+        mask=saw_any[:, :, None] & (dim < D)[None, None, :],
+        other=0.0,
+    )
+    # The first split always has a key to see, so the maximum is finite in every row that exists.
+    peak = tl.where(row < rows, tl.max(lse, 1), 0.0)
+    weight = tl.exp2(lse - peak[:, None])
+    total = tl.where(row < rows, tl.sum(weight, 1), 1.0)
+    out = tl.sum(partial * weight[:, :, None], 1) / total[:, None]
+
+    out_ptr += pair * rows * D
+    offset = (row % GROUP * q_len + row // GROUP)[:, None] * D + dim[None, :]
+    tl.store(out_ptr + offset, out.to(out_ptr.dtype.element_ty), mask=(row < rows)[:, None] & (dim < D)[None, :])
+
+    if APPEND:
+        if (pair % KV_HEADS == 0) & (tl.program_id(1) == 0):
+            length_ptr = seq_lens_ptr + pair // KV_HEADS
+            tl.store(length_ptr, tl.load(length_ptr) + q_len)

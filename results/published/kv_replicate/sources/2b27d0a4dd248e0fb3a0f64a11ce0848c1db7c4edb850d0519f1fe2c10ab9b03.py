@@ -1,0 +1,136 @@
+"""Triton: K and V in one launch; every word is read once and stored for each copy.
+
+Idea. Heads are the last axis but one, so the G copies of a KV row are G neighbouring rows of the output: one run of
+memory. A program keeps a tile of rows in registers and stores it once for each copy.
+
+Words. The tensors are seen as integers: exact for NaNs of every payload, and one kernel for all dtypes. What makes the
+kernel fast is that words are wide and that the compiler can prove that they are aligned, so a row's length is a
+compile-time constant:
+
+  rows of whole 4-byte words    a word is 4 bytes; where a row is a multiple of 4 words, a thread moves 16 bytes at once
+  16-bit rows of odd length     two neighbouring copies x x are whole words, (x0 x1) .. (x126 x0) .. (x125 x126): a tile
+                                holds that pair of copies, each word put together from two elements when it is loaded,
+                                and is stored G / 2 times
+  the same where G is odd       a word is 2 bytes
+
+Tile. Whole rows, padded to a power of two in registers only: a few KiB of K and as much of V a program, small because
+the seed's case has only 2 MiB of K. Row numbers are int64: outputs pass 2^31 elements.
+
+Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def replicate_rows(
+    k_ptr,  # integers [rows, LENGTH]
+    v_ptr,
+    k_out_ptr,  # words [rows, COPIES, LENGTH]
+    v_out_ptr,
+    rows,
+    LENGTH: tl.constexpr,  # of a row of the output, in words; a row of the input is as long in its own integers
+    COPIES: tl.constexpr,
+    PAIRED: tl.constexpr,  # a row of the output is two copies of one of the input, in words of two integers
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,  # LENGTH, rounded up to a power of two
+    APART: tl.constexpr,  # K and V in programs of their own
+    GATHER: tl.constexpr,  # a program stores rows of the output as they lie, reading each input row once for each copy
+    STORE: tl.constexpr,  # cache modifier of the stores
+    EVICT: tl.constexpr,
+):
+    column = tl.arange(0, COLUMNS)[None, :]
+    if GATHER:
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (row < rows * COPIES) & (column < LENGTH)
+        source = (row // COPIES) * LENGTH + column
+        target = row * LENGTH + column
+        if APART:
+            if tl.program_id(1) == 0:
+                word = tl.load(k_ptr + source, mask=inside)
+                tl.store(k_out_ptr + target, word, mask=inside, cache_modifier=STORE, eviction_policy=EVICT)
+            else:
+                word = tl.load(v_ptr + source, mask=inside)
+                tl.store(v_out_ptr + target, word, mask=inside, cache_modifier=STORE, eviction_policy=EVICT)
+        else:
+            k = tl.load(k_ptr + source, mask=inside)
+            v = tl.load(v_ptr + source, mask=inside)
+            tl.store(k_out_ptr + target, k, mask=inside, cache_modifier=STORE, eviction_policy=EVICT)
+            tl.store(v_out_ptr + target, v, mask=inside, cache_modifier=STORE, eviction_policy=EVICT)
+    else:
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (row < rows) & (column < LENGTH)
+        if APART:
+            if tl.program_id(1) == 0:
+                word = load_words(k_ptr, row, column, inside, LENGTH, PAIRED)
+                for copy in range(COPIES):
+                    tl.store(k_out_ptr + (row * COPIES + copy) * LENGTH + column, word, mask=inside,
+                             cache_modifier=STORE, eviction_policy=EVICT)  # fmt: skip
+            else:
+                word = load_words(v_ptr, row, column, inside, LENGTH, PAIRED)
+                for copy in range(COPIES):
+                    tl.store(v_out_ptr + (row * COPIES + copy) * LENGTH + column, word, mask=inside,
+                             cache_modifier=STORE, eviction_policy=EVICT)  # fmt: skip
+        else:
+            k = load_words(k_ptr, row, column, inside, LENGTH, PAIRED)
+            v = load_words(v_ptr, row, column, inside, LENGTH, PAIRED)
+            for copy in range(COPIES):
+                target = (row * COPIES + copy) * LENGTH + column
+                tl.store(k_out_ptr + target, k, mask=inside, cache_modifier=STORE, eviction_policy=EVICT)
+                tl.store(v_out_ptr + target, v, mask=inside, cache_modifier=STORE, eviction_policy=EVICT)
+
+
+@triton.jit
+def load_words(ptr, row, column, inside, LENGTH: tl.constexpr, PAIRED: tl.constexpr):
+    if PAIRED:
+        low = 2 * column
+        high = low + 1
+        row_ptr = ptr + row * LENGTH
+        first = tl.load(row_ptr + tl.where(low < LENGTH, low, low - LENGTH), mask=inside).to(tl.int32)
+        second = tl.load(row_ptr + tl.where(high < LENGTH, high, high - LENGTH), mask=inside).to(tl.int32)
+        words = (first & 0xFFFF) | (second << 16)
+    else:
+        words = tl.load(ptr + row * LENGTH + column, mask=inside)
+    return words
+
+
+def custom_kernel(data):
+    return launch(data)
+
+
+def launch(data, tile_bytes=4096, num_warps=4, apart=False, gather=False, store="", evict="", paired=True):
+    k, v, k_out, v_out, config = data
+    copies = config["num_q_heads"] // config["num_kv_heads"]
+    whole = k.shape[3] * k.itemsize % 4 == 0
+    paired = paired and not whole and copies % 2 == 0
+    if paired:
+        copies //= 2
+    source_word = torch.int32 if whole else torch.int16
+    target_word = torch.int32 if whole or paired else torch.int16
+    source = k.view(source_word)
+    length = source.shape[3]
+    rows = source.numel() // length
+    columns = triton.next_power_of_2(length)
+    rows_per_program = max(tile_bytes // target_word.itemsize // columns, 1)
+    gather = gather and not paired
+    programs = triton.cdiv(rows * copies if gather else rows, rows_per_program)
+    replicate_rows[(programs, 2 if apart else 1)](
+        source,
+        v.view(source_word),
+        k_out.view(-1).view(target_word),
+        v_out.view(-1).view(target_word),
+        rows,
+        LENGTH=length,
+        COPIES=copies,
+        PAIRED=paired,
+        ROWS=rows_per_program,
+        COLUMNS=columns,
+        APART=apart,
+        GATHER=gather,
+        STORE=store,
+        EVICT=evict,
+        num_warps=num_warps,
+    )
+    return k_out, v_out
