@@ -27,7 +27,7 @@ HIDDEN_NS = {"cpu": 5e6, "cuda": 0.5e6, "rocm": 0.5e6}
 run. On an H200 honest calls had at most 0.39 ms in all of a run's processes (docs/security.md)."""
 
 IDLE_EXCESS_SHARE = 1.0
-IDLE_EXCESS_NS = {"cpu": 20e6, "cuda": 2e6, "rocm": 2e6}
+IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 2e6, "rocm": 2e6}
 """The same for idle calls beside those of another process, which differ more."""
 
 
