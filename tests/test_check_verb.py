@@ -273,6 +273,15 @@ def needing(target: str) -> str:
     return target
 
 
+@pytest.mark.slow
+def test_a_file_that_refuses_other_devices_is_compiled_for_its_own_and_refused_for_the_others(podium):
+    only_hopper = "    if torch.version.hip or x.device.type != 'cuda':\n        raise NoDevice('only for Hopper')\n"
+    refusing = TRITON.replace("    y = torch", only_hopper + "    y = torch")
+    code, out, _ = podium("from harness.hip import NoDevice\n" + refusing, "--target", "gfx942", "--target", "sm_90")
+    last = out.splitlines()[-1]
+    assert code == 11 and last.startswith("compiled, not run: sm_90; not for gfx942: ") and "only for Hopper" in last
+
+
 def test_inline_hip_is_compiled_not_run_and_never_called_accepted(podium):
     code, out, _ = podium(HIP, "--target", needing("gfx942"))
     assert code == 0 and "accepted" not in out

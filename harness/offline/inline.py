@@ -115,7 +115,8 @@ def compile_submission(problem: Problem, path: Path, target: str, emit: Path | N
     """Import and rehearse the submission, then compile what it made. Nothing it raises gets past this."""
     rehearsal, sources = Rehearsal(target), list[str]()
     fault = rehearse(problem, path, rehearsal, sources)
-    lacking = offline.missing(target)
+    modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
+    lacking = offline.missing(target) if modules else None
     if lacking is not None:
         how = f"no compiler: {lacking}, or make setup-offline"
         return Compilation(target=target, hip=True, launches=rehearsal.launches, fault=fault, missing=how)
@@ -123,7 +124,7 @@ def compile_submission(problem: Problem, path: Path, target: str, emit: Path | N
     kernels: list[CompiledKernel] = []
     compiler: str | None = None
     missing: str | None = None
-    for module in [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]:
+    for module in modules:
         if emit is not None:
             _write_program(module, emit / target)
         try:
@@ -151,7 +152,11 @@ def compile_submission(problem: Problem, path: Path, target: str, emit: Path | N
 
 
 def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
-    """Import the file and call it on each CPU test case; the first thing that went wrong."""
+    """Import the file and call it on each CPU test case; the first thing that went wrong.
+
+    A file that says itself that it needs another device than a processor (NoDevice) has done nothing wrong here:
+    whether it takes the target is for `cross_compile` to say, which shows it that target.
+    """
     from torch.utils import cpp_extension
 
     def noted(*arguments: Any, **named: Any) -> NotedExtension:
@@ -168,6 +173,8 @@ def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[s
         for case in problem.cpu.test:
             rehearsal.case = case.label
             _call(submission, reference, case)
+    except hip.NoDevice:
+        return None
     except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
         return _flaw(error, path)
     return None
