@@ -28,6 +28,9 @@ import torch
 ALIGNMENT = 256
 """Bytes. Every tensor starts at a multiple, so vector loads in a copy are as aligned as in an allocation of torch."""
 
+FLAG_BYTES = mmap.PAGESIZE
+"""The size of an arena that holds nothing but the number of the turn that the judge has begun (worker/gates)."""
+
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (

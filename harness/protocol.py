@@ -3,6 +3,7 @@
     judge  ── {"nonce": n, "op": "load" | "arena" | "call" | "quit", ...} ──►  worker
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
+In a call the worker first says {"nonce": n, "ready": true}; where its host waits for the inputs, "op": "go" follows.
 Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
 untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
 A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
@@ -11,6 +12,7 @@ A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 import time
@@ -82,6 +84,12 @@ class Channel:
         body = self._take(self._length, deadline)
         self._length = None
         return _parse(body)
+
+    def awaits(self, timeout_s: float) -> bool:
+        """Whether anything has been sent that was not received yet, or is within this time."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        return bool(self._pending) or bool(poll.poll(timeout_s * 1e3))
 
     def is_quiet(self) -> bool:
         """True when nothing more has been sent than was received: no frame waits, complete or not."""

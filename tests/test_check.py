@@ -46,7 +46,7 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
         arena.view(spec).copy_(tensor)
     bracket = Bracket("cpu", CpuTimer(1), CpuTransport())
     bracket.arena = arena
-    request = {"tree": tree, "inputs": [spec.to_json() for spec in specs], "poison": [], "sleep_us": 50.0}
+    request = {"tree": tree, "inputs": [spec.to_json() for spec in specs], "poison": [], "flush": True, "turn": 1}
     request["state"] = list(range(len(before)))
     kernel = returned if callable(returned) else lambda data: returned
     reply = {**bracket.call(kernel, request, contextlib.nullcontext), "interpreted": False}

@@ -5,47 +5,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.judge.clock import (
-    FIRST_SLEEP_US,
     HIDDEN_NS,
     IDLE_EXCESS_NS,
-    MAX_SLEEP_US,
-    MIN_SLEEP_US,
-    Sleep,
+    LEAST_PATIENCE_S,
+    PATIENCE_S,
+    UNFLUSHED_LEAST,
+    Sitting,
     Turnarounds,
-    hidden_ns,
+    excess_ns,
+    flushes,
     objection,
+    patience_s,
 )
 
 
-def slept(*host_us, labels=()):
-    sleep = Sleep()
-    for us in host_us:
-        sleep.learn(int(us * 1e3), labels)
-    return sleep.us
+def test_the_judge_waits_for_whoever_has_been_ready_once_and_not_for_whoever_never_was():
+    assert patience_s([False, True, False]) == PATIENCE_S
+    assert patience_s([False] * 5) == LEAST_PATIENCE_S < PATIENCE_S
 
 
-def test_before_anything_is_known_the_gpu_sleeps_long_enough_for_most():
-    assert Sleep().us == FIRST_SLEEP_US
+@given(st.integers(1, 400))
+def test_some_calls_of_a_sitting_come_without_a_flush_and_the_samples_asked_for_with_one(count):
+    plan = flushes(count)
+    assert plan.count(True) == count and plan.count(False) == max(UNFLUSHED_LEAST, count // 8)
 
 
-@pytest.mark.parametrize("host_us, us", [(100, 150), (200, 300), (1, MIN_SLEEP_US), (1e6, MAX_SLEEP_US)])
-def test_the_sleep_is_half_as_long_again_as_the_host_within_bounds(host_us, us):
-    assert slept(host_us, host_us) == us
-
-
-def test_one_slow_call_among_several_does_not_stretch_the_sleep():
-    assert slept(100, 1e6, 100, 100, 100) == 150
-
-
-def test_each_call_that_was_not_hidden_doubles_the_sleep_three_times_at_most():
-    assert [slept(*[100] * n, labels=["host-bound"]) for n in (1, 2, 3, 4)] == [300, 600, 1200, 1200]
+def test_nobody_knows_which_calls_come_without_a_flush():
+    assert len({tuple(flushes(20)) for _ in range(20)}) > 10
 
 
 def turnarounds(besides, latency=1e6):
-    calls = Turnarounds()
-    for ns in besides:
-        calls.add(latency + ns, latency)
-    return calls
+    return Turnarounds([latency + ns for ns in besides], [latency] * len(besides))
 
 
 BESIDES = st.lists(st.floats(1e3, 1e8), min_size=1, max_size=30)
@@ -53,15 +43,44 @@ BESIDES = st.lists(st.floats(1e3, 1e8), min_size=1, max_size=30)
 
 @given(BESIDES, st.floats(1, 1e9), st.floats(1, 1e9))
 def test_nothing_is_hidden_in_calls_that_take_as_long_beside_their_latency_as_idle_ones(besides, latency, idle_latency):
-    assert hidden_ns(turnarounds(besides, latency), turnarounds(besides, idle_latency)) <= 1
+    assert excess_ns(turnarounds(besides, latency), turnarounds(besides, idle_latency)) <= 1
 
 
 @given(BESIDES, st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.floats(0, 1e8))
 def test_work_in_every_call_is_seen_however_slow_some_calls_are(idle, delays, work):
     slowest = max(idle)
     calls = turnarounds([slowest + work + delay for delay in delays])
-    assert hidden_ns(calls, turnarounds(idle)) >= work - 1
-    assert hidden_ns(turnarounds([slowest, *(slowest + delay for delay in delays)]), turnarounds([slowest])) <= 1
+    assert excess_ns(calls, turnarounds(idle)) >= work - 1
+    assert excess_ns(turnarounds([slowest, *(slowest + delay for delay in delays)]), turnarounds([slowest])) <= 1
+
+
+def sitting(latency, cold, warm, claimed=None, base=50e3, base_unflushed=20e3):
+    """`cold` and `warm`: what the calls with a flush and without take besides the same for idle ones."""
+    claimed = latency if claimed is None else claimed
+    return Sitting(
+        turnarounds([base + cold + latency - claimed] * 8, claimed),
+        turnarounds([base] * 4, 100.0),
+        turnarounds([base_unflushed + warm] * 2, 0.0),
+        turnarounds([base_unflushed] * 2, 100.0),
+    )
+
+
+@given(st.floats(10e3, 100e6), st.floats(0, 1))
+def test_an_honest_submission_hides_nothing_be_its_caches_warm_or_cold(latency, warmth):
+    assert sitting(latency, 0.0, warmth * latency).hidden_ns <= 1
+
+
+@given(st.floats(2e6, 100e6))
+def test_work_in_the_place_of_the_flush_shows_in_calls_without_one(latency):
+    """Its calls with a flush take no longer than they should, and it claims a microsecond."""
+    cheat = Sitting(
+        turnarounds([50e3] * 8, 1e3),
+        turnarounds([50e3] * 4, 100.0),
+        turnarounds([20e3] * 2, latency),
+        turnarounds([20e3] * 2, 100.0),
+    )
+    assert excess_ns(cheat.calls, cheat.idle) <= 1e3 and cheat.hidden_ns >= latency - 2e3
+    assert objection("cuda", 1e3, [cheat.hidden_ns] * 5, [0.0] * 5)
 
 
 @pytest.mark.parametrize("kind", HIDDEN_NS)

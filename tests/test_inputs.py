@@ -46,6 +46,7 @@ def make(toy_root, monkeypatch):
 
 def poured(dealer, call):
     """The data as the worker will page them in."""
+    dealer.pour()
     specs = [TensorSpec.from_json(fields) for fields in call.request["inputs"]]
     return unflatten(call.request["tree"], lambda index: dealer.arena.view(specs[index]).clone())
 
@@ -100,6 +101,13 @@ class TestCalls:
         assert torch.equal(call.expectation.state["x"], x)
         assert call.request["state"] == [0] and call.request["poison"] == [4 * 8 * 4]
         assert call.seed == Seeds(MASTER, "test", dealer._case).of_inputs(0)
+
+    def test_the_inputs_are_in_the_arena_when_they_are_poured_and_not_before(self, make):
+        dealer = make()
+        call = dealer.deal(everything=True)
+        (spec,) = [TensorSpec.from_json(fields) for fields in call.request["inputs"]]
+        before = dealer.arena.view(spec).clone()
+        assert not before.any() and poured(dealer, call)[0].any()
 
     def test_the_request_tells_nothing_of_seed_or_expectation(self, make):
         call = make().deal(everything=True)

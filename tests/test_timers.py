@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from harness.worker import timers
+from harness.worker.gates import SLEEP_US, AskingGate, SleepingGate
 from harness.worker.timers import CpuFlusher, CpuTimer, GpuFlusher, GpuTimer
 
 
@@ -22,10 +23,22 @@ class TestCpuTimer:
         timer = CpuTimer(1 << 10)
         monkeypatch.setattr(CpuFlusher, "flush", lambda self: events.append("flush"))
         monkeypatch.setattr(timers, "_clock_ns", lambda: events.append("clock") or len(events))
-        timer.sample(
-            lambda: events.append("call"), lambda: events.append("page in"), lambda output: events.append("snapshot")
+        steps = (
+            lambda: events.append("call"),
+            lambda: events.append("page in"),
+            lambda output: events.append("snapshot"),
         )
+        timer.sample(*steps)
         assert events == ["page in", "flush", "clock", "call", "clock", "snapshot"]
+        events.clear()
+        timer.sample(*steps, flush=False)
+        assert events == ["page in", "clock", "call", "clock", "snapshot"]
+
+    def test_nothing_is_paged_in_before_the_gate_opens(self):
+        events = []
+        timer = CpuTimer(1, AskingGate(lambda: events.append("gate")))
+        timer.sample(lambda: events.append("call"), lambda: events.append("page in"))
+        assert events == ["gate", "page in", "call"]
 
     def test_a_call_within_one_tick_took_one_tick(self, monkeypatch):
         timer = CpuTimer(1)
@@ -66,7 +79,7 @@ class FakeGpu:
     def __init__(self, cycles_per_us=1500.0, flush_us=40.0, record_us=0.0):
         self.now, self.free = 0.0, 0.0
         self.cycles_per_us, self.flush_us, self.record_us = cycles_per_us, flush_us, record_us
-        self.sleeps = []
+        self.sleeps, self.recorded = [], []
         gpu = self
 
         class Event:
@@ -76,6 +89,7 @@ class FakeGpu:
             def record(self):
                 gpu.now += gpu.record_us
                 self.at = gpu.free = max(gpu.free, gpu.now)
+                gpu.recorded.append(self)
 
             def query(self):
                 return self.at <= gpu.now
@@ -114,11 +128,44 @@ class FakeGpu:
         return call
 
 
+FAR_OFF_US = 1e9
+
+
+class OnStream:
+    """A gate on `gpu`'s stream: behind it nothing runs until it is released, as it is 50 µs after all is enqueued."""
+
+    patience_us = 5000
+
+    def __init__(self, gpu, told):
+        self.gpu, self.told, self.released = gpu, told, False
+
+    def shut(self, turn):
+        self.shut_at = self.gpu.now
+        self.gpu.free = FAR_OFF_US
+
+    def release(self):
+        """What is enqueued behind the gate runs from now on."""
+        self.released = True
+        waited = FAR_OFF_US - self.gpu.now
+        self.gpu.free -= waited
+        for event in self.gpu.recorded:
+            event.at -= waited if event.at >= FAR_OFF_US else 0
+
+    def enqueued(self):
+        self.told.append(self.gpu.now - self.shut_at)
+        self.gpu.now += 50
+        if not self.released:
+            self.release()
+
+    def open(self):
+        self.released = True
+
+
 @pytest.fixture
 def timer_on(monkeypatch):
-    def timer_on(gpu):
+    def timer_on(gpu, gate=None):
         monkeypatch.setattr(timers, "GpuFlusher", lambda size: SimpleNamespace(flush=lambda: gpu.work(gpu.flush_us)))
-        timer = GpuTimer(1 << 10, gpu, gpu.clock_ns)
+        timer = GpuTimer(1 << 10, gate, gpu)
         gpu.sleeps.clear()
         return timer
 
@@ -154,7 +201,7 @@ class TestGpuTimer:
     def test_the_sleep_is_calibrated_on_the_device_s_own_clock(self, timer_on, cycles_per_us):
         gpu = FakeGpu(cycles_per_us)
         timer_on(gpu).sample(gpu.kernel(1, 1))
-        assert gpu.sleeps == [pytest.approx(300, rel=1e-3)]
+        assert gpu.sleeps == [pytest.approx(SLEEP_US, rel=1e-3)]
 
     def test_the_first_sleep_after_waking_is_not_what_calibrates(self, monkeypatch):
         gpu = FakeGpu(1000.0)
@@ -163,20 +210,45 @@ class TestGpuTimer:
             gpu, "_sleep", lambda cycles: (asleep(cycles), gpu.work(50_000 if len(gpu.sleeps) == 1 else 0))
         )
         monkeypatch.setattr(timers, "GpuFlusher", lambda size: SimpleNamespace(flush=lambda: None))
-        assert GpuTimer(1, gpu, gpu.clock_ns)._cycles_per_us == pytest.approx(1000)
+        assert SleepingGate(gpu=gpu)._cycles == pytest.approx(1000 * SLEEP_US)
 
     @pytest.mark.parametrize("sleep_us", [20, 150.5, 5000])
     def test_the_device_sleeps_as_long_as_it_is_told(self, timer_on, sleep_us):
         gpu = FakeGpu()
-        timer_on(gpu).sample(gpu.kernel(1, 5), sleep_us=sleep_us)
+        timer_on(gpu, SleepingGate(gpu=gpu, sleep_us=sleep_us)).sample(gpu.kernel(1, 5))
         assert gpu.sleeps == [pytest.approx(sleep_us, rel=1e-3)]
 
-    def test_the_host_s_time_is_told_from_the_sleep_to_the_last_event(self, timer_on):
-        gpu = FakeGpu(record_us=2.0)
-        sample = timer_on(gpu).sample(
-            gpu.kernel(100, 5), lambda: gpu.kernel(30, 1)(), lambda output: gpu.kernel(1000, 1)()
-        )
-        assert sample.host_ns == 134_000 and sample.latency_ns == pytest.approx(5_000)
+    def test_without_a_flush_the_call_follows_the_inputs_at_once(self, timer_on):
+        gpu = FakeGpu()
+        timer, at = timer_on(gpu), {}
+        began = gpu.now
+        timer.sample(lambda: at.update(call=gpu.free - began), lambda: gpu.work(10), flush=False)
+        assert at["call"] == pytest.approx(SLEEP_US + 10, rel=1e-3)
+
+    def test_all_is_enqueued_before_the_judge_is_told_and_waited_for_after(self, timer_on):
+        gpu, told = FakeGpu(), []
+        timer = timer_on(gpu, OnStream(gpu, told))
+        sample = timer.sample(gpu.kernel(80, 5), lambda: gpu.kernel(10, 3)(), lambda output: gpu.kernel(7, 2)())
+        assert told == [97] and sample.labels == () and sample.latency_ns == pytest.approx(5_000)
+
+    def test_a_call_that_waits_for_the_device_is_let_in_when_patience_ends_and_labelled(self, timer_on):
+        gpu, told = FakeGpu(), []
+        gate = OnStream(gpu, told)
+
+        def waits_for_the_device():
+            gpu.now += gate.patience_us
+            gate.release()
+            gpu.synchronize()
+            gpu.work(5)
+
+        assert timer_on(gpu, gate).sample(waits_for_the_device).labels == ("host-bound",)
+
+    def test_a_call_that_fails_leaves_no_stream_waiting(self, timer_on):
+        gpu = FakeGpu()
+        gate = OnStream(gpu, [])
+        with pytest.raises(ZeroDivisionError):
+            timer_on(gpu, gate).sample(lambda: 1 // 0)
+        assert gate.released
 
     def test_inputs_come_after_the_sleep_and_the_snapshot_right_after_the_call_on_one_stream(self, timer_on):
         gpu = FakeGpu()
@@ -189,7 +261,7 @@ class TestGpuTimer:
             gpu.work(us)
 
         timer.sample(lambda: note("call", 5), lambda: note("page in", 10), lambda output: note("snapshot", 3))
-        assert at == {k: pytest.approx(v, rel=1e-3) for k, v in {"page in": 300, "call": 350, "snapshot": 355}.items()}
+        assert at == {k: pytest.approx(v, rel=1e-3) for k, v in {"page in": 500, "call": 550, "snapshot": 555}.items()}
 
     def test_a_snapshot_that_waits_for_the_device_does_not_pass_for_a_late_host(self, timer_on):
         gpu = FakeGpu()
@@ -199,7 +271,7 @@ class TestGpuTimer:
         gpu = FakeGpu()
         sample = timer_on(gpu).sample(gpu.kernel(1000, 5))
         assert sample.labels == ("host-bound",)
-        assert sample.latency_ns == pytest.approx((1000 - 300 - 40 + 5) * 1e3), "the gap is in it"
+        assert sample.latency_ns == pytest.approx((1000 - 500 - 40 + 5) * 1e3), "the gap is in it"
 
     def test_a_call_within_one_tick_of_the_device_took_some_time(self, timer_on):
         gpu = FakeGpu()

@@ -94,11 +94,16 @@ class ProtocolSurface:
         }
         self._offsets = [spec.offset for spec in specs]
         self._values = [*EXTREMES, *self._offsets]
-        assert self.take([frame(json.dumps({"nonce": NONCE.decode(), "reply": self._reply}).encode())]) == "accepted"
+        assert (
+            self.take([READY, frame(json.dumps({"nonce": NONCE.decode(), "reply": self._reply}).encode())])
+            == "accepted"
+        )
 
     def make(self, rng: random.Random) -> list[bytes]:
         """The pieces in which a stream of one to three frames arrives."""
         stream = b"".join(self._frame(rng) for _ in range(rng.choice((1, 1, 1, 2, 3))))
+        if rng.random() < 0.9:
+            stream = READY + stream
         if rng.random() < 0.2:
             stream = _mutated_bytes(rng, stream)
         cuts = sorted(rng.randrange(len(stream) + 1) for _ in range(rng.choice((0, 0, 1, 3, 9))))
@@ -107,7 +112,7 @@ class ProtocolSurface:
     def take(self, pieces: list[bytes]) -> str:
         session = _SessionWithoutWorker(self._problem, Channel(_Wire(pieces)), self._arena)  # type: ignore[arg-type]
         try:
-            reply = session.call(self._call.request, self._arena, self._case.label)
+            reply = session.call(self._call.request, self._arena, self._case.label, lambda: None, 0.0).reply
             session.channel_is_quiet()
         except Fault as fault:
             ending = fault.ending
@@ -220,6 +225,9 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
+READY = frame(json.dumps({"nonce": NONCE.decode(), "ready": True}).encode())
+
+
 def _reply_about_nothing() -> dict[str, Any]:
     """Every field of a CallReply: times one, counts zero, lists empty, nothing true."""
     empty: dict[str, Any] = {"array": [], "boolean": False, "integer": 0, "number": 1.0}
@@ -241,6 +249,8 @@ class _Wire:
         pass
 
     def sendall(self, request: bytes) -> None:
+        if json.loads(request[4:])["op"] == "go":
+            return
         nonce = json.loads(request[4:])["nonce"].encode()
         whole = b"".join(self._sent).replace(NONCE, nonce)
         start = 0
@@ -265,6 +275,7 @@ class _SessionWithoutWorker(Session):
 
     def __init__(self, problem: Problem, channel: Channel, arena: Any) -> None:
         self._limits, self._channel, self._arena = problem.limits, channel, arena
+        self._flag, self._calls = None, 0
 
     def channel_is_quiet(self) -> bool:
         return self._channel.is_quiet()

@@ -1,8 +1,8 @@
 """Putting calls to a worker: deal one, have it answered, hold the answer against the expectation and the clock.
 
-put          a checked call               ─► CaseCheck, turnaround, reply
-put_timed    one of a benchmark case      ─► turnaround, reply; raises WrongTimedCall
-put_idle     one that computes nothing    ─► turnaround, latency
+put          a checked call               ─► CaseCheck, Answer
+put_timed    one of a benchmark case      ─► Answer; raises WrongTimedCall
+put_idle     one that computes nothing    ─► Answer
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import Any
 
 from harness.judge import mismatch
 from harness.judge.check import Comparison, compare
-from harness.judge.clock import FIRST_SLEEP_US
+from harness.judge.clock import PATIENCE_S
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
-from harness.judge.session import CallReply, Fault, Session
+from harness.judge.session import Answer, Fault, Session
 from harness.model import Case, CaseCheck, Device, Verdict
-
-_clock_ns = time.perf_counter_ns
 
 
 class WrongTimedCall(Fault):
@@ -46,45 +44,52 @@ class Caller:
         self.interpreted = False
         self.judging_s: list[float] = []
 
-    def put_timed(self, session: Session, dealer: Dealer, case: Case, sleep_us: float) -> tuple[float, CallReply]:
-        """One call of a benchmark case: its turnaround in ns, and the reply.
-
-        Raises WrongTimedCall if its output is wrong.
-        """
-        check, turnaround_ns, reply = self.put(session, dealer, case, False, sleep_us)
+    def put_timed(self, session: Session, dealer: Dealer, case: Case, patience_s: float, flush: bool = True) -> Answer:
+        """One call of a benchmark case. Raises WrongTimedCall if its output is wrong."""
+        check, answer = self.put(session, dealer, case, False, patience_s, flush)
         if check.verdict is not Verdict.ACCEPTED:
             raise WrongTimedCall(check)
-        return turnaround_ns, reply
+        return answer
 
     def put(
-        self, session: Session, dealer: Dealer, case: Case, everything: bool, sleep_us: float = FIRST_SLEEP_US
-    ) -> tuple[CaseCheck, float, CallReply]:
-        """Deal a call, have the worker answer it, judge the answer. Nothing of its tensors outlives this."""
+        self,
+        session: Session,
+        dealer: Dealer,
+        case: Case,
+        everything: bool,
+        patience_s: float = PATIENCE_S,
+        flush: bool = True,
+    ) -> tuple[CaseCheck, Answer]:
+        """Deal a call, have the worker answer it, judge the answer."""
         dealing = time.monotonic()
         call = dealer.deal(everything)
         assert dealer.arena is not None
         waiting = time.monotonic()
-        asked = _clock_ns()
-        reply = session.call({**call.request, "sleep_us": sleep_us}, dealer.arena, case.label)
-        turnaround_ns = _clock_ns() - asked
+        request = {**call.request, "flush": flush}
+        answer = session.call(request, dealer.arena, case.label, dealer.pour, patience_s)
         checking = time.monotonic()
+        reply = answer.reply
         if reply.left:
             message = f"a call with {case.label} {reply.left[0]}: later calls would not be timed as this one was"
             raise Fault(Verdict.INTEGRITY_VIOLATION, message)
         self.interpreted |= reply.interpreted
         comparison = compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
         self.judging_s.append(time.monotonic() - checking + waiting - dealing)
-        return self._case_check(case, call, comparison), turnaround_ns, reply
+        return self._case_check(case, call, comparison), answer
 
     def put_idle(
-        self, session: Session, dealer: Dealer, case: Case, sleep_us: float, outputs: list[dict[str, Any]] | None = None
-    ) -> tuple[float, float]:
-        """A call that computes nothing, as large as the last one dealt: its turnaround and its latency in ns."""
+        self,
+        session: Session,
+        dealer: Dealer,
+        case: Case,
+        patience_s: float,
+        flush: bool = True,
+        outputs: list[dict[str, Any]] | None = None,
+    ) -> Answer:
+        """A call that computes nothing, as large as the last one dealt."""
         assert dealer.arena is not None
-        request = {**dealer.idle_request, "sleep_us": sleep_us} | ({"idle": outputs} if outputs else {})
-        asked = _clock_ns()
-        reply = session.call(request, dealer.arena, case.label)
-        return _clock_ns() - asked, reply.latency_ns
+        request = {**dealer.idle_request, "flush": flush} | ({"idle": outputs} if outputs else {})
+        return session.call(request, dealer.arena, case.label, dealer.pour, patience_s)
 
     @contextmanager
     def dealing(self, seeds: Seeds, case: Case) -> Iterator[Dealer]:

@@ -1,25 +1,31 @@
 """The judge's own clock: what a call takes as seen from outside, held against what the worker says that it took.
 
-    judge    request ──────────────────────────────────────────────────────────────► reply      turnaround
-    worker            place, poison, sleep, page in, flush │ custom_kernel │ snapshot
-                      └───────────── the same for an idle call ─────────────┘
+    judge    pour the inputs, open the gate ──────────────────────────────► reply      turnaround
+    worker                                   page in, flush │ custom_kernel │ snapshot
+                                             └──────────── the same for an idle call ────────────┘
 
-The inputs of a call are secret until it is asked for, and its snapshot is taken before it is answered: whatever a
+The inputs of a call are secret until its clock runs, and its snapshot is taken before it is answered: whatever a
 submission computes for it, it computes in between. So turnaround - latency is the same for every honest submission, and
 the same as for a call that computes nothing; what a submission does outside the interval that the worker times comes on
 top. Every timed call is measured so: there is no audit that a submission could tell from the rest.
+
+Work in the place of the flush, or beside it in a thread, would not show so. Some calls, and nobody knows which before,
+are made without a flush: they leave no room for it, and an honest submission takes no longer with warm caches.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-FIRST_SLEEP_US, MIN_SLEEP_US, MAX_SLEEP_US = 300.0, 20.0, 5000.0
-SLEEP_FACTOR = 1.5
-"""A GPU sleeps this much longer than the host usually takes to enqueue a call."""
+from harness.judge.session import Answer
+
+PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
+"""How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
+same for a submission that waits for the device in its calls and so is never ready before."""
 
 HIDDEN_SHARE = 0.25
 HIDDEN_NS = {"cpu": 5e6, "cuda": 0.5e6, "rocm": 0.5e6}
@@ -31,38 +37,61 @@ IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 2e6, "rocm": 2e6}
 """The same for idle calls beside those of another process, which differ more."""
 
 
-@dataclass
-class Sleep:
-    """How long the GPU is to sleep in each call of a case, learnt from the pilot's calls and then kept."""
-
-    us: float = FIRST_SLEEP_US
-    _host_us: list[float] = field(default_factory=list)
-    _doublings: int = 0
-
-    def learn(self, host_ns: int, labels: Sequence[str]) -> None:
-        """From a call that kept the host busy so long. One in which it was not hidden doubles it, thrice at most."""
-        self._host_us.append(host_ns / 1e3)
-        if "host-bound" in labels:
-            self._doublings = min(self._doublings + 1, 3)
-        usual = sorted(self._host_us)[len(self._host_us) // 2]
-        self.us = min(max(SLEEP_FACTOR * usual * 2**self._doublings, MIN_SLEEP_US), MAX_SLEEP_US)
+UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 2, 8
 
 
 @dataclass
 class Turnarounds:
-    """Calls of one case in one process, in nanoseconds: from the request to the reply, and the latency claimed."""
+    """Calls of one case in one process, in nanoseconds: from the pouring of the inputs to the reply, and the latency
+    claimed."""
 
     turnaround_ns: list[float] = field(default_factory=list)
     latency_ns: list[float] = field(default_factory=list)
 
-    def add(self, turnaround_ns: float, latency_ns: float) -> None:
-        self.turnaround_ns.append(turnaround_ns)
-        self.latency_ns.append(latency_ns)
+    def add(self, answer: Answer) -> None:
+        self.turnaround_ns.append(answer.turnaround_ns)
+        self.latency_ns.append(answer.reply.latency_ns)
+
+    def __len__(self) -> int:
+        return len(self.latency_ns)
 
     @property
     def besides_ns(self) -> list[float]:
         """What each call took besides its latency."""
         return [whole - part for whole, part in zip(self.turnaround_ns, self.latency_ns, strict=True)]
+
+
+@dataclass
+class Sitting:
+    """The calls of one case in one process, and the idle calls among them; each kind with a flush and without."""
+
+    calls: Turnarounds = field(default_factory=Turnarounds)
+    idle: Turnarounds = field(default_factory=Turnarounds)
+    unflushed: Turnarounds = field(default_factory=Turnarounds)
+    idle_unflushed: Turnarounds = field(default_factory=Turnarounds)
+
+    def kind(self, flush: bool) -> tuple[Turnarounds, Turnarounds]:
+        """The calls with a flush or those without, and the idle ones of that kind."""
+        return (self.calls, self.idle) if flush else (self.unflushed, self.idle_unflushed)
+
+    @property
+    def hidden_ns(self) -> float:
+        """How much longer its calls took than they say, those with a flush or those without, whichever is more."""
+        latency_ns = float(np.median(self.calls.latency_ns))
+        warm_ns = min(self.unflushed.turnaround_ns) - latency_ns - _usual(self.idle_unflushed)
+        return max(excess_ns(self.calls, self.idle), warm_ns)
+
+
+def patience_s(was_ready: Sequence[bool]) -> float:
+    """With a submission, some calls of which were ready for their inputs within PATIENCE_S, or none."""
+    return PATIENCE_S if any(was_ready) else LEAST_PATIENCE_S
+
+
+def flushes(count: int) -> list[bool]:
+    """Whether each call of a sitting flushes: `count` that do, and a few among them that do not, as chance will."""
+    plan = [True] * count + [False] * max(UNFLUSHED_LEAST, count // UNFLUSHED_ONE_IN)
+    secrets.SystemRandom().shuffle(plan)
+    return plan
 
 
 def objection(
@@ -83,9 +112,13 @@ def objection(
     return None
 
 
-def hidden_ns(calls: Turnarounds, idle: Turnarounds) -> float:
+def excess_ns(calls: Turnarounds, idle: Turnarounds) -> float:
     """How much longer the quickest of `calls` took outside its latency than three in four of the idle calls did.
 
     A busy machine makes single calls slow and none quick; work that is hidden slows all.
     """
-    return min(calls.besides_ns) - float(np.quantile(idle.besides_ns, 0.75))
+    return min(calls.besides_ns) - _usual(idle)
+
+
+def _usual(idle: Turnarounds) -> float:
+    return float(np.quantile(idle.besides_ns, 0.75))

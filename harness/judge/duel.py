@@ -105,7 +105,7 @@ class _Contestant(Trial):
         return self._sampling.warmup_calls
 
     def qualify(self) -> dict[str, tuple[int, float]]:
-        """The test cases, then the pilot: samples and a GPU's sleep in µs for each benchmark case, by its key."""
+        """The test cases, then the pilot: samples and seconds of patience for each benchmark case, by its key."""
         with _named(self.name), self._session() as session:
             self._check_tests(session)
             wrong = [check for check in self.checks if check.verdict is not Verdict.ACCEPTED]
@@ -116,7 +116,7 @@ class _Contestant(Trial):
                 raise UsageError(f"{self.name} is interpreted here: interpreted time is no measurement", hint)
             paces = self._pilot(session)
             session.finish()
-        return {key: (pace.count, pace.sleep_us) for key, pace in paces.items()}
+        return {key: (pace.count, pace.patience_s) for key, pace in paces.items()}
 
     @contextmanager
     def worker(self) -> Iterator[Session]:
@@ -133,10 +133,10 @@ class _Contestant(Trial):
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             yield dealer
 
-    def call(self, session: Session, dealer: Dealer, case: Case, sleep_us: float) -> tuple[float, list[str]]:
+    def call(self, session: Session, dealer: Dealer, case: Case, patience_s: float) -> tuple[float, list[str]]:
         """One checked call: its latency in ns, and its labels."""
         with _named(self.name):
-            _, reply = self._caller.put_timed(session, dealer, case, sleep_us)
+            reply = self._caller.put_timed(session, dealer, case, patience_s).reply
         return reply.latency_ns, list(reply.labels)
 
 
@@ -170,13 +170,13 @@ class _Match:
                 sessions[side] = stack.enter_context(self._contestants[side].worker())
             for case in random.sample(self._cases, len(self._cases)):
                 both = [pace[case.key] for pace in paces]
-                # Both are treated alike: as often as the judge can afford for either, and the longer sleep.
+                # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
                 blocks = math.ceil(min(count for count, _ in both) / 2)
-                self._time(case, phase, sessions, blocks, max(sleep_us for _, sleep_us in both))
+                self._time(case, phase, sessions, blocks, max(patience_s for _, patience_s in both))
             for side, session in sessions.items():
                 self._contestants[side].finish(session)
 
-    def _time(self, case: Case, phase: str, sessions: dict[int, Session], blocks: int, sleep_us: float) -> None:
+    def _time(self, case: Case, phase: str, sessions: dict[int, Session], blocks: int, patience_s: float) -> None:
         """Warm up on one case, then take its blocks of samples."""
         samples: tuple[list[float], list[float]] = ([], [])
         with ExitStack() as stack:
@@ -184,7 +184,7 @@ class _Match:
 
             def call(side: int) -> float:
                 contestant = self._contestants[side]
-                latency_ns, labels = contestant.call(sessions[side], dealers[side], case, sleep_us)
+                latency_ns, labels = contestant.call(sessions[side], dealers[side], case, patience_s)
                 self._labels[case.key].update(labels)
                 return latency_ns
 

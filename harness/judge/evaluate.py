@@ -14,7 +14,7 @@ import torch
 from harness import environment, roofline, stats
 from harness.config import EvalConfig
 from harness.device import check_answers
-from harness.judge.clock import hidden_ns, objection
+from harness.judge.clock import excess_ns, objection
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed
 from harness.judge.session import Fault
@@ -138,8 +138,8 @@ def _measurement(
         latency=stats.estimate(centres, config.confidence),
         floor=floor,
         labels=tuple(sorted(labels)),
-        hidden_ns=tuple(hidden_ns(calls, idle) for calls, idle in zip(timings.calls, timings.idle, strict=True)),
-        idle_excess_ns=tuple(hidden_ns(idle, timings.idle_apart) for idle in timings.idle),
+        hidden_ns=tuple(sitting.hidden_ns for sitting in timings.sittings),
+        idle_excess_ns=tuple(excess_ns(sitting.idle, timings.idle_apart) for sitting in timings.sittings),
     )
 
 

@@ -1,8 +1,8 @@
 """Fresh inputs and what must come of them.
 
-    master secret ─► seed of (phase, case, call) ─► generate_input ─► pour into the arena
+    master secret ─► seed of (phase, case, call) ─► generate_input ─► ref_kernel on the judge's own copy ─► Expectation
                                                         │
-                                                        └─► ref_kernel on the judge's own copy ─► Expectation
+                                                        └─► poured into the arena when the worker is ready for it
 
 A problem's reference may work in place, as a submission may: what `ref_kernel` leaves in the judge's copy is what the
 submission must leave in its own.
@@ -58,7 +58,8 @@ class Call:
 class Dealer:
     """Deals fresh calls of one case, through one arena.
 
-    `idle_request` is for a call like the last one dealt that computes nothing.
+    `pour` reveals the inputs of the last one dealt, as often as it is called; `idle_request` is for a call like it that
+    computes nothing.
     """
 
     def __init__(self, reference: Reference, case: Case, seeds: Seeds) -> None:
@@ -66,6 +67,7 @@ class Dealer:
         self._dealt = 0
         self._steps = int(case.parameters.get("steps", 1))  # type: ignore[arg-type]
         self._left: Any = None
+        self._inputs: list[tuple[torch.Tensor, TensorSpec]] = []
         self.idle_request: dict[str, Any] = {}
         self.arena: Arena | None = None
 
@@ -75,7 +77,7 @@ class Dealer:
         return self._steps
 
     def deal(self, everything: bool) -> Call:
-        """The next call, its inputs poured into the arena.
+        """The next call, with an arena that is large enough for it.
 
         `everything`, as a test asks for it: the state of all inputs afterwards, not only of those that the problem lets
         a submission write to; the oracle's outputs; and more of the rows of long outputs.
@@ -84,6 +86,7 @@ class Dealer:
         number = self._dealt
         self._dealt += 1
         step = number % self._steps
+        self._inputs = []
         first_seed = self._seeds.of_inputs(number - step)
         seed = (first_seed + step) % 2**63
         if step == 0:
@@ -96,12 +99,15 @@ class Dealer:
             tree, leaves = flatten(data, problem.inputs)
         except (TypeError, ValueError) as error:
             raise ProblemError(f"{problem.name}: generate_input: {error}") from None
-        tensors = [tensor.detach().contiguous() for _, tensor in leaves]
+        tensors = [
+            # What the reference may change is poured as it was before.
+            tensor.detach().clone() if name.split(".")[0] in problem.in_place else tensor.detach().contiguous()
+            for name, tensor in leaves
+        ]
         specs = layout(tensors)
         watched = [
             index for index, (name, _) in enumerate(leaves) if everything or name.split(".")[0] in problem.in_place
         ]
-        self._pour(tensors, specs)
         exact = self._reference.exact(data, selection) if everything else None
         outputs = self._reference.expect(data, selection)
         if self._steps > 1:
@@ -113,15 +119,16 @@ class Dealer:
             selection=selection,
         )
         fresh = self._fresh_output_sizes(expectation)
-        self._make_room([*(_nbytes(tensor) for tensor in expectation.state.values()), *fresh])
+        snapshot_bytes = room([*(_nbytes(tensor) for tensor in expectation.state.values()), *fresh])
+        self._make_room(max(extent(specs), snapshot_bytes))
+        self._inputs = list(zip(tensors, specs, strict=True))
         request = {
             "tree": tree,
             "inputs": [spec.to_json() for spec in specs],
             "state": watched,
             "poison": fresh,
         }
-        if self._reference.torch_device != "cpu":
-            torch.cuda.synchronize()  # the worker's call must find the device idle
+        self._let_the_device_finish()
         state_specs = {leaves[index][0]: specs[index] for index in watched}
         idle = self._idle_outputs(expectation, [tensor for _, tensor in leaves])
         self.idle_request = {**request, "idle": idle}
@@ -140,7 +147,15 @@ class Dealer:
         rows = torch.cat([torch.tensor([0, length - 1]), middle]).sort().values
         return Selection(sampled.output_axis, rows.to(self._reference.torch_device), length)
 
+    def pour(self) -> None:
+        """Copy the inputs of the last call dealt into the arena; done when this returns."""
+        assert self.arena is not None
+        for tensor, spec in self._inputs:
+            self.arena.view(spec).copy_(tensor)
+        self._let_the_device_finish()
+
     def close(self) -> None:
+        self._inputs = []
         if self.arena is not None:
             self.arena.close()
             self.arena = None
@@ -148,13 +163,10 @@ class Dealer:
         if self._reference.torch_device != "cpu":
             torch.cuda.empty_cache()  # what the judge keeps for itself, the worker cannot have
 
-    def _pour(self, tensors: list[torch.Tensor], specs: list[TensorSpec]) -> None:
-        if self.arena is not None and self.arena.size < extent(specs):
-            self.close()
-        if self.arena is None:
-            self.arena = self._reference.new_arena(extent(specs))
-        for tensor, spec in zip(tensors, specs, strict=True):
-            self.arena.view(spec).copy_(tensor)
+    def _let_the_device_finish(self) -> None:
+        """What the judge computes must not be under way during a call."""
+        if self._reference.torch_device != "cpu":
+            torch.cuda.synchronize()
 
     def _fresh_output_sizes(self, expectation: Expectation) -> list[int]:
         """Bytes of each whole output that is not itself state, which a submission would have to allocate."""
@@ -174,17 +186,12 @@ class Dealer:
             for name, output in expectation.outputs.items()
         ]
 
-    def _make_room(self, sizes: list[int]) -> None:
-        """Grow the arena where a snapshot of these sizes does not fit."""
-        assert self.arena is not None
-        needed = room(sizes)
-        if needed <= self.arena.size:
-            return
-        everything = TensorSpec("uint8", (self.arena.size,), 0)
-        larger = self._reference.new_arena(needed)
-        larger.view(everything).copy_(self.arena.view(everything))
-        self.arena.close()
-        self.arena = larger
+    def _make_room(self, size: int) -> None:
+        if self.arena is not None and self.arena.size < size:
+            self.arena.close()
+            self.arena = None
+        if self.arena is None:
+            self.arena = self._reference.new_arena(size)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

@@ -2,7 +2,7 @@
 
     session = Session(...)
     session.load(path)
-    session.call(request, arena) ─► CallReply        raises Fault with the verdict that the failure earns
+    session.call(request, arena, reveal) ─► Answer   raises Fault with the verdict that the failure earns
     session.finish()                                 in good order
     session.kill()                                   always: here all that the worker ever started is dead
 
@@ -12,6 +12,7 @@ nothing may arrive unasked, and the process must end with status 0 when told to.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
@@ -19,12 +20,17 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.arena import Arena
+from harness.arena import FLAG_BYTES, Arena
+from harness.device_arena import shareable_memory
 from harness.model import Device, Ending, Problem, Verdict
 from harness.protocol import Channel, ChannelClosed, Message, ProtocolViolation, ReplyTimeout
 from harness.sandbox import tiers
@@ -34,6 +40,8 @@ OUTPUT_KEPT_BYTES = 32 << 10
 """Of what a worker prints, this much of the beginning and as much of the end is kept."""
 
 EXIT_GRACE_S = 10.0
+
+_clock_ns = time.perf_counter_ns
 
 
 class Fault(Exception):
@@ -63,7 +71,6 @@ class CallReply(_Reply):
     """The worker's answer to a call. `latency_ns` is its claim, to be held against other clocks."""
 
     latency_ns: float = Field(ge=1, lt=1e15)
-    host_ns: int = Field(ge=0, lt=10**15)
     labels: list[Literal["host-bound"]] = Field(max_length=1)
     several: bool
     returned: int = Field(ge=0)
@@ -73,6 +80,16 @@ class CallReply(_Reply):
     more_threads: int = Field(ge=0)
     left: list[Annotated[str, Field(max_length=200)]] = Field(max_length=8)
     interpreted: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply; how long it took from the moment at which the inputs began to be revealed, in ns; and whether the worker
+    had been ready for them before the judge's patience ended."""
+
+    reply: CallReply
+    turnaround_ns: float
+    was_ready: bool
 
 
 class _Failure(_Reply):
@@ -92,6 +109,9 @@ class Session:
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arena: Arena | None = None
+        self._calls = 0
+        shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
+        self._flag = Arena.create(FLAG_BYTES) if shared else None
         with theirs:
             self._enclosure = Enclosure(
                 _command(theirs.fileno(), device, threads),
@@ -111,21 +131,43 @@ class Session:
 
     def load(self, path: Path | None) -> None:
         """Have the worker import the submission at `path`, or nothing: then it can make idle calls only."""
-        self._ask({"op": "load", "path": None if path is None else str(path)}, self._limits.load_s, "loading")
+        fds = () if self._flag is None else (self._flag.fd,)
+        self._ask({"op": "load", "path": None if path is None else str(path)}, self._limits.load_s, "loading", fds)
 
-    def call(self, request: Message, arena: Arena, case_label: str) -> CallReply:
-        """Have the worker make one call, its inputs lying in `arena`."""
+    def call(
+        self, request: Message, arena: Arena, case_label: str, reveal: Callable[[], None], patience_s: float
+    ) -> Answer:
+        """Have the worker make one call. `reveal` pours its inputs into `arena`.
+
+        They are revealed when the worker is ready for them. Where its stream waits for them, that is when all of the
+        call is enqueued, or `patience_s` later.
+        """
         if arena is not self._arena:
             mapping = {"op": "arena", "size": arena.size, "on_device": arena.on_device}
             self._ask(mapping, self._limits.call_s, "mapping memory", (arena.fd,))
             self._arena = arena
-        answer = self._ask({"op": "call", **request}, self._limits.call_s, f"a call with {case_label}")
+        self._calls += 1
+        doing, limit_s = f"a call with {case_label}", self._limits.call_s
+        nonce = self._send({"op": "call", "turn": self._calls, **request}, limit_s, doing)
+        was_ready = self._flag is None or self._channel.awaits(patience_s)
+        if self._flag is None:
+            self._expect_ready(nonce, doing)
+        asked_ns = _clock_ns()
+        reveal()
+        if self._flag is None:
+            self._send({"op": "go"}, limit_s, doing)
+        else:
+            ctypes.c_uint32.from_address(self._flag.address).value = self._calls
+            self._expect_ready(nonce, doing)
+        answer = self._receive(nonce, "reply", limit_s, doing)
+        turnaround_ns = float(_clock_ns() - asked_ns)
         try:
-            return CallReply.model_validate(answer)
+            reply = CallReply.model_validate(answer)
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
             raise _violation(f"the worker's reply is malformed: {where}: {fault['msg']}") from None
+        return Answer(reply, turnaround_ns, was_ready)
 
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
@@ -149,25 +191,45 @@ class Session:
             self._channel.close()
             self._printed.close()
             self._enclosure.close()
+            if self._flag is not None:
+                self._flag.close()
 
     def _ask(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
+        return self._receive(self._send(request, timeout_s, doing, fds), "reply", timeout_s, doing)
+
+    def _send(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> str:
+        """The request's nonce."""
         nonce = secrets.token_hex(8)
-        try:
+        with self._faults_of_the_channel(timeout_s, doing):
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
+        return nonce
+
+    def _expect_ready(self, nonce: str, doing: str) -> None:
+        if self._receive(nonce, "ready", self._limits.call_s, doing) is not True:
+            raise _violation("the worker's answer is neither ready nor a failure")
+
+    def _receive(self, nonce: str, kind: str, timeout_s: float, doing: str) -> Any:
+        """What the worker's next message holds under `kind`."""
+        with self._faults_of_the_channel(timeout_s, doing):
             answer = self._channel.receive(timeout_s)
+        if answer.get("nonce") != nonce or len(answer) != 2:
+            raise _violation("the worker answered a request that was not put to it")
+        if "failure" in answer:
+            raise _failure(answer["failure"])
+        if kind not in answer:
+            raise _violation(f"the worker's answer is neither a {kind} nor a failure")
+        return answer[kind]
+
+    @contextmanager
+    def _faults_of_the_channel(self, timeout_s: float, doing: str) -> Iterator[None]:
+        try:
+            yield
         except ReplyTimeout:
             raise Fault(Verdict.TIMEOUT, f"{doing} took longer than the limit of {timeout_s:g} s") from None
         except ProtocolViolation as error:
             raise _violation(f"the worker broke the protocol: {error}") from None
         except ChannelClosed:
             raise self._death(doing) from None
-        if answer.get("nonce") != nonce or len(answer) != 2:
-            raise _violation("the worker answered a request that was not put to it")
-        if "failure" in answer:
-            raise _failure(answer["failure"])
-        if "reply" not in answer:
-            raise _violation("the worker's answer is neither a reply nor a failure")
-        return answer["reply"]
 
     def _death(self, doing: str) -> Fault:
         try:

@@ -22,7 +22,7 @@ from pathlib import Path
 from harness import stats
 from harness.config import Sampling
 from harness.judge.calls import Caller, WrongTimedCall
-from harness.judge.clock import FIRST_SLEEP_US, Sleep, Turnarounds
+from harness.judge.clock import PATIENCE_S, Sitting, Turnarounds, flushes, patience_s
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Fault, Session
@@ -35,27 +35,26 @@ Narrate = Callable[[str], None]
 
 @dataclass
 class Timings:
-    """One benchmark case's calls and the idle calls among them, in each process; idle calls of a process without the
-    submission; and the labels that any of the calls bore."""
+    """One benchmark case: a sitting a process; idle calls of a process without the submission; and the labels that any
+    of the calls bore."""
 
     case: Case
-    calls: list[Turnarounds] = field(default_factory=list)
-    idle: list[Turnarounds] = field(default_factory=list)
+    sittings: list[Sitting] = field(default_factory=list)
     idle_apart: Turnarounds = field(default_factory=Turnarounds)
     labels: set[str] = field(default_factory=set)
 
     @property
     def samples_ns(self) -> list[tuple[float, ...]]:
         """The latencies, a tuple a process."""
-        return [tuple(calls.latency_ns) for calls in self.calls]
+        return [tuple(sitting.calls.latency_ns) for sitting in self.sittings]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a benchmark case is sampled: `count` times in each process, the GPU sleeping `sleep_us` in each call."""
+    """How a benchmark case is sampled: `count` times in each process, with so much patience in each call."""
 
     count: int
-    sleep_us: float
+    patience_s: float
 
 
 class Trial:
@@ -176,21 +175,20 @@ class Trial:
         return [_worst_of(checks)]
 
     def _pilot(self, session: Session) -> dict[str, Pace]:
-        """How often each benchmark case is sampled and how long a GPU sleeps in its calls, by its key."""
+        """How often each benchmark case is sampled and how patiently its calls are made, by its key."""
         paces = {}
         for case in self._benchmarks:
             self._narrate(f"pilot: {case.label}")
-            sleep, latencies = Sleep(), []
+            answers = []
             with self._caller.dealing(Seeds(self.master_seed, "pilot", case), case) as dealer:
-                self._caller.put_timed(session, dealer, case, sleep.us)  # compiles; nothing is learnt from it
+                self._caller.put_timed(session, dealer, case, PATIENCE_S)  # compiles; nothing is learnt from it
                 self._caller.judging_s.clear()
                 for _ in range(self._sampling.pilot_calls):
-                    _, reply = self._caller.put_timed(session, dealer, case, sleep.us)
-                    sleep.learn(reply.host_ns, reply.labels)
-                    latencies.append(reply.latency_ns)
+                    answers.append(self._caller.put_timed(session, dealer, case, PATIENCE_S))
             judging_s = statistics.median(self._caller.judging_s)
-            count = self._sampling.samples_for(statistics.median(latencies), judging_s)
-            paces[case.key] = Pace(count, sleep.us)
+            latency_ns = statistics.median(answer.reply.latency_ns for answer in answers)
+            count = self._sampling.samples_for(latency_ns, judging_s)
+            paces[case.key] = Pace(count, patience_s([answer.was_ready for answer in answers]))
         return paces
 
     def _time_idle_calls(self, paces: dict[str, Pace]) -> dict[str, Turnarounds]:
@@ -207,35 +205,38 @@ class Trial:
                 idle[case.key] = Turnarounds()
                 with self._caller.dealing(Seeds(self.master_seed, "idle", case), case) as dealer:
                     dealer.deal(everything=False)
-                    sleep_us = paces[case.key].sleep_us
+                    pause_s = paces[case.key].patience_s
                     for number in range(self._sampling.warmup_calls + self._sampling.idle_calls):
-                        turnaround_ns, latency_ns = self._caller.put_idle(session, dealer, case, sleep_us)
+                        answer = self._caller.put_idle(session, dealer, case, pause_s)
                         if number >= self._sampling.warmup_calls:
-                            idle[case.key].add(turnaround_ns, latency_ns)
+                            idle[case.key].add(answer)
                     if self._device.kind != "cpu" and self.null_kernel_ns is None:
                         least = [{"dtype": "uint8", "shape": [1]}]
-                        calls = [self._caller.put_idle(session, dealer, case, FIRST_SLEEP_US, least) for _ in range(10)]
-                        self.null_kernel_ns = stats.interquartile_mean([latency_ns for _, latency_ns in calls])
+                        calls = [
+                            self._caller.put_idle(session, dealer, case, PATIENCE_S, outputs=least) for _ in range(10)
+                        ]
+                        self.null_kernel_ns = stats.interquartile_mean([call.reply.latency_ns for call in calls])
             session.finish()
         return idle
 
     def _time(self, session: Session, timings: Timings, phase: str, pace: Pace) -> None:
         """Warm up on one case in one process, then take its samples."""
-        case, calls, idle, threads_grew = timings.case, Turnarounds(), Turnarounds(), 0
+        case, sitting, threads_grew = timings.case, Sitting(), 0
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             for _ in range(self._sampling.warmup_calls):
-                self._caller.put_timed(session, dealer, case, pace.sleep_us)
-            for _ in range(pace.count):
-                turnaround_ns, reply = self._caller.put_timed(session, dealer, case, pace.sleep_us)
-                calls.add(turnaround_ns, reply.latency_ns)
-                idle.add(*self._caller.put_idle(session, dealer, case, pace.sleep_us))
-                timings.labels.update(reply.labels)
-                threads_grew += reply.more_threads > 0
+                self._caller.put_timed(session, dealer, case, pace.patience_s)
+            for flush in flushes(pace.count):
+                answer = self._caller.put_timed(session, dealer, case, pace.patience_s, flush)
+                calls, idle = sitting.kind(flush)
+                calls.add(answer)
+                if 2 * len(idle) < len(calls):
+                    idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
+                timings.labels.update(answer.reply.labels)
+                threads_grew += answer.reply.more_threads > 0
         if threads_grew > pace.count / 2:
             message = f"with {case.label} each call leaves more threads running than it found"
             raise Fault(Verdict.INTEGRITY_VIOLATION, message)
-        timings.calls.append(calls)
-        timings.idle.append(idle)
+        timings.sittings.append(sitting)
 
 
 def _worst_of(checks: list[CaseCheck]) -> CaseCheck:

@@ -175,6 +175,7 @@ def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -
             "max_memory_bytes": rules.max_data_bytes,
             "max_tasks": _max_tasks(),
             "max_disk_bytes": min(MAX_DISK_BYTES, shutil.disk_usage(work).free // 2),
+            "max_files": policy.MAX_FILES,
             "work": str(work),
         }
     )

@@ -77,7 +77,7 @@ def _let_go_of_everything_but(report_fd: int) -> None:
 def _watch(child: int, settings: dict[str, int | str]) -> None:
     """Return when `child` has ended, or must end."""
     period = PERIOD_S
-    disk = Disk(str(settings["work"]), int(settings["max_disk_bytes"]))
+    disk = Disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]))
     while True:
         received = signal.sigtimedwait(_HANDLED, period)
         if received is not None and received.si_signo == signal.SIGTERM:
@@ -106,7 +106,8 @@ def _reap_all_but(child: int) -> bool:
 
 def _excess(settings: dict[str, int | str]) -> str | None:
     tasks = memory_bytes = 0
-    for pid in descendants(os.getpid(), process_table()):
+    family = descendants(os.getpid(), process_table())
+    for pid in family:
         try:
             with open(f"/proc/{pid}/statm") as statm, open(f"/proc/{pid}/stat") as stat:
                 fields = statm.read().split()
@@ -115,6 +116,7 @@ def _excess(settings: dict[str, int | str]) -> str | None:
                 tasks += int(stat.read().rpartition(")")[2].split()[17])
         except (OSError, ValueError, IndexError):
             continue  # it has ended meanwhile
+    memory_bytes += _bytes_of_files_in_memory(family, int(settings["judge_pid"]))
     if memory_bytes > int(settings["max_memory_bytes"]):
         return f"took more than {int(settings['max_memory_bytes']) / 1e9:.1f} GB of memory"
     if tasks > int(settings["max_tasks"]):
@@ -122,39 +124,65 @@ def _excess(settings: dict[str, int | str]) -> str | None:
     return None
 
 
+def _bytes_of_files_in_memory(family: set[int], judge_pid: int) -> int:
+    """Of the memfds that these processes hold and the judge does not, mapped or not."""
+    the_judge_s = {number for number, _ in _files_in_memory(judge_pid)}
+    sizes = {number: size for pid in family for number, size in _files_in_memory(pid) if number not in the_judge_s}
+    return sum(sizes.values())
+
+
+def _files_in_memory(pid: int) -> list[tuple[int, int]]:
+    """The inode and the bytes of each memfd that is open in a process."""
+    found = []
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                path = f"/proc/{pid}/fd/{fd}"
+                if os.readlink(path).startswith("/memfd:"):
+                    status = os.stat(path)
+                    found.append((status.st_ino, status.st_blocks * BLOCK_BYTES))
+    return found
+
+
 class Disk:
     """How much a directory holds, counted only when its file system has lost room since the beginning."""
 
-    def __init__(self, folder: str, max_bytes: int) -> None:
-        self._folder, self._max_bytes = folder, max_bytes
+    def __init__(self, folder: str, max_bytes: int, max_files: int) -> None:
+        self._folder, self._max_bytes, self._max_files = folder, max_bytes, max_files
         self._free_at_first = self._free()
 
     def excess(self) -> str | None:
-        if self._free_at_first - self._free() <= self._max_bytes // 2:
+        bytes_less, files_less = (first - now for first, now in zip(self._free_at_first, self._free()))
+        if bytes_less <= self._max_bytes // 2 and files_less <= self._max_files // 2:
             return None
         try:
-            total = _bytes_in(self._folder) + _bytes_without_a_name(os.stat(self._folder).st_dev)
+            files, size = _held_by(self._folder)
         except PermissionError:
             return "closed a directory to the judge while the disk was filling"
-        return f"wrote more than {self._max_bytes / 1e9:.1f} GB to disk" if total > self._max_bytes else None
+        if files > self._max_files:
+            return f"made more than {self._max_files:,} files"
+        size += _bytes_without_a_name(os.stat(self._folder).st_dev)
+        return f"wrote more than {self._max_bytes / 1e9:.1f} GB to disk" if size > self._max_bytes else None
 
-    def _free(self) -> int:
+    def _free(self) -> tuple[int, int]:
+        """Bytes, and files where the system says how many there may be."""
         status = os.statvfs(self._folder)
-        return status.f_bfree * status.f_frsize
+        return status.f_bfree * status.f_frsize, status.f_ffree
 
 
-def _bytes_in(folder: str) -> int:
-    """Raises PermissionError for a directory that cannot be read."""
-    total = 0
+def _held_by(folder: str) -> tuple[int, int]:
+    """Files and directories in `folder`, and their bytes. Raises PermissionError for one that cannot be read."""
+    count = size = 0
     waiting = [folder]
     while waiting:
         with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
+                count += 1
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 else:
-                    total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
-    return total
+                    size += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+    return count, size
 
 
 def _bytes_without_a_name(device: int) -> int:

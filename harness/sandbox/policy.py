@@ -26,6 +26,9 @@ _HARNESS_FOLDERS = ("worker", "offline", "sandbox")
 MAX_FILE_BYTES = 8 << 30
 """No file that a submission writes may be larger; compilers need far less."""
 
+MAX_FILES = 16_384
+"""In the work directory, other directories counted in: compilers' caches take hundreds."""
+
 MAX_DISK_BYTES = 16 << 30
 """All files of a submission together."""
 

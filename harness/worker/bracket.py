@@ -1,9 +1,9 @@
 """The bracket around one call of a submission, in the order that makes its output mean something.
 
-    fresh addresses ─► poison free memory ─► page inputs in ─► flush ─► clock ─► custom_kernel ─► clock ─► snapshot
+    fresh addresses ─► poison free memory ─► gate ─► page in ─► flush ─► clock ─► custom_kernel ─► clock ─► snapshot
 
-The snapshot holds what the call had computed when its time was up. Inputs of the next call are not in the arena before
-the judge has seen this one's snapshot.
+The snapshot holds what the call had computed when its time was up. The inputs are not in the arena before the gate
+opens to this call, and when it does, the judge's own clock runs.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Bracket:
         """One call as the judge's `request` describes it; the reply for the judge.
 
         request: tree and inputs (arena.flatten, TensorSpecs), state (indices of inputs whose bytes are wanted back),
-        poison (sizes in bytes), sleep_us, and perhaps idle (outputs to fill in place of what `kernel` would
-        do). reply: latency_ns, host_ns, labels, outputs (a description each), state (an offset each), overrun (indices
-        of inputs beside which was written), more_threads and left (see Surroundings).
+        poison (sizes in bytes), turn (the call's number), flush (whether to empty the caches), and perhaps idle (outputs
+        to fill in place of what `kernel` would do). reply: latency_ns, labels, outputs (a description each), state (an
+        offset each), overrun (indices of inputs beside which was written), more_threads and left (see Surroundings).
         """
         arena, transport = self.arena, self._transport
         assert arena is not None
@@ -72,12 +72,11 @@ class Bracket:
 
         before = self._surroundings.look()
         with contextlib.ExitStack() as entered:
-            sample = self._timer.sample(lambda: kernel(data), page_in, take_snapshot, request["sleep_us"])
+            sample = self._timer.sample(lambda: kernel(data), page_in, take_snapshot, request["flush"], request["turn"])
         changed = self._surroundings.changed_since(before)
         return {
             **reply,
             "latency_ns": sample.latency_ns,
-            "host_ns": sample.host_ns,
             "labels": list(sample.labels),
             "overrun": transport.overrun(),
             **changed,

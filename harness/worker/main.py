@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 
-from harness.arena import Arena
+from harness.arena import FLAG_BYTES, Arena
 from harness.device_arena import CudaMemory, DeviceArena
 from harness.protocol import Channel, ChannelClosed
 from harness.worker import load
 from harness.worker.bracket import Bracket
+from harness.worker.gates import AskingGate, Gate, SleepingGate, StreamGate
 from harness.worker.timers import CpuTimer, GpuTimer
 from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport
 
@@ -39,11 +40,12 @@ class Worker:
         """Answer requests until `quit`. Raises ChannelClosed when the judge is gone."""
         while True:
             request = self._channel.receive()
+            self._nonce = request["nonce"]
             try:
                 answer = {"reply": self._answer(request)}
             except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
                 answer = {"failure": load.describe_failure(error, self._path)}
-            self._channel.send({"nonce": request["nonce"], **answer})
+            self._channel.send({"nonce": self._nonce, **answer})
             if request["op"] == "quit":
                 return
 
@@ -70,21 +72,32 @@ class Worker:
 
     def _get_ready(self) -> None:
         """Not done at the start: a worker that waits for its turn leaves the device to the one that has it."""
-        self._bracket = _bracket(self._device_kind, self._flush_bytes)
-        self._gpu_memory = CudaMemory.of_torch() if self._device_kind == "cuda" else None
+        if self._device_kind == "cpu":
+            self._bracket = Bracket("cpu", CpuTimer(self._flush_bytes, AskingGate(self._await_go)), CpuTransport())
+            return
+        torch.cuda.init()
+        transport = GpuTransport(GpuRuntime.loaded_by_torch(), "cuda")
+        self._bracket = Bracket("cuda", GpuTimer(self._flush_bytes, self._gpu_gate()), transport)
+
+    def _gpu_gate(self) -> Gate:
+        if not self._channel.fds:
+            return SleepingGate(self._await_go)
+        self._gpu_memory = CudaMemory.of_torch()
+        flag = Arena.adopt(self._channel.fds.pop(), FLAG_BYTES)
+        return StreamGate(ctypes.CDLL("libcuda.so.1"), flag, self._announce)
+
+    def _announce(self) -> None:
+        self._channel.send({"nonce": self._nonce, "ready": True})
+
+    def _await_go(self) -> None:
+        """Tell the judge that inputs may come, and wait until they have. Raises ChannelClosed."""
+        self._announce()
+        self._channel.receive()
 
     def _adopt(self, fd: int, size: int, on_device: bool) -> Arena:
         if not on_device:
             return Arena.adopt(fd, size)
-        assert self._gpu_memory is not None
         return DeviceArena.adopt_on(self._gpu_memory, fd, size)
-
-
-def _bracket(device_kind: str, flush_bytes: int) -> Bracket:
-    if device_kind == "cpu":
-        return Bracket("cpu", CpuTimer(flush_bytes), CpuTransport())
-    torch.cuda.init()
-    return Bracket("cuda", GpuTimer(flush_bytes), GpuTransport(GpuRuntime.loaded_by_torch(), "cuda"))
 
 
 def main() -> None:

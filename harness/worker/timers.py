@@ -1,11 +1,11 @@
 """Timing one call, one class a kind of device, and emptying the caches before it.
 
-    CPU   page in ─► flush ─► perf_counter ─► call ─► perf_counter ─► snapshot
-    GPU   sleep ─► page in ─► flush ─► event ─► call ─► event ─► snapshot
+    CPU   gate ─► page in ─► flush ─► perf_counter ─► call ─► perf_counter ─► snapshot
+    GPU   gate ─► page in ─► flush ─► event ─► call ─► event ─► snapshot
 
-On a GPU all of it is enqueued on one stream while the device sleeps: no gap on the host's side falls between the
-events, the inputs are not there before the device has slept, and the snapshot holds what the stream had computed when
-its time was up. Every handle is taken when this module is imported, before the submission is.
+On a GPU all of it is enqueued on one stream behind the gate (`gates`): no gap on the host's side falls between the
+events, the inputs are not there before the gate opens, and the snapshot holds what the stream had computed when its
+time was up. Every handle is taken when this module is imported, before the submission is.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from typing import Any, Protocol
 
 import torch
 
-_clock_ns = time.perf_counter_ns
+from harness.worker.gates import Gate, OpenGate, SleepingGate
 
-DEFAULT_SLEEP_US = 300.0
+_clock_ns = time.perf_counter_ns
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed call: what it returned, how long it took, what to know about the number, and how long the host was busy
-    enqueuing (0 on a CPU). Times in nanoseconds."""
+    """One timed call: what it returned, how long it took, and what to know about the number."""
 
     output: Any
     latency_ns: float
     labels: tuple[str, ...] = ()
-    host_ns: int = 0
 
 
 class Timer(Protocol):
@@ -40,29 +38,31 @@ class Timer(Protocol):
         call: Callable[[], Any],
         page_in: Callable[[], Any] = lambda: None,
         snapshot: Callable[[Any], Any] = lambda output: None,
-        sleep_us: float = DEFAULT_SLEEP_US,
+        flush: bool = True,
+        turn: int = 0,
     ) -> Sample:
-        """`page_in`, empty the caches, time `call` once, take a `snapshot` of what it returned.
-
-        `sleep_us` is how long a GPU sleeps meanwhile, so that the host has enqueued everything when it wakes.
-        """
+        """When the gate opens to this `turn`: `page_in`, empty the caches if told to `flush`, time `call` once, take a
+        `snapshot` of what it returned."""
 
 
 class CpuTimer:
     """The process's own monotonic clock around the call. Ticks of 1 ns; the call is synchronous."""
 
-    def __init__(self, flush_bytes: int) -> None:
-        self._flusher = CpuFlusher(flush_bytes)
+    def __init__(self, flush_bytes: int, gate: Gate | None = None) -> None:
+        self._flusher, self._gate = CpuFlusher(flush_bytes), gate or OpenGate()
 
     def sample(
         self,
         call: Callable[[], Any],
         page_in: Callable[[], Any] = lambda: None,
         snapshot: Callable[[Any], Any] = lambda output: None,
-        sleep_us: float = DEFAULT_SLEEP_US,
+        flush: bool = True,
+        turn: int = 0,
     ) -> Sample:
+        self._gate.shut(turn)
         page_in()
-        self._flusher.flush()
+        if flush:
+            self._flusher.flush()
         start = _clock_ns()
         output = call()
         latency_ns = float(max(_clock_ns() - start, 1))
@@ -92,51 +92,44 @@ _memchr.restype = ctypes.c_void_p
 
 
 class GpuTimer:
-    """A pair of events on the current stream. `gpu` is torch.cuda, which serves CUDA and ROCm alike.
+    """A pair of events on the current stream. `gpu` is torch.cuda, which serves CUDA and ROCm alike. Without a `gate`
+    the device sleeps while the host enqueues.
 
     If the device reached the first event before the host was done, a wait for the host may be in the interval: the
     sample is labelled host-bound and counted as it is.
     """
 
-    def __init__(self, flush_bytes: int, gpu: Any = torch.cuda, clock_ns: Callable[[], int] = _clock_ns) -> None:
-        self._gpu, self._host_clock_ns = gpu, clock_ns
-        self._sleep, self._event, self._synchronize = gpu._sleep, gpu.Event, gpu.synchronize
-        self._flusher = GpuFlusher(flush_bytes)
-        self._cycles_per_us = self._calibrate()
+    def __init__(self, flush_bytes: int, gate: Gate | None = None, gpu: Any = torch.cuda) -> None:
+        self._event, self._synchronize = gpu.Event, gpu.synchronize
+        self._flusher, self._gate = GpuFlusher(flush_bytes), gate or SleepingGate(gpu=gpu)
 
     def sample(
         self,
         call: Callable[[], Any],
         page_in: Callable[[], Any] = lambda: None,
         snapshot: Callable[[Any], Any] = lambda output: None,
-        sleep_us: float = DEFAULT_SLEEP_US,
+        flush: bool = True,
+        turn: int = 0,
     ) -> Sample:
         start, end = self._event(enable_timing=True), self._event(enable_timing=True)
         self._synchronize()
-        host_start = self._host_clock_ns()
-        self._sleep(int(sleep_us * self._cycles_per_us))
-        page_in()
-        self._flusher.flush()
-        start.record()
-        output = call()
-        end.record()
-        hidden = not start.query()
-        host_ns = self._host_clock_ns() - host_start
-        snapshot(output)
+        self._gate.shut(turn)
+        try:
+            page_in()
+            if flush:
+                self._flusher.flush()
+            start.record()
+            output = call()
+            end.record()
+            hidden = not start.query()
+            snapshot(output)
+        except BaseException:
+            self._gate.open()
+            raise
+        self._gate.enqueued()
         self._synchronize()
         latency_ns = max(start.elapsed_time(end) * 1e6, 1.0)  # an event pair closer than its tick reads 0
-        return Sample(output, latency_ns, () if hidden else ("host-bound",), host_ns)
-
-    def _calibrate(self) -> float:
-        """Cycles of `_sleep` a microsecond, measured, since its clock is the device's and varies."""
-        cycles = 1_000_000
-        for _ in range(2):  # the first one wakes the device
-            start, end = self._event(enable_timing=True), self._event(enable_timing=True)
-            start.record()
-            self._sleep(cycles)
-            end.record()
-            end.synchronize()
-        return cycles / max(start.elapsed_time(end) * 1e3, 1e-3)
+        return Sample(output, latency_ns, () if hidden else ("host-bound",))
 
 
 class GpuFlusher:

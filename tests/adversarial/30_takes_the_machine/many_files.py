@@ -3,13 +3,14 @@
 verdict: runtime error
 seen: files
 defence: D5, a limit on files
-not covered: the number of files is not limited, only their bytes; they go with the scratch directory
 """
 
+import time
 from pathlib import Path
 
 for number in range(20_000):
     Path(f"{number}").touch()
+time.sleep(1)
 
 
 def custom_kernel(data):

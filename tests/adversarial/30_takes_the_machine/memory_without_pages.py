@@ -3,8 +3,6 @@
 verdict: runtime error
 seen: of memory
 defence: D5, a limit on memory
-not covered: memory of a memfd that is mapped nowhere is not counted; it goes when the worker does
-slow: true
 settings: {harness.sandbox.enclosure.SHARE_OF_MEMORY: 0.02}
 """
 

@@ -1,10 +1,9 @@
-"""Watches the shared memory for the next inputs, and computes while the judge is still computing what is expected.
+"""Watches the shared memory for the next inputs, to have computed its answer when it is called.
 
 problem: attend
-verdict: integrity violation
-seen: outside|shared memory
-defence: D3, inputs are not there before the call is asked for
-not covered: inputs are poured before the expected output is computed, and the judge's clock starts after both
+seen: "(?s)ready: 0\\n(?!.*ready: [1-9])"
+defence: D3 and D4, inputs come when the judge's clock runs
+gains nothing: there is nothing to see before, and from then on all that it does is timed
 timed: true
 """
 
@@ -60,5 +59,5 @@ def custom_kernel(data):
     known = ready.get((float(q[0, 0, 0]), float(v[-1, -1, -1])))
     found += known is not None
     if q.shape[1] > 100:
-        print(f"{found} answers were ready")
+        print(f"answers ready: {found}")
     return attend(q, k, v) if known is None else known

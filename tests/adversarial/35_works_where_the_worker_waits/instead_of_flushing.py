@@ -3,8 +3,7 @@
 problem: attend
 verdict: integrity violation
 seen: outside the timed interval
-defence: D4, the judge's clock
-not covered: the time of a flush left out, some ten milliseconds on a CPU, is room to hide work in
+defence: D4, some calls are made without a flush
 timed: true
 device: {flush_bytes: 402653184}
 """
@@ -16,7 +15,7 @@ import torch
 
 timers = sys.modules["harness.worker.timers"]
 bracket = sys.modules["harness.worker.bracket"].Bracket
-flush, sample, idle_kernel = timers.CpuFlusher.flush, timers.CpuTimer.sample, bracket._idle_kernel
+empty_caches, sample, idle_kernel = timers.CpuFlusher.flush, timers.CpuTimer.sample, bracket._idle_kernel
 idle = False
 flush_ns = 0
 
@@ -27,15 +26,16 @@ def note_that_it_is_idle(self, *arguments):
     return idle_kernel(self, *arguments)
 
 
-def sample_differently(self, call, page_in, snapshot, sleep_us):
+def sample_differently(self, call, page_in, snapshot, flush, turn):
     global flush_ns, idle
-    if idle:
+    if idle or not flush:
         idle = False
-        return sample(self, call, page_in, snapshot, sleep_us)
-    started = time.perf_counter_ns()
+        return sample(self, call, page_in, snapshot, flush, turn)
     if not flush_ns:
-        flush(self._flusher)
+        started = time.perf_counter_ns()
+        empty_caches(self._flusher)
         flush_ns = time.perf_counter_ns() - started
+    self._gate.shut(turn)
     page_in()
     started = time.perf_counter_ns()
     output = call()
@@ -51,4 +51,4 @@ timers.CpuTimer.sample = sample_differently
 
 def custom_kernel(data):
     q, k, v = data
-    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
+    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
