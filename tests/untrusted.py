@@ -112,7 +112,7 @@ class ProtocolSurface:
     def take(self, pieces: list[bytes]) -> str:
         session = _SessionWithoutWorker(self._problem, Channel(_Wire(pieces)), self._arena)  # type: ignore[arg-type]
         try:
-            reply = session.call(self._call.request, self._arena, self._case.label, lambda: None, 0.0).reply
+            reply = session.call(self._call.request, self._arena, self._case.label, lambda: 0.0, 0.0).reply
             session.channel_is_quiet()
         except Fault as fault:
             ending = fault.ending

@@ -11,6 +11,9 @@ submission must leave in its own.
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,12 +150,17 @@ class Dealer:
         rows = torch.cat([torch.tensor([0, length - 1]), middle]).sort().values
         return Selection(sampled.output_axis, rows.to(self._reference.torch_device), length)
 
-    def pour(self) -> None:
-        """Copy the inputs of the last call dealt into the arena; done when this returns."""
+    def pour(self) -> float:
+        """Copy the inputs of the last call dealt into the arena. When it returns, some of them may have been there to
+        be read for so many nanoseconds.
+
+        On a GPU that is less than this takes: the judge's copy may have to wait for its turn on the device.
+        """
         assert self.arena is not None
-        for tensor, spec in self._inputs:
-            self.arena.view(spec).copy_(tensor)
-        self._let_the_device_finish()
+        with _stopwatch(self.arena.on_device) as lasted_ns:
+            for tensor, spec in self._inputs:
+                self.arena.view(spec).copy_(tensor)
+        return lasted_ns()
 
     def close(self) -> None:
         self._inputs = []
@@ -192,6 +200,21 @@ class Dealer:
             self.arena = None
         if self.arena is None:
             self.arena = self._reference.new_arena(size)
+
+
+@contextmanager
+def _stopwatch(on_device: bool) -> Iterator[Callable[[], float]]:
+    """How long what is done within takes, in nanoseconds: on the device by its own clock. All of it is done then."""
+    if on_device:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        yield lambda: start.elapsed_time(end) * 1e6
+        end.record()
+        end.synchronize()
+    else:
+        began = ended = time.perf_counter_ns()
+        yield lambda: float(ended - began)
+        ended = time.perf_counter_ns()
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

@@ -84,8 +84,8 @@ class CallReply(_Reply):
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply; how long it took from the moment at which the inputs began to be revealed, in ns; and whether the worker
-    had been ready for them before the judge's patience ended."""
+    """A reply; how long it took from the moment at which the first of the inputs was there, in ns; and whether the
+    worker had been ready for them before the judge's patience ended."""
 
     reply: CallReply
     turnaround_ns: float
@@ -135,9 +135,10 @@ class Session:
         self._ask({"op": "load", "path": None if path is None else str(path)}, self._limits.load_s, "loading", fds)
 
     def call(
-        self, request: Message, arena: Arena, case_label: str, reveal: Callable[[], None], patience_s: float
+        self, request: Message, arena: Arena, case_label: str, reveal: Callable[[], float], patience_s: float
     ) -> Answer:
-        """Have the worker make one call. `reveal` pours its inputs into `arena`.
+        """Have the worker make one call. `reveal` pours its inputs into `arena`, and says for how many nanoseconds some
+        of them had been there when it returned.
 
         They are revealed when the worker is ready for them. Where its stream waits for them, that is when all of the
         call is enqueued, or `patience_s` later.
@@ -152,8 +153,8 @@ class Session:
         was_ready = self._flag is None or self._channel.awaits(patience_s)
         if self._flag is None:
             self._expect_ready(nonce, doing)
-        asked_ns = _clock_ns()
-        reveal()
+        visible_ns = reveal()
+        asked_ns = _clock_ns() - visible_ns
         if self._flag is None:
             self._send({"op": "go"}, limit_s, doing)
         else:

@@ -41,9 +41,10 @@ class Bracket:
         """One call as the judge's `request` describes it; the reply for the judge.
 
         request: tree and inputs (arena.flatten, TensorSpecs), state (indices of inputs whose bytes are wanted back),
-        poison (sizes in bytes), turn (the call's number), flush (whether to empty the caches), and perhaps idle (outputs
-        to fill in place of what `kernel` would do). reply: latency_ns, labels, outputs (a description each), state (an
-        offset each), overrun (indices of inputs beside which was written), more_threads and left (see Surroundings).
+        poison (sizes in bytes), turn (the call's number), flush (whether to empty the caches), and perhaps idle
+        (outputs to fill in place of what `kernel` would do). reply: latency_ns, labels, outputs (a description each),
+        state (an offset each), overrun (indices of inputs beside which was written), more_threads and left (see
+        Surroundings).
         """
         arena, transport = self.arena, self._transport
         assert arena is not None
