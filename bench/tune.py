@@ -1,6 +1,6 @@
 """Which configuration of the bundled Triton kernels is fastest on the GPU that is here.
 
-    python bench/tune.py [--out build/tune] [--budget 480] [mla prefill ...]
+    python bench/tune.py [--out build/tune] [--budget 480] [--only gluon ...] [mla prefill ...]
 
     for each problem, within its share of --budget seconds, in processes of its own
         compile   several processes at once run every variant on every benchmark case, untimed: this fills Triton's
@@ -8,9 +8,10 @@
         measure   the others, one case after another, with cold caches, by the timer that judges submissions
 
 A variant is a dict of arguments of a submission's `launch(data, **variant)`, the empty one its `custom_kernel(data)`;
-VARIANTS lists them. Beside them what a user of PyTorch would take is measured (rivals.py). Every output is held against
-the reference, or for prefill against torch's scaled_dot_product_attention, by its relative L2 error. Prints a table a
-submission, the best variant first, and writes a line a variant and case to OUT/tune.jsonl, which kernel_table.py reads.
+VARIANTS lists them. Beside them what a user of PyTorch would take is measured (rivals.py). With --only, neither that
+nor any submission whose name holds none of its words. Every output is held against the reference, or for prefill
+against torch's scaled_dot_product_attention, by its relative L2 error. Prints a table a submission, the best variant
+first, and writes a line a variant and case to OUT/tune.jsonl, which kernel_table.py reads.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ REL_L2 = {
     "fmha": 3e-3,
     "kv_decode": 6e-3,
     "mla": 0.05,
+    "mla/gluon_mxfp4": 0.2,
     "mla/triton_mxfp4": 0.2,
     "mla/triton_mxfp4_dot_scaled": 0.2,
     "prefill": 6e-3,
@@ -64,7 +66,15 @@ def grid(**choices: list[Any]) -> list[Variant]:
 
 
 VARIANTS: dict[str, list[Variant]] = {
-    "kv_replicate/triton_fused": [{}, *grid(tile_bytes=[1024, 2048, 4096], num_warps=[4, 8])],
+    "kv_replicate/triton_fused": [
+        {},
+        *grid(tile_bytes=[1024, 2048], num_warps=[2, 4]),
+        *grid(cache=[".cs", ".cg", ".wt"]),
+        *grid(evict=["evict_first", "evict_last"]),
+        *grid(tile_bytes=[512, 1024], together=[2, 4, 8]),
+        *grid(tma=[True], tile_bytes=[4096, 8192], num_warps=[1, 4]),
+        *grid(tile_bytes=[512, 1024], together=[8], num_warps=[2], cache=["", ".cs"]),
+    ],
     "kv_replicate/hip_vectorised": [{}],
     "fmha/triton_rows": [{}, *grid(copy_elements=[512, 2048], copy_warps=[1, 2]), {"tile_elements": 1024}],
     "fmha/hip_one_head": [{}],
@@ -74,6 +84,13 @@ VARIANTS: dict[str, list[Variant]] = {
         *grid(block_n=[32], num_stages=[4], per_multiprocessor=[2, 3]),
         *grid(block_n=[64], num_stages=[2], per_multiprocessor=[2]),
     ],
+    "mla/gluon_fp8": [
+        {},
+        *grid(per_multiprocessor=[1, 4, 8]),
+        *grid(stages=[5], per_multiprocessor=[1, 2]),
+    ],
+    "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 4, 8]), *grid(stages=[2, 3])],
+    "mla/gluon_bf16": [{}, *grid(per_multiprocessor=[2, 4]), *grid(stages=[2])],
     "mla/triton_bf16": [{}, *grid(per_multiprocessor=[1, 4]), *grid(block_n=[64], num_stages=[2])],
     "mla/triton_fp8": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[2, 4])],
     "mla/triton_mxfp4": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[3])],
@@ -92,6 +109,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", help="all five if none is named: " + ", ".join(SHARES))
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "tune")
     parser.add_argument("--budget", type=float, default=480.0, help="seconds, for all problems together")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="see above; may be repeated")
     parser.add_argument("--compile", nargs=2, type=int, help=argparse.SUPPRESS)  # this process and of how many
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -100,9 +118,9 @@ def main() -> None:
             parser.error(f"no kernels to tune for {problem!r}: there are {', '.join(SHARES)}")
     options.out.mkdir(parents=True, exist_ok=True)
     if options.compile:
-        compile_variants(options.problems[0], *options.compile)
+        compile_variants(options.problems[0], options.only, *options.compile)
     elif options.measure:
-        measure(options.problems[0], options.out, options.budget)
+        measure(options.problems[0], options.only, options.out, options.budget)
     else:
         problems = options.problems or list(SHARES)
         whole = sum(SHARES[problem] for problem in problems)
@@ -110,14 +128,14 @@ def main() -> None:
         for problem in problems:
             spent_share += SHARES[problem]
             left = options.budget * spent_share / whole - (time.monotonic() - began)
-            tune(problem, options.out, max(left, 20.0))
+            tune(problem, options.only, options.out, max(left, 20.0))
 
 
-def tune(problem: str, out: Path, budget_s: float) -> None:
+def tune(problem: str, only: list[str], out: Path, budget_s: float) -> None:
     """Both steps for one problem, within `budget_s` seconds."""
     began = time.monotonic()
     workers = max(min((os.cpu_count() or 1) - 2, WORKERS[problem]), 1)
-    command = [sys.executable, __file__, problem, "--out", str(out)]
+    command = [sys.executable, __file__, problem, "--out", str(out), *(f"--only={word}" for word in only)]
     print(f"== {problem}: compiling in {workers} processes, budget {budget_s:.0f} s", flush=True)
     processes = [
         subprocess.Popen([*command, "--compile", str(n), str(workers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -155,12 +173,12 @@ def tune(problem: str, out: Path, budget_s: float) -> None:
     print(f"   {problem} took {time.monotonic() - began:.0f} s", flush=True)
 
 
-def compile_variants(problem: str, worker: int, workers: int) -> None:
+def compile_variants(problem: str, only: list[str], worker: int, workers: int) -> None:
     """Run this worker's share of the variants on every benchmark case. RUN, OK and BROKEN lines on stdout."""
     import torch
 
     reference, cases = load_problem(problem)
-    mine = all_variants(problem)[worker::workers]
+    mine = all_variants(problem, only)[worker::workers]
     modules = {name: load(ROOT / "submissions" / f"{name}.py") for name in {name for name, _ in mine}}
     alive = {key(*each) for each in mine}
     for case in cases:
@@ -190,7 +208,7 @@ def compile_variants(problem: str, worker: int, workers: int) -> None:
         torch.cuda.empty_cache()
 
 
-def measure(problem: str, out: Path, budget_s: float) -> None:
+def measure(problem: str, only: list[str], out: Path, budget_s: float) -> None:
     """Time what is not broken, case by case, and print the tables."""
     import torch
     from rivals import prepare
@@ -203,7 +221,7 @@ def measure(problem: str, out: Path, budget_s: float) -> None:
     timer = GpuTimer(device.flush_bytes)
     reference, cases = load_problem(problem)
     broken = set(json.loads((out / f"broken-{problem}.json").read_text()))
-    variants = [each for each in all_variants(problem) if key(*each) not in broken]
+    variants = [each for each in all_variants(problem, only) if key(*each) not in broken]
     modules = {name: load(ROOT / "submissions" / f"{name}.py") for name in {name for name, _ in variants}}
     null = torch.zeros(1, device="cuda")
     small = sorted(timer.sample(null.zero_).latency_ns / 1e3 for _ in range(21))[10]
@@ -236,7 +254,8 @@ def measure(problem: str, out: Path, budget_s: float) -> None:
                 log.write(json.dumps(row) + "\n")
                 log.flush()
             reset()
-            for rival, call in prepare(problem, data).items():
+            rivals = {} if only else prepare(problem, data)
+            for rival, call in rivals.items():
                 this = f"{problem}/rival {rival}"
                 name = f"{problem}/rival" + ("_bf16" if problem == "mla" else "")
                 floors[f"{problem}/rival", case.label] = floor_us(reference, case, device, name)
@@ -255,7 +274,7 @@ def measure(problem: str, out: Path, budget_s: float) -> None:
                 log.write(json.dumps(row) + "\n")
                 log.flush()
             del data, expected, reset
-            call = None
+            rivals = call = None
             torch.cuda.empty_cache()
             print(f"   {case.label}: done after {time.monotonic() - began:.0f} s", flush=True)
     table(problem, cases, times, floors)
@@ -328,9 +347,11 @@ def table(problem: str, cases: list[Any], times: dict[str, dict[str, float]], fl
             print("   " + " ".join(cells) + f" {mean[variant]:6.1f} %  {variant[len(name) + 1 :]}", flush=True)
 
 
-def all_variants(problem: str) -> list[tuple[str, Variant]]:
+def all_variants(problem: str, only: list[str]) -> list[tuple[str, Variant]]:
     named = [(name, variant) for name, variants in VARIANTS.items() for variant in variants]
-    mine = [each for each in named if each[0].startswith(problem + "/")]
+    mine = [
+        each for each in named if each[0].startswith(problem + "/") and any(word in each[0] for word in only or [""])
+    ]
     return list({key(*each): each for each in mine}.values())
 
 
