@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540, help="start no run after so much time")
     options = parser.parse_args()
     here = detect(ROOT, options.device)
-    began, rows, alarms = time.monotonic(), {}, []
+    began, rows, alarms, doubts = time.monotonic(), {}, [], 0
     with tempfile.TemporaryDirectory() as folder, device_to_ourselves(here, lambda line: print(line, file=sys.stderr)):
         root = Path(folder)
         root.chmod(0o755)
@@ -79,7 +79,7 @@ def main() -> None:
             run = evaluate(problem, submission, here, config.load_config(ROOT), quick=True)
             if run.ending.verdict is not Verdict.ACCEPTED:
                 alarms.append(run.ending.message)
-            _note(run, rows)
+            doubts += _note(run, rows)
             print(f"run {number + 1}: {run.ending.verdict.words}, {run.duration_s:.0f} s", file=sys.stderr, flush=True)
     table = [
         {"case": case, "runs": len(seen), "latency us": sorted(row[0] for row in seen)[len(seen) // 2] / 1e3}
@@ -92,7 +92,7 @@ def main() -> None:
     print(tabulate(table, headers="keys", floatfmt=",.1f"))
     margin_us, idle_us = clock.HIDDEN_NS[here.kind] / 1e3, clock.IDLE_EXCESS_NS[here.kind] / 1e3
     hidden_us, excess_us = (max(row[f"{what} max us"] for row in table) for what in ("hidden", "idle excess"))
-    print(f"{len(alarms)} of {count} measurements of honest work ended in an alarm")
+    print(f"{len(alarms)} of {count} measurements of honest work ended in an alarm; {doubts} were too noisy to say")
     print(
         f"most hidden beyond {clock.HIDDEN_SHARE:.0%} of the latency: {hidden_us:,.0f} us of {margin_us:,.0f} allowed"
     )
@@ -101,12 +101,19 @@ def main() -> None:
     print(json.dumps({"bench": "honest_clock", "device": here.name, "rows": table, "alarms": alarms}))
 
 
-def _note(run: Run, rows: dict[str, list[tuple[float, float, float]]]) -> None:
+def _note(run: Run, rows: dict[str, list[tuple[float, float, float]]]) -> int:
+    """Put the run's cases into `rows`. How many of them the clock could neither confirm nor object to."""
+    doubts = 0
     for measured in run.measurements:
         latency_ns = measured.latency.latency_ns
         hidden_ns = min(measured.hidden_ns) - clock.HIDDEN_SHARE * latency_ns
         excess_ns = min(measured.idle_excess_ns) - clock.IDLE_EXCESS_SHARE * latency_ns
         rows.setdefault(measured.case.label, []).append((latency_ns, hidden_ns, excess_ns))
+        found = clock.objection(
+            run.device.kind, latency_ns, measured.samples_ns, measured.hidden_ns, measured.idle_excess_ns
+        )
+        doubts += found is not None and not found.certain
+    return doubts
 
 
 def _spread(what: str, values_ns: list[float]) -> dict[str, float]:

@@ -84,8 +84,8 @@ def measure(name: str) -> dict[str, object]:
             def one(dealer: Dealer, case: object) -> None:
                 call = dealer.deal(everything=False)
                 assert dealer.arena is not None
-                reply = session.call({**call.request, "sleep_us": 0.0}, dealer.arena, "")
-                compare(call, reply, dealer.arena, problem.tolerances_for(case))  # type: ignore[arg-type]
+                answer = session.call({**call.request, "flush": True}, dealer.arena, "", dealer.pour, 0.0)
+                compare(call, answer.reply, dealer.arena, problem.tolerances_for(case))  # type: ignore[arg-type]
 
             arena_bytes: list[int] = []
 

@@ -2,8 +2,9 @@
 
     python bench/judge_time.py PROBLEM [FILE] [--device auto] [--calls 5]
 
-Milliseconds, the median over calls after a first one, in one worker process. `latency` is what the worker claims for
-the timed part of `worker`. Prints a table and one line of JSON.
+Milliseconds, the median over calls after a first one, in one worker process. `turnaround` is what the judge's clock
+takes from the inputs to the reply, a part of `worker`; `latency` is what the worker claims for the timed part of that.
+Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from harness import catalog, device  # noqa: E402
 from harness.judge.check import compare  # noqa: E402
-from harness.judge.clock import FIRST_SLEEP_US  # noqa: E402
+from harness.judge.clock import PATIENCE_S  # noqa: E402
 from harness.judge.inputs import Dealer  # noqa: E402
 from harness.judge.reference import Reference  # noqa: E402
 from harness.judge.seeds import Seeds, new_master_seed  # noqa: E402
@@ -32,7 +33,7 @@ from harness.model import Case  # noqa: E402
 from harness.sandbox import tiers  # noqa: E402
 from harness.sandbox.scratch import scratch  # noqa: E402
 
-PARTS = ("generate", "expect", "pour", "worker", "latency", "check")
+PARTS = ("generate", "expect", "deal", "worker", "turnaround", "latency", "check")
 
 
 def main() -> None:
@@ -74,22 +75,23 @@ def _case(session: Session, reference: _Timed, case: Case, calls: int) -> dict[s
             call = dealer.deal(everything=False)
             assert dealer.arena is not None
             asking = time.monotonic()
-            reply = session.call({**call.request, "sleep_us": FIRST_SLEEP_US}, dealer.arena, case.label)
+            answer = session.call({**call.request, "flush": True}, dealer.arena, case.label, dealer.pour, PATIENCE_S)
             checking = time.monotonic()
-            compare(call, reply, dealer.arena, tolerances)
+            compare(call, answer.reply, dealer.arena, tolerances)
             reference.wait()
             done = time.monotonic()
             spent = reference.spent_s
             samples.append(
                 {
                     **spent,
-                    "pour": asking - dealing - sum(spent.values()),
+                    "deal": asking - dealing - sum(spent.values()),
                     "worker": checking - asking,
-                    "latency": reply.latency_ns / 1e9,
+                    "turnaround": answer.turnaround_ns / 1e9,
+                    "latency": answer.reply.latency_ns / 1e9,
                     "check": done - checking,
                 }
             )
-            del call, reply
+            del call, answer
     finally:
         dealer.close()
     return {part: 1e3 * statistics.median(sample[part] for sample in samples[1:]) for part in PARTS}

@@ -323,6 +323,9 @@ UNJUDGED = "unjudged"
 """Why a run is not ranked whose submission this machine cannot judge: a kernel that cannot be interpreted, say. It is
 no verdict on the submission, but judging again here would end the same way."""
 
+NOISY = "noisy"
+"""Why a run is not ranked in which the machine was too noisy for the judge's clock to confirm the times."""
+
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""
 

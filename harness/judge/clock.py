@@ -27,17 +27,26 @@ PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
 """How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
 same for a submission that waits for the device in its calls and so is never ready before."""
 
+COMPARED = {"cpu": (0.0, 0.75), "cuda": (0.5, 0.5), "rocm": (0.5, 0.5)}
+"""Which quantile of the calls is held against which of the idle calls. A busy machine makes single calls slow and none
+quick, and work that is hidden slows all: on a CPU the quickest call must take longer than three in four idle ones do.
+What a call takes on a GPU besides its latency is the device's own time for the most part, and steady."""
+
 HIDDEN_SHARE = 0.25
-HIDDEN_NS = {"cpu": 5e6, "cuda": 0.5e6, "rocm": 0.5e6}
+HIDDEN_NS = {"cpu": 5e6, "cuda": 0.2e6, "rocm": 0.5e6}
 """Time beside the interval that is put down to noise: this share of the latency and this much, in every process of a
-run. On an H200 honest calls had at most 0.39 ms in all of a run's processes (docs/security.md)."""
+run. From honest submissions, measured by bench/honest_clock.py (docs/security.md); not measured on ROCm."""
 
 IDLE_EXCESS_SHARE = 1.0
-IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 2e6, "rocm": 2e6}
+IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 1e6, "rocm": 2e6}
 """The same for idle calls beside those of another process, which differ more."""
 
 
-UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 2, 8
+MOST_SPREAD = 1.5
+"""A process in which the third quartile of a case's latencies is further above the first was disturbed: what its calls
+took outside is no evidence."""
+
+UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
 
 
 @dataclass
@@ -74,12 +83,11 @@ class Sitting:
         """The calls with a flush or those without, and the idle ones of that kind."""
         return (self.calls, self.idle) if flush else (self.unflushed, self.idle_unflushed)
 
-    @property
-    def hidden_ns(self) -> float:
+    def hidden_ns(self, device_kind: str) -> float:
         """How much longer its calls took than they say, those with a flush or those without, whichever is more."""
         latency_ns = float(np.median(self.calls.latency_ns))
-        warm_ns = min(self.unflushed.turnaround_ns) - latency_ns - _usual(self.idle_unflushed)
-        return max(excess_ns(self.calls, self.idle), warm_ns)
+        warm = Turnarounds(self.unflushed.turnaround_ns, [latency_ns] * len(self.unflushed))
+        return max(excess_ns(device_kind, self.calls, self.idle), excess_ns(device_kind, warm, self.idle_unflushed))
 
 
 def patience_s(was_ready: Sequence[bool]) -> float:
@@ -94,31 +102,43 @@ def flushes(count: int) -> list[bool]:
     return plan
 
 
-def objection(
-    device_kind: str, latency_ns: float, hidden_ns: Sequence[float], idle_excess_ns: Sequence[float]
-) -> str | None:
-    """What is wrong with a case's latency as the judge's clock sees it, in words, or None; one value a process.
+@dataclass(frozen=True)
+class Objection:
+    """What is wrong with a case's latency as the judge's clock sees it, in words.
 
-    Noise may be large in a process or two; work that is hidden is there in all.
+    Where it is not `certain`, the machine was too noisy in all processes to say so of the submission."""
+
+    words: str
+    certain: bool
+
+
+def objection(
+    device_kind: str,
+    latency_ns: float,
+    samples_ns: Sequence[Sequence[float]],
+    hidden_ns: Sequence[float],
+    idle_excess_ns: Sequence[float],
+) -> Objection | None:
+    """The objection to a case's latency, or None; one value a process, and of `samples_ns` one sequence.
+
+    Noise may be large in a process or two; work that is hidden is there in all, those in which little varied included.
     """
-    hidden = min(hidden_ns, default=0.0)
+    quiet = [np.quantile(samples, 0.75) <= MOST_SPREAD * np.quantile(samples, 0.25) for samples in samples_ns]
+
+    def least(values_ns: Sequence[float]) -> float:
+        telling = [value for value, is_quiet in zip(values_ns, quiet, strict=True) if is_quiet]
+        return min(telling or values_ns, default=0.0)
+
+    hidden, excess = least(hidden_ns), least(idle_excess_ns)
     if hidden > HIDDEN_SHARE * latency_ns + HIDDEN_NS[device_kind]:
-        return f"{hidden / 1e3:,.0f} us a call were spent outside the timed interval"
-    excess = min(idle_excess_ns, default=0.0)
+        return Objection(f"{hidden / 1e3:,.0f} us a call were spent outside the timed interval", any(quiet))
     if excess > IDLE_EXCESS_SHARE * latency_ns + IDLE_EXCESS_NS[device_kind]:
-        return (
-            f"even a call that computes nothing took {excess / 1e3:,.0f} us longer than it does without the submission"
-        )
+        words = f"even a call that computes nothing took {excess / 1e3:,.0f} us longer than without the submission"
+        return Objection(words, any(quiet))
     return None
 
 
-def excess_ns(calls: Turnarounds, idle: Turnarounds) -> float:
-    """How much longer the quickest of `calls` took outside its latency than three in four of the idle calls did.
-
-    A busy machine makes single calls slow and none quick; work that is hidden slows all.
-    """
-    return min(calls.besides_ns) - _usual(idle)
-
-
-def _usual(idle: Turnarounds) -> float:
-    return float(np.quantile(idle.besides_ns, 0.75))
+def excess_ns(device_kind: str, calls: Turnarounds, idle: Turnarounds) -> float:
+    """How much longer `calls` took outside their latencies than idle calls did, at the quantiles of COMPARED."""
+    quick, usual = COMPARED[device_kind]
+    return float(np.quantile(calls.besides_ns, quick) - np.quantile(idle.besides_ns, usual))

@@ -14,12 +14,13 @@ import torch
 from harness import environment, roofline, stats
 from harness.config import EvalConfig
 from harness.device import check_answers
-from harness.judge.clock import excess_ns, objection
+from harness.judge.clock import Objection, excess_ns, objection
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed
 from harness.judge.session import Fault
 from harness.judge.trial import Narrate, Timings, Trial
 from harness.model import (
+    NOISY,
     UNJUDGED,
     UNSANDBOXED,
     Case,
@@ -74,6 +75,7 @@ def evaluate(
     accepted = ending.verdict is Verdict.ACCEPTED
     unjudged = ending.verdict is Verdict.INFRASTRUCTURE_ERROR
     safe = isolation.confines or allow_unsandboxed
+    doubtful = any(_objection(measurement, device) is not None for measurement in measurements)
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
         problem=problem.name,
@@ -91,7 +93,7 @@ def evaluate(
         measurements=tuple(measurements),
         skipped=tuple(trial.skipped),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
-        unranked_because=UNJUDGED if unjudged else _unranked_because(trial, quick, safe),
+        unranked_because=UNJUDGED if unjudged else _unranked_because(trial, quick, safe, doubtful),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=trial.printed,
@@ -138,8 +140,8 @@ def _measurement(
         latency=stats.estimate(centres, config.confidence),
         floor=floor,
         labels=tuple(sorted(labels)),
-        hidden_ns=tuple(sitting.hidden_ns for sitting in timings.sittings),
-        idle_excess_ns=tuple(excess_ns(sitting.idle, timings.idle_apart) for sitting in timings.sittings),
+        hidden_ns=tuple(sitting.hidden_ns(device.kind) for sitting in timings.sittings),
+        idle_excess_ns=tuple(excess_ns(device.kind, sitting.idle, timings.idle_apart) for sitting in timings.sittings),
     )
 
 
@@ -156,21 +158,33 @@ def _ending(trial: Trial, measurements: Sequence[Measurement], device: Device) -
                 f"{measurement.floor.latency_ns / 1e3:.2f} us that the device needs at its peak"
             )
             return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
-        seen = objection(device.kind, measurement.latency.latency_ns, measurement.hidden_ns, measurement.idle_excess_ns)
-        if seen is not None:
-            message = f"{measurement.case.label}: {seen}, beside {measurement.latency.latency_ns / 1e3:,.1f} us in it"
-            return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
+        seen = _objection(measurement, device)
+        if seen is not None and seen.certain:
+            times = f"{seen.words}, beside {measurement.latency.latency_ns / 1e3:,.1f} us in it"
+            return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=f"{measurement.case.label}: {times}")
     how = " through Triton's interpreter" if trial.interpreted else ""
     return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}")
 
 
-def _unranked_because(trial: Trial, quick: bool, safe: bool) -> str | None:
+def _objection(measurement: Measurement, device: Device) -> Objection | None:
+    return objection(
+        device.kind,
+        measurement.latency.latency_ns,
+        measurement.samples_ns,
+        measurement.hidden_ns,
+        measurement.idle_excess_ns,
+    )
+
+
+def _unranked_because(trial: Trial, quick: bool, safe: bool, doubtful: bool) -> str | None:
     if trial.interpreted:
         return "interpreted"
     if trial.skipped:
         return "skipped"
     if quick:
         return "quick"
+    if doubtful:
+        return NOISY
     return None if safe else UNSANDBOXED
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from harness.model import UNSANDBOXED, CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict, outcome
+from harness.model import NOISY, UNSANDBOXED, CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict, outcome
 from harness.ranking import Board, Standing
 from harness.sandbox.isolation import NO_ISOLATION
 from harness.verification import ControlResult
@@ -77,6 +77,7 @@ _RANKED_HEADERS = [
 _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
     "quick": "a quick look: one process",
+    NOISY: "the judge's own clock could not confirm the times: judge it again when nothing else runs",
     UNSANDBOXED: "nothing confined the submission; see docs/security.md",
     "skipped": "cases left out that do not fit this device's memory",
 }
