@@ -49,6 +49,9 @@ check: $(READY)        ## without a GPU: judge SUBMISSION of PROBLEM on small ca
 verify: $(READY)       ## check that every control of PROBLEM (default: of all problems) gets its verdict
 	$(call run,harness verify $${PROBLEM:+"$$PROBLEM"} $(device))
 
+repro: $(READY)        ## judge a stored RUN again from its source, cases, sampling and seeds: does it come out the same?
+	$(call run,harness repro "$$RUN" $(device))
+
 ## Look
 
 leaderboard: $(READY)  ## the table of PROBLEM
@@ -98,7 +101,7 @@ help:                  ## this list
 	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
 	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-verbs := new eval check verify leaderboard show compare report problems doctor setup-offline test test-triton bench-gpu lint clean help
+verbs := new eval check verify repro leaderboard show compare report problems doctor setup-offline test test-triton bench-gpu lint clean help
 .PHONY: $(verbs) again
 
 # .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.
@@ -133,7 +136,8 @@ $(foreach goal,$(filter new eval check leaderboard,$(MAKECMDGOALS)),$(if $(strip
 	$(error say which problem: make $(goal) PROBLEM=mla; problems are: $(known_problems))))
 $(foreach goal,$(filter check,$(MAKECMDGOALS)),$(if $(strip $(SUBMISSION)),,\
 	$(error say which file: make check PROBLEM=mla SUBMISSION=submissions/mla/mine.py)))
-$(foreach goal,$(filter show,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,$(error say which run: make show RUN=<run id>)))
+$(foreach goal,$(filter show repro,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,\
+	$(error say which run: make $(goal) RUN=<run id>)))
 $(foreach goal,$(filter compare,$(MAKECMDGOALS)),$(if $(and $(strip $(A)),$(strip $(B))),,\
 	$(error say which runs: make compare A=<run id> B=<run id>)))
 # Asked for on the command line: some systems set NAME in the environment.

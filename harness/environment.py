@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -13,6 +15,7 @@ from harness.model import Device
 from harness.sandbox.isolation import Isolation
 
 _PACKAGES = ("torch", "triton", "numpy")
+_EACH_ITS_OWN = ("load_average", "null_kernel_ns")
 
 
 def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
@@ -32,6 +35,19 @@ def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
 
         found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
     return found
+
+
+def flat(environment: Mapping[str, Any]) -> dict[str, str]:
+    """A run's environment as text by name (`torch`, `isolation_layers seccomp`), without what no two runs share."""
+    return dict(_flat({key: value for key, value in environment.items() if key not in _EACH_ITS_OWN}))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key} " if key != "packages" else prefix)
+        elif value is not None:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
 
 
 def _version(package: str) -> str | None:

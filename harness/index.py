@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.errors import InfrastructureError
-from harness.model import NOISY, UNJUDGED, UNSANDBOXED, Run, Verdict
+from harness.model import NOISY, REPRODUCED, UNJUDGED, UNSANDBOXED, Run, Verdict
 
 TIERS = ("published", "local")
 
@@ -82,11 +82,12 @@ def standing(runs: Sequence[Entry]) -> Entry:
 
     Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
     judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run instead,
-    and one without ranked runs its latest.
+    and one without ranked runs its latest. An old source whose run was reproduced does not become the latest by that.
     """
     distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
     in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
-    source = [run for run in in_order if run.sha256 == in_order[-1].sha256]
+    first_hand = [run for run in in_order if run.unranked != REPRODUCED] or in_order
+    source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
     disqualifying = [run for run in source if run.verdict in _DISQUALIFYING]
     ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
     if disqualifying:
@@ -94,7 +95,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
     elif ranked:
         chosen = ranked[len(ranked) // 2]
     else:
-        chosen = source[-1]
+        chosen = first_hand[-1]
     return replace(chosen, runs=len(source))
 
 
@@ -142,10 +143,11 @@ class Index:
 
     def judged(self, problem: str, revision: int, device: str, quick: bool, unsandboxed: bool = True) -> set[str]:
         """The sha256 of every source that has a verdict here; quick runs count only if `quick`, those unranked for
-        want of a sandbox only if `unsandboxed`, those on a noisy machine never."""
+        want of a sandbox only if `unsandboxed`, those on a noisy machine and reproductions never."""
         query = f"""SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}')
                     AND (unranked IS NOT '{NOISY}' OR verdict != 'accepted')
+                    AND unranked IS NOT '{REPRODUCED}'
                     AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')
                     AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')"""
         found = self._rows(query, (problem, device, revision, quick, unsandboxed))

@@ -329,6 +329,9 @@ NOISY = "noisy"
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""
 
+REPRODUCED = "repro"
+"""Why a run is not ranked that had an earlier run's seeds: its inputs could be known before it."""
+
 
 def outcome(verdict: Verdict, unranked: str | None) -> str:
     """The verdict in words, for a run that is unranked because of `unranked`."""
@@ -336,7 +339,10 @@ def outcome(verdict: Verdict, unranked: str | None) -> str:
 
 
 class Run(Value):
-    """One judged evaluation of one submission on one device: the truth, as stored in `results/`."""
+    """One judged evaluation of one submission on one device: the truth, as stored in `results/`.
+
+    `reproduces` is the id of the run whose seeds it had, if it had not its own.
+    """
 
     schema_version: int = SCHEMA_VERSION
     id: str
@@ -360,6 +366,7 @@ class Run(Value):
     error: float | None = None
     output: Text = ""
     triage: tuple[Finding, ...] = ()
+    reproduces: Text | None = None
     master_seed: str
     config: dict[str, Any]
 

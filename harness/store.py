@@ -8,7 +8,9 @@ results/index.sqlite                                             delete it and i
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -16,11 +18,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.errors import InfrastructureError, UsageError, did_you_mean
-from harness.index import Index
+from harness.index import TIERS, Index
 from harness.model import Run, Submission
 
 MAX_RUN_BYTES = 64 << 20
 """A run file is some hundred kilobytes; what is larger is not ours to read."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Store:
@@ -46,6 +50,23 @@ class Store:
                 "make room or unlock the directory and judge again: what was stored before is untouched",
             ) from None
         return path
+
+    def source(self, problem: str, sha256: str) -> bytes:
+        """The source that a run of `problem` judged. Raises InfrastructureError, which says why there is none."""
+        if not _SHA256.fullmatch(sha256):
+            raise InfrastructureError("the run names no sha256 of a source")
+        for tier in TIERS:
+            path = f"{tier}/{problem}/sources/{sha256}.py"
+            try:
+                source = (self._results / path).read_bytes()
+            except (OSError, ValueError):  # ValueError: a problem's name with a null byte
+                continue
+            if hashlib.sha256(source).hexdigest() != sha256:
+                message = f"what is stored as source {sha256[:12]} is not what was judged: the sha256 differs"
+                raise InfrastructureError(message, f"results/{path} was changed")
+            return source
+        hint = f"it would be results/local/{problem}/sources/{sha256}.py"
+        raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
 
     def check_writable(self) -> None:
         """Raises InfrastructureError now rather than after minutes of measuring."""

@@ -6,7 +6,6 @@ take(root, A, B) ─► Versions ─► compare      from what is stored
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from harness import calibration, catalog, comparison
 from harness.comparison import Comparison, PairedMeasurement
 from harness.config import load_config
-from harness.errors import InfrastructureError, UsageError
+from harness.errors import UsageError
 from harness.model import Device, Run, Submission
 from harness.store import Store
 
@@ -40,7 +39,8 @@ def take(root: Path, a: str, b: str) -> Versions:
     """The runs that `a` and `b` name, as `show` understands them. Raises UsageError, InfrastructureError."""
     store = Store(root)
     old, new = store.read(a), store.read(b)
-    return Versions(old, new, _source(root, old), _source(root, new))
+    sources = [store.source(run.problem, run.submission_sha256) for run in (old, new)]
+    return Versions(old, new, *sources)
 
 
 def compare(root: Path, versions: Versions) -> Comparison:
@@ -68,8 +68,8 @@ def duel(
     with docket.device_to_ourselves(device, narrate):
         found = judge.duel(
             problem,
-            _submission(a, versions.a_source),
-            _submission(b, versions.b_source),
+            submission(a, versions.a_source),
+            submission(b, versions.b_source),
             device,
             config,
             pairs=judge.PAIRS,
@@ -89,7 +89,8 @@ def exit_code(versions: Versions, compared: Comparison, percent: float) -> int:
     return 0
 
 
-def _submission(run: Run, source: bytes) -> Submission:
+def submission(run: Run, source: bytes) -> Submission:
+    """What `run` judged, from its stored source."""
     return Submission(
         name=run.submission,
         problem=run.problem,
@@ -97,13 +98,3 @@ def _submission(run: Run, source: bytes) -> Submission:
         source=source,
         path=run.submission_path,
     )
-
-
-def _source(root: Path, run: Run) -> bytes:
-    """The source that `run` judged, as stored beside it."""
-    for path in sorted((root / "results").glob(f"*/{run.problem}/sources/{run.submission_sha256}.py")):
-        source = path.read_bytes()
-        if hashlib.sha256(source).hexdigest() != run.submission_sha256:
-            raise InfrastructureError(f"{path} is not what {run.id} judged: its sha256 differs")
-        return source
-    raise InfrastructureError(f"the source of {run.id} is not in results/: {run.submission_sha256[:12]}.py")

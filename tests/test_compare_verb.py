@@ -106,7 +106,7 @@ def test_a_source_that_is_not_what_was_judged_is_refused(podium, store, toy_root
     for source in (toy_root / "results" / "local" / "double" / "sources").glob("*.py"):
         source.write_text("# changed\n")
     code, _, err = podium("compare", "old", "new")
-    assert code == 30 and "its sha256 differs" in err
+    assert code == 30 and "the sha256 differs" in err
 
 
 def test_a_wide_terminal_shows_the_sources_side_by_side():

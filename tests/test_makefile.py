@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
-VERBS = ["new", "eval", "check", "verify", "leaderboard", "show", "compare", "report", "problems", "doctor"]
+VERBS = ["new", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report", "problems", "doctor"]
 VERBS += ["setup-offline", "test", "test-triton", "bench-gpu", "lint", "clean", "help"]
 VARIABLES = ["PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"]
 # Each would leave a file called "pwned" if make or the shell executed it.
@@ -83,6 +83,8 @@ def test_make_alone_lists_every_target_and_needs_no_environment(checkout):
         (["check", "PROBLEM=mla", "SUBMISSION=a.py", "TARGET=gfx942"], ["check", "mla", "a.py", "--target", "gfx942"]),
         (["leaderboard", "PROBLEM=mla"], ["leaderboard", "mla"]),
         (["show", "RUN=0123"], ["show", "0123"]),
+        (["repro", "RUN=0123"], ["repro", "0123"]),
+        (["repro", "RUN=0123", "DEVICE=cuda:1"], ["repro", "0123", "--device", "cuda:1"]),
         (["compare", "A=old", "B=new"], ["compare", "old", "new"]),
         (
             ["compare", "A=old", "B=new", "DEVICE=cpu", "ARGS=--duel"],
@@ -163,8 +165,9 @@ def test_setting_up_offline_work_installs_its_extra_and_then_nothing(checkout):
     assert words_given(make(checkout, "setup-offline"))[:4] == ["-I", "harness/bootstrap.py", "install", "--offline"]
 
 
-def test_a_missing_run_is_asked_for(checkout):
-    assert "say which run: make show RUN=" in make(checkout, "show").stderr
+@pytest.mark.parametrize("verb", ["show", "repro"])
+def test_a_missing_run_is_asked_for(checkout, verb):
+    assert f"say which run: make {verb} RUN=" in make(checkout, verb).stderr
 
 
 @pytest.mark.parametrize("words", [[], ["A=one"], ["B=two"]])

@@ -22,6 +22,7 @@ from harness import index as index_module
 from harness import store as store_module
 from harness.errors import InfrastructureError, UsageError
 from harness.model import (
+    REPRODUCED,
     SCHEMA_VERSION,
     Case,
     CaseCheck,
@@ -591,6 +592,22 @@ class TestStandings:
         entry = standings(root)["mine"]
         assert entry.sha256 == "bb" and entry.runs == 1
 
+    def test_an_older_source_whose_run_was_reproduced_does_not_come_back(self, root):
+        put(root, make_run("old", 1.0, started_at=self.at(1)))
+        put(root, make_run("new", 9.0, started_at=self.at(2), submission_sha256="bb"))
+        put(root, make_run("again", 1.0, started_at=self.at(3), unranked_because=REPRODUCED))
+        assert standings(root)["mine"].id == "new"
+
+    def test_a_reproduction_never_ranks_and_does_not_stand_for_a_source_that_has_another_run(self, root):
+        put(root, make_run("quick", started_at=self.at(1), unranked_because="quick"))
+        put(root, make_run("again", 1.0, started_at=self.at(2), unranked_because=REPRODUCED))
+        assert standings(root)["mine"].id == "quick"
+
+    def test_a_reproduction_that_is_wrong_costs_its_source_the_rank(self, root):
+        put(root, make_run("good", started_at=self.at(1)))
+        put(root, make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(2), unranked_because=REPRODUCED))
+        assert standings(root)["mine"].id == "bad"
+
     def test_a_fault_in_an_older_source_is_forgiven(self, root):
         put(root, make_run("old", None, Verdict.WRONG_ANSWER, started_at=self.at(1)))
         put(root, make_run("new", started_at=self.at(2), submission_sha256="bb"))
@@ -701,6 +718,11 @@ class TestJudged:
     def test_a_quick_run_that_failed_settles_both(self, root):
         put(root, make_run("x", None, Verdict.WRONG_ANSWER, unranked_because="quick"))
         assert self.judged(root, quick=False) == {"aa"}
+
+    def test_a_reproduction_settles_nothing(self, root):
+        put(root, make_run("x", unranked_because=REPRODUCED))
+        put(root, make_run("y", None, Verdict.WRONG_ANSWER, unranked_because=REPRODUCED))
+        assert self.judged(root, quick=True) == set()
 
     def test_another_revision_settles_nothing(self, root):
         put(root, make_run(problem_revision=2))

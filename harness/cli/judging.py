@@ -1,4 +1,4 @@
-"""Verbs that judge: eval, verify, replay, check."""
+"""Verbs that judge: eval, verify, replay, repro, check."""
 
 from __future__ import annotations
 
@@ -121,6 +121,32 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
         return fault.ending.verdict.exit_code
     click.echo(check.report or f"accepted: {case} with seed {seed} meets the tolerance {check.tolerance}")
     return check.verdict.exit_code
+
+
+@verbs.command()
+@click.argument("run", metavar="RUN")
+@device_option
+@json_option
+@click.pass_obj
+def repro(root: Path, run: str, device: str, as_json: bool) -> int:
+    """Judge stored RUN again: its source, cases, sampling and seeds, on the kind of device it was judged on.
+
+    Shown is what differs around it, then whether verdict and score agree within the intervals. The new run is stored,
+    and never ranked, since its inputs were known. Exit code: 0 if it agrees or that cannot be told, 20 for another
+    score, that of the verdict for another verdict. RUN is named as in `show`.
+
+    Example: python -m harness repro torch_bf16
+    """
+    from harness import repro as reproduction
+    from harness.render import repro as rendered
+
+    recipe = reproduction.take(root, run)
+    found = reproduction.reproduce(root, recipe, reproduction.device_for(root, recipe.run, device), narrate)
+    if as_json:
+        print_json(rendered.as_json(found))
+    else:
+        click.echo(rendered.text(found))
+    return found.exit_code
 
 
 @verbs.command()

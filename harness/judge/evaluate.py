@@ -21,6 +21,7 @@ from harness.judge.session import Fault
 from harness.judge.trial import Narrate, Timings, Trial
 from harness.model import (
     NOISY,
+    REPRODUCED,
     UNJUDGED,
     UNSANDBOXED,
     Case,
@@ -48,10 +49,12 @@ def evaluate(
     timed: bool = True,
     threads: int | None = None,
     allow_unsandboxed: bool = False,
+    master_seed: str | None = None,
     narrate: Narrate = lambda line: None,
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases; `threads` is how many a worker on a CPU
-    may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`.
+    may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`; one
+    with the `master_seed` of another never.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -62,6 +65,7 @@ def evaluate(
     reference = Reference(problem, device)
     with scratch(submission.source, isolation.new_uid()) as folder:
         trial = Trial(reference, submission.path, device, folder, config.sampling(device.kind, quick), narrate, threads)
+        trial.master_seed = master_seed or trial.master_seed
         try:
             trial.run(timed)
             measurements = [
@@ -93,7 +97,9 @@ def evaluate(
         measurements=tuple(measurements),
         skipped=tuple(trial.skipped),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
-        unranked_because=UNJUDGED if unjudged else _unranked_because(trial, quick, safe, doubtful),
+        unranked_because=(
+            UNJUDGED if unjudged else _unranked_because(trial, quick, safe, doubtful, reproduced=master_seed is not None)
+        ),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=trial.printed,
@@ -176,7 +182,9 @@ def _objection(measurement: Measurement, device: Device) -> Objection | None:
     )
 
 
-def _unranked_because(trial: Trial, quick: bool, safe: bool, doubtful: bool) -> str | None:
+def _unranked_because(trial: Trial, quick: bool, safe: bool, doubtful: bool, reproduced: bool) -> str | None:
+    if reproduced:
+        return NOISY if doubtful else REPRODUCED
     if trial.interpreted:
         return "interpreted"
     if trial.skipped:

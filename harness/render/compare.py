@@ -87,14 +87,14 @@ def difference(a_source: str, b_source: str, names: tuple[str, str], width: int,
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def table(comparison: Comparison) -> str:
+def table(comparison: Comparison, a: str = "A", b: str = "B") -> str:
     """Both latencies of each case and of the score, B / A with its interval, and the finding; below it the reasons."""
     rows = [_row(case.case.label, case.a_ns, case.b_ns, case.finding, case.labels) for case in comparison.cases]
     if comparison.a_ns is not None and comparison.b_ns is not None:
         rows.append(_row("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
     if not rows:
         return ""
-    headers = ["case", "A µs", "B µs", "B / A", "interval", "verdict", "labels"]
+    headers = ["case", f"{a} µs", f"{b} µs", f"{b} / {a}", "interval", "verdict", "labels"]
     if not any(row[-1] for row in rows):
         headers, rows = headers[:-1], [row[:-1] for row in rows]
     grid = tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)

@@ -5,20 +5,18 @@ problem ─► Part ─► Shelf, one a device ─► Board (ranking), Sheet a s
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from harness.environment import flat
+from harness.errors import InfrastructureError
 from harness.index import Entry, Index
 from harness.model import Case, Device, Problem, Run, Verdict
 from harness.ranking import Board, Standing, rank
-from harness.store import load_run
+from harness.store import Store, load_run
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _DISQUALIFYING = (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
 
 
@@ -115,17 +113,17 @@ def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | N
     paths = list(index.paths().values())
     for problem in problems:
         shelves = [
-            _shelf(root / "results", index, problem, slug, name, paths)
+            _shelf(root, index, problem, slug, name, paths)
             for slug, name in index.devices(problem.name).items()
             if device in (None, slug)
         ]
         yield Part(problem, tuple(shelves))
 
 
-def _shelf(results: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
+def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
     board = rank(index.standings(problem.name, problem.revision, slug), problem.baselines)
     standing = {entry.id for entry in (*(s.entry for s in board.standings), *board.unranked)}
-    runs = _runs(results, problem, slug, paths, standing)
+    runs = _runs(root / "results", problem, slug, paths, standing)
     environments = _environments(runs.values())
     labels = {json.dumps(e.facts): e.label for e in environments}
     found_wrong = {run.submission_sha256 for run in runs.values() if run.ending.verdict in _DISQUALIFYING}
@@ -140,7 +138,7 @@ def _shelf(results: Path, index: Index, problem: Problem, slug: str, name: str, 
     ]
     placed: list[tuple[Entry, Standing | None]] = [(s.entry, s) for s in board.standings]
     placed += [(entry, None) for entry in board.unranked]
-    sheets = [_sheet(results, problem, entry, standing, runs.get(entry.id)) for entry, standing in placed]
+    sheets = [_sheet(Store(root), problem, entry, standing, runs.get(entry.id)) for entry, standing in placed]
     latest = lines[0].run.device if lines else None
     outdated = index.outdated(problem.name, problem.revision, slug)
     return Shelf(latest, name, slug, board, tuple(sheets), tuple(lines), environments, outdated)
@@ -172,33 +170,18 @@ def _environments(runs: Iterable[Run]) -> tuple[Environment, ...]:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """The environment, flat; without the load, which no two runs share."""
-    known = {key: value for key, value in run.environment.items() if key != "load_average"}
-    return dict(_flat(known)) | {"device arch": run.device.arch}
+    """The environment, flat."""
+    return flat(run.environment) | {"device arch": run.device.arch}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key} " if key != "packages" else prefix)
-        elif value is not None:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
-
-
-def _sheet(results: Path, problem: Problem, entry: Entry, standing: Standing | None, run: Run | None) -> Sheet:
-    source, note = _source(results, entry)
+def _sheet(store: Store, problem: Problem, entry: Entry, standing: Standing | None, run: Run | None) -> Sheet:
+    source, note = _source(store, entry)
     return Sheet(entry, standing, entry.submission in problem.baselines, run, source, note)
 
 
-def _source(results: Path, entry: Entry) -> tuple[str | None, str]:
+def _source(store: Store, entry: Entry) -> tuple[str | None, str]:
     """The source that `entry` was judged on, or None and why it is not shown."""
-    if not _SHA256.fullmatch(entry.sha256):
-        return None, "The run names no sha256 of a source."
-    tier, problem = entry.path.split("/")[:2]
     try:
-        content = (results / tier / problem / "sources" / f"{entry.sha256}.py").read_bytes()
-    except OSError:
-        return None, "The source is not stored here."
-    if hashlib.sha256(content).hexdigest() != entry.sha256:
-        return None, "What is stored as its source is not what was judged: the sha256 differs."
-    return content.decode("utf-8", errors="replace"), ""
+        return store.source(entry.problem, entry.sha256).decode("utf-8", errors="replace"), ""
+    except InfrastructureError as error:
+        return None, f"{error.message[:1].upper()}{error.message[1:]}."

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from harness.model import NOISY, UNSANDBOXED, CaseCheck, Estimate, Excess, Measurement, Problem, Run, Verdict, outcome
+from harness.model import (
+    NOISY,
+    REPRODUCED,
+    UNSANDBOXED,
+    CaseCheck,
+    Estimate,
+    Excess,
+    Measurement,
+    Problem,
+    Run,
+    Verdict,
+    outcome,
+)
 from harness.ranking import Board, Standing
 from harness.sandbox.isolation import NO_ISOLATION
 from harness.verification import ControlResult
@@ -80,6 +92,7 @@ _UNRANKED = {
     NOISY: "the judge's own clock could not confirm the times: judge it again when nothing else runs",
     UNSANDBOXED: "nothing confined the submission; see docs/security.md",
     "skipped": "cases left out that do not fit this device's memory",
+    REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",
 }
 
 
@@ -140,6 +153,8 @@ def run(shown: Run) -> str:
         ("error", _error(shown.error)),
         ("score µs", microseconds(shown.score) if shown.score else "none"),
     ]
+    if shown.reproduces:
+        facts.insert(1, ("reproduces", shown.reproduces))
     if shown.unranked_because and shown.ending.verdict is Verdict.ACCEPTED:
         facts.append(("not ranked", _unranked(shown.unranked_because)))
     parts = [tabulate(facts, tablefmt="plain", disable_numparse=True)]

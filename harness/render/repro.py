@@ -1,0 +1,87 @@
+"""A reproduction for a terminal or as JSON: what differs around the run, each case then and now, what it comes to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tabulate import tabulate
+
+from harness.model import Run, Verdict, outcome
+from harness.render import compare, terminal
+from harness.render.legible import legible
+from harness.repro import Reproduction
+
+SHOWN_CHARACTERS = 40
+
+
+def text(found: Reproduction) -> str:
+    """All of it; what it comes to stands in the last line."""
+    then, now = found.then, found.now
+    parts = [f"{legible(then.id)}, of {then.started_at[:10]}, again on {now.device.name}", differences(found)]
+    if found.compared is not None:
+        parts.append(compare.table(found.compared, "then", "now"))
+    if now.ending.verdict is not Verdict.ACCEPTED:
+        parts.append(terminal.failure(now))
+    same, checked = found.same_errors
+    if checked:
+        parts.append(f"The error is the same to the last digit in {same} of {checked} checked cases.")
+    return "\n\n".join([part for part in parts if part] + [summary(found)])
+
+
+def as_json(found: Reproduction) -> dict[str, Any]:
+    same, checked = found.same_errors
+    return {
+        "run": found.then.id,
+        "reproduced": found.reproduced,
+        "verdict": {
+            "then": found.then.ending.verdict.value,
+            "now": found.now.ending.verdict.value,
+            "agrees": found.verdict_agrees,
+        },
+        "score": {
+            "then_ns": found.then.score.latency_ns if found.then.score else None,
+            "now_ns": found.now.score.latency_ns if found.now.score else None,
+            "agrees": found.score_agrees,
+            "reason": found.reason,
+        },
+        "errors": {"same": same, "checked": checked},
+        "differences": [{"what": d.what, "then": d.then, "now": d.now} for d in found.differences],
+        "now": json.loads(found.now.model_dump_json()),
+        "exit_code": found.exit_code,
+    }
+
+
+def differences(found: Reproduction) -> str:
+    """A table of what is not the same around the two."""
+    if not found.differences:
+        return "Problem, sampling, device and environment are what they were."
+    rows = [[_shown(part) for part in (d.what, d.then, d.now)] for d in found.differences]
+    return tabulate(rows, ["differs", "then", "now"], tablefmt=terminal.TABLE_FORMAT, disable_numparse=True)
+
+
+def summary(found: Reproduction) -> str:
+    """`reproduced: accepted then and now; 812.3 ±0.5 % µs then, 815.1 ±0.4 % µs now: ...`."""
+    then, now = found.then, found.now
+    words = {True: "reproduced", False: "not reproduced", None: "undecided"}[found.reproduced]
+    verdicts = [outcome(run.ending.verdict, run.unranked_because) for run in (then, now)]
+    said = f"{verdicts[0]} then and now" if found.verdict_agrees else f"{verdicts[0]} then, {verdicts[1]} now"
+    if then.score is None and now.score is None:
+        reason = "" if found.verdict_agrees else f": {legible(now.ending.message)}"
+        return f"{words}: {said}{reason}{_where(now)}"
+    scores = f"{_score(then)} then, {_score(now)} now"
+    return f"{words}: {said}; {scores}: {legible(found.reason)}{_where(now)}"
+
+
+def _where(run: Run) -> str:
+    return f" (show {run.id})" if run.ending.verdict is not Verdict.INFRASTRUCTURE_ERROR else ""
+
+
+def _score(run: Run) -> str:
+    return f"{terminal.microseconds(run.score)} in µs" if run.score else "no score"
+
+
+def _shown(value: str | None) -> str:
+    """On one line, and no longer than a table can bear."""
+    line = "-" if value is None else legible(value).replace("\n", " ")
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
