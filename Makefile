@@ -40,7 +40,7 @@ target = $${TARGET:+--target "$$TARGET"}
 new: $(READY)          ## write submissions/PROBLEM/NAME.py, to start from
 	$(call run,harness new "$$PROBLEM" "$$NAME")
 
-eval: $(READY)         ## judge SUBMISSION="FILE ..." (default: all that have no run yet) of PROBLEM [on DEVICE]; show the board
+eval: $(READY)         ## judge SUBMISSION="FILE ..." (default: all that have no run yet) of PROBLEM [on DEVICE]; ARGS=--watch: one at each save
 	$(call run,harness eval "$$PROBLEM" $$SUBMISSION $(device))
 
 check: $(READY)        ## without a GPU: judge SUBMISSION of PROBLEM on small cases, compile it for TARGET (default: all four)

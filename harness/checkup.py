@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,10 @@ from harness.offline.compilation import Compilation, Flaw
 from harness.offline.kept import Kept
 from harness.offline.processes import Finished, Job, Processes
 from harness.offline.targets import TARGETS
+from harness.progress import Narrate
 
 CASES_JUDGED = 2
 """The smallest may be degenerate (attention over one key is a copy of its value); the next one seldom is."""
-
-Narrate = Callable[[str], None]
 
 
 class Judgement(Value):
@@ -157,6 +156,11 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
 
 def smallest_cases(problem: Problem, device: Device) -> tuple[Case, ...]:
     """The CPU test cases that move the fewest bytes."""
+    return smallest_first(problem, problem.cpu.test, device)[:CASES_JUDGED]
+
+
+def smallest_first(problem: Problem, cases: Sequence[Case], device: Device) -> tuple[Case, ...]:
+    """`cases` by the bytes that they move."""
     from harness.judge.reference import Reference
 
     reference = Reference(problem, device)
@@ -164,7 +168,7 @@ def smallest_cases(problem: Problem, device: Device) -> tuple[Case, ...]:
     def moved(case: Case) -> float:
         return max(float(cost["bytes"]) for cost in reference.cost(case).values())
 
-    return tuple(sorted(problem.cpu.test, key=moved)[:CASES_JUDGED])
+    return tuple(sorted(cases, key=moved))
 
 
 def _by_its_path(report: str | None, submission: Submission) -> str | None:

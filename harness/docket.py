@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from harness import catalog, triage
 from harness.config import load_config
 from harness.errors import InfrastructureError
 from harness.model import Device, Problem, Run, Submission, outcome
+from harness.progress import Narrate, named
 from harness.sandbox import tiers
 from harness.store import Store
 
-Narrate = Callable[[str], None]
 LOCK_POLL_S = 0.2
 
 
@@ -78,7 +78,7 @@ def judge(
                     config,
                     quick=quick,
                     allow_unsandboxed=allow_unsandboxed,
-                    narrate=lambda line, name=submission.name: narrate(f"{name}: {line}"),  # type: ignore[misc]
+                    narrate=named(narrate, submission.name),
                 )
             except OSError as error:
                 raise InfrastructureError(

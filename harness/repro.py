@@ -14,7 +14,7 @@ same amount to the last digit. Since those inputs are known, the new run is stor
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,12 @@ from harness.device import detect
 from harness.environment import flat
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Cases, Device, Problem, Run, Submission, Verdict
+from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.store import Store
 from harness.versions import submission
 
 DISAGREES_EXIT_CODE = 20
-
-Narrate = Callable[[str], None]
 
 
 @dataclass(frozen=True)

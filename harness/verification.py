@@ -6,9 +6,10 @@ controls are the canaries. What is shown is the margin: the worst limit's value 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,8 +19,7 @@ from harness import catalog
 from harness.config import load_config
 from harness.errors import ProblemError
 from harness.model import Device, Excess, Problem, Run, Submission, Verdict
-
-Narrate = Callable[[str], None]
+from harness.progress import Narrate, Step, tell
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,13 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
     # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
     at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
     executor = ThreadPoolExecutor(at_once)
+    judged = itertools.count(1)
 
     def judge(control: tuple[Submission, Verdict]) -> ControlResult:
         submission, due = control
-        narrate(f"{problem.name}: {submission.name}")
+        tell(narrate, Step("control", submission.name, 0, len(controls), f"{problem.name}: {submission.name}"))
         run = evaluate(problem, submission, device, config, timed=False, threads=1)
+        tell(narrate, Step("control", submission.name, next(judged), len(controls)))
         return _result(submission.name, due, run, problem)
 
     try:

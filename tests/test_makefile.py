@@ -79,6 +79,7 @@ def test_make_alone_lists_every_target_and_needs_no_environment(checkout):
         (["eval", "PROBLEM=mla", "SUBMISSION=a.py  b.py"], ["eval", "mla", "a.py", "b.py"]),
         (["eval", "PROBLEM=mla", "DEVICE=cuda:1"], ["eval", "mla", "--device", "cuda:1"]),
         (["eval", "PROBLEM=mla", "ARGS=--json --note 'two words'"], ["eval", "mla", "--json", "--note", "two words"]),
+        (["eval", "PROBLEM=mla", "SUBMISSION=a.py", "ARGS=--watch"], ["eval", "mla", "a.py", "--watch"]),
         (["check", "PROBLEM=mla", "SUBMISSION=a.py"], ["check", "mla", "a.py"]),
         (["check", "PROBLEM=mla", "SUBMISSION=a.py", "TARGET=gfx942"], ["check", "mla", "a.py", "--target", "gfx942"]),
         (["leaderboard", "PROBLEM=mla"], ["leaderboard", "mla"]),

@@ -20,6 +20,7 @@ from harness.render import boards
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @device_option
 @click.option("--quick", is_flag=True, help="One timed process only: a first look, which is never ranked.")
+@click.option("--watch", is_flag=True, help="Judge one FILE quickly at each save, until Ctrl-C; nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even where nothing can confine the submission.")
 @json_option
 @click.pass_obj
@@ -29,13 +30,21 @@ def eval_(
     files: tuple[Path, ...],
     device: str,
     quick: bool,
+    watch: bool,
     allow_unsandboxed: bool,
     as_json: bool,
 ) -> int:
     """Judge FILES, or without any every submission that has no verdict yet; then show the board.
 
+    With --watch, one FILE again and again while you write it. Told first is what is known first: whether it compiles,
+    is right on the smallest case, on all, and how fast it is in one process. Ctrl-C ends it, with exit code 0.
+
     Example: python -m harness eval mla submissions/mla/torch_bf16.py
     """
+    if watch:
+        if len(files) != 1 or as_json:
+            raise UsageError("--watch takes one file, and no --json: it prints as it goes", "name the file to watch")
+        return _watch(root, catalog.load_problem(root, problem), files[0], device)
     from harness import docket
     from harness.device import detect
 
@@ -182,6 +191,19 @@ def check(root: Path, problem: str, file: Path, targets: tuple[str, ...], emit: 
     else:
         click.echo(rendered.text(found))
     return found.exit_code
+
+
+def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
+    from harness import watch
+    from harness.device import detect
+    from harness.render import watch as rendered
+
+    narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
+    try:
+        watch.watch(root, problem, file, detect(root, device), lambda feedback: click.echo(rendered.text(feedback)))
+    except KeyboardInterrupt:
+        narrate("\nno longer watching")
+    return 0
 
 
 def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +27,9 @@ from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Fault, Session
 from harness.model import Case, CaseCheck, Device, Skipped, Verdict
+from harness.progress import Narrate, Step, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
-
-Narrate = Callable[[str], None]
 
 
 @dataclass
@@ -118,10 +117,13 @@ class Trial:
         idle = self._time_idle_calls(paces)
         timings = {case.key: Timings(case) for case in self._benchmarks}
         for process in range(self._sampling.processes):
-            self._narrate(f"timing, process {process + 1} of {self._sampling.processes}")
+            before = process * len(self._benchmarks)
+            line = f"timing, process {process + 1} of {self._sampling.processes}"
+            tell(self._narrate, Step("timing", "", before, len(self._benchmarks) * self._sampling.processes, line))
             with self._session(another_follows=process + 1 < self._sampling.processes) as session:
-                for case in secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks)):
-                    self._time(session, timings[case.key], f"process {process}", paces[case.key])
+                order = secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks))
+                for number, case in enumerate(order, before):
+                    self._time(session, timings[case.key], f"process {process}", paces[case.key], number)
                 session.finish()
         for key, timing in timings.items():
             timing.idle_apart = idle[key]
@@ -160,9 +162,11 @@ class Trial:
         Interpreted kernels are slow: there only the first case is put twice.
         """
         for number, case in enumerate(self._tests):
-            self._narrate(f"test {number + 1} of {len(self._tests)}: {case.label}")
+            line = f"test {number + 1} of {len(self._tests)}: {case.label}"
+            tell(self._narrate, Step("test", case.label, number, len(self._tests), line))
             once = self.interpreted and number > 0
             self.checks += self._check_case(session, case, Seeds(self.master_seed, "test", case), 1 if once else 2)
+            tell(self._narrate, Step("test", case.label, number + 1, len(self._tests), check=self.checks[-1]))
 
     def _check_case(self, session: Session, case: Case, seeds: Seeds, repeats: int) -> list[CaseCheck]:
         """`repeats` judgements of `case`; stops at the first that is wrong. One CaseCheck, the worst, in a list."""
@@ -177,8 +181,8 @@ class Trial:
     def _pilot(self, session: Session) -> dict[str, Pace]:
         """How often each benchmark case is sampled and how patiently its calls are made, by its key."""
         paces = {}
-        for case in self._benchmarks:
-            self._narrate(f"pilot: {case.label}")
+        for number, case in enumerate(self._benchmarks):
+            tell(self._narrate, Step("pilot", case.label, number, len(self._benchmarks), f"pilot: {case.label}"))
             answers = []
             with self._caller.dealing(Seeds(self.master_seed, "pilot", case), case) as dealer:
                 self._caller.put_timed(session, dealer, case, PATIENCE_S)  # compiles; nothing is learnt from it
@@ -219,13 +223,14 @@ class Trial:
             session.finish()
         return idle
 
-    def _time(self, session: Session, timings: Timings, phase: str, pace: Pace) -> None:
-        """Warm up on one case in one process, then take its samples."""
+    def _time(self, session: Session, timings: Timings, phase: str, pace: Pace, before: int) -> None:
+        """Warm up on one case in one process, then take its samples; `before` it so many were timed."""
         case, sitting, threads_grew = timings.case, Sitting(), 0
+        plan, every = flushes(pace.count), len(self._benchmarks) * self._sampling.processes
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             for _ in range(self._sampling.warmup_calls):
                 self._caller.put_timed(session, dealer, case, pace.patience_s)
-            for flush in flushes(pace.count):
+            for number, flush in enumerate(plan, 1):
                 answer = self._caller.put_timed(session, dealer, case, pace.patience_s, flush)
                 calls, idle = sitting.kind(flush)
                 calls.add(answer)
@@ -233,6 +238,7 @@ class Trial:
                     idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
                 timings.labels.update(answer.reply.labels)
                 threads_grew += answer.reply.more_threads > 0
+                tell(self._narrate, Step("timing", case.label, before + number / len(plan), every))
         if threads_grew > pace.count / 2:
             message = f"with {case.label} each call leaves more threads running than it found"
             raise Fault(Verdict.INTEGRITY_VIOLATION, message)

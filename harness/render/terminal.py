@@ -66,12 +66,14 @@ def published(problem: Problem) -> str:
 def failure(shown: Run) -> str:
     """What to know of a run that failed: the detail, and the last of what the submission printed."""
     parts = [f"{shown.submission}: {shown.ending.detail or shown.ending.message}"]
-    printed = shown.output.strip().splitlines()
-    if printed:
-        more = f" (the last {PRINTED_LINES} of {len(printed)} lines)" if len(printed) > PRINTED_LINES else ""
-        parts.append(f"It printed{more}:")
-        parts += [f"  {_shorten(line, 200)}" for line in printed[-PRINTED_LINES:]]
-    return "\n".join(parts)
+    return "\n".join(parts + ([printed(shown)] if shown.output.strip() else []))
+
+
+def printed(shown: Run) -> str:
+    """The last of what the submission printed."""
+    lines = shown.output.strip().splitlines()
+    more = f" (the last {PRINTED_LINES} of {len(lines)} lines)" if len(lines) > PRINTED_LINES else ""
+    return "\n".join([f"It printed{more}:", *(f"  {_shorten(line, 200)}" for line in lines[-PRINTED_LINES:])])
 
 
 _RANKED_HEADERS = [

@@ -1,0 +1,41 @@
+"""What a watch has to say of each save, for a terminal."""
+
+from __future__ import annotations
+
+import time
+
+from harness.model import Run
+from harness.render import terminal
+from harness.render.legible import legible
+from harness.watch import Feedback
+
+INDENT = " " * 10
+
+
+def text(feedback: Feedback) -> str:
+    """A heading for a save, else how many seconds after it this was known, the sentence, and what helps to mend it."""
+    if feedback.after_s is None:
+        return f"\n{time.strftime('%H:%M:%S')}  {legible(feedback.message)}"
+    parts = [f"{feedback.after_s:6.1f} s  {legible(feedback.message)}"]
+    run = feedback.run
+    if run is not None and run.score is not None:
+        parts += [_indented(terminal.cases(run.measurements)), f"{INDENT}{_score(run, feedback.before)}"]
+    elif feedback.detail:
+        parts.append(_indented(legible(feedback.detail)))
+    if run is not None and run.score is None and run.output.strip():
+        parts.append(_indented(terminal.printed(run)))
+    return "\n".join(parts)
+
+
+def _score(run: Run, before: Run | None) -> str:
+    """`812.3 µs, 0.955 × what it was (one process each: no interval)`."""
+    assert run.score is not None
+    now = f"{terminal.microseconds(run.score)} µs"
+    if before is None or before.score is None:
+        return f"{now}, in one process: a first look, which has no interval"
+    ratio = run.score.latency_ns / before.score.latency_ns
+    return f"{now}, {ratio:.3f} × what it was; one process each, so without an interval"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"{INDENT}{line}" for line in text.rstrip().splitlines())
