@@ -21,7 +21,7 @@ class Step:
     """Where an evaluation is: `done` of `total` cases in what it is `doing` (test, pilot, timing, control).
 
     `line` is what a log is told. `check` is the finding on the test case that this step has completed. `who` is the
-    submission, where there is more than one.
+    submission, where there is more than one; `sample` which call of how many.
     """
 
     doing: str
@@ -31,6 +31,7 @@ class Step:
     line: str | None = None
     check: CaseCheck | None = None
     who: str = ""
+    sample: tuple[int, int] | None = None
 
 
 def tell(narrate: Narrate, step: Step) -> None:

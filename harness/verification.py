@@ -6,7 +6,6 @@ controls are the canaries. What is shown is the margin: the worst limit's value 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -53,13 +52,15 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
     # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
     at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
     executor = ThreadPoolExecutor(at_once)
-    judged = itertools.count(1)
+    judged: list[str] = []
 
     def judge(control: tuple[Submission, Verdict]) -> ControlResult:
         submission, due = control
-        tell(narrate, Step("control", submission.name, 0, len(controls), f"{problem.name}: {submission.name}"))
+        line = f"{problem.name}: {submission.name}"
+        tell(narrate, Step("control", submission.name, len(judged), len(controls), line))
         run = evaluate(problem, submission, device, config, timed=False, threads=1)
-        tell(narrate, Step("control", submission.name, next(judged), len(controls)))
+        judged.append(submission.name)
+        tell(narrate, Step("control", submission.name, len(judged), len(controls)))
         return _result(submission.name, due, run, problem)
 
     try:

@@ -10,6 +10,7 @@ import click
 from harness.cli import judging, looking, working
 from harness.cli.verbs import verbs
 from harness.errors import PodiumError
+from harness.render import github
 
 __all__ = ["judging", "looking", "main", "verbs", "working"]
 
@@ -18,11 +19,17 @@ INTERRUPTED_EXIT_CODE = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. Nothing but a bug of ours gets past this."""
+    with github.obeyed_by_nobody():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
         code = verbs.main(args=arguments, prog_name="python -m harness", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except PodiumError as error:
         click.echo(f"error: {error}", err=True)
+        github.annotate([github.command("error", str(error), "podium")])
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import device_option, json_option, narrate, print_json, problem_argument, verbs
+from harness.cli.verbs import device_option, json_option, narrate, narration, print_json, problem_argument, verbs
 from harness.errors import UsageError, did_you_mean
 from harness.model import UNJUDGED, Problem, Run, Verdict
-from harness.render import boards
+from harness.render import boards, github
 
 
 @verbs.command("eval")
@@ -51,12 +51,14 @@ def eval_(
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
     waiting = docket.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
-    runs = docket.judge(root, task, waiting, here, quick, narrate, allow_unsandboxed)
+    with narration(as_json) as told:
+        runs = docket.judge(root, task, waiting, here, quick, told, allow_unsandboxed)
     if as_json:
         board = boards.as_json(root, task, here.slug)
         print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
     else:
         _print_outcome(root, task, here.slug, runs)
+    github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != UNJUDGED]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
@@ -81,7 +83,8 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
     documents = []
     for name in [problem] if problem else catalog.problem_names(root):
         task = catalog.load_problem(root, name)
-        results = list(verification.verify(root, task, here, narrate))
+        with narration(as_json) as told:
+            results = list(verification.verify(root, task, here, told))
         faults += [fault for result in results for fault in result.faults]
         faults += [f"no accepted control of {name} shows the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
@@ -92,6 +95,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
     else:
         good = "Every control got its verdict, and every tolerance by itself rejects its canaries."
         click.echo("\n".join(faults) if faults else good)
+    github.annotate([github.command("error", fault, "verify") for fault in faults])
     return Verdict.WRONG_ANSWER.exit_code if faults else 0
 
 
@@ -150,7 +154,9 @@ def repro(root: Path, run: str, device: str, as_json: bool) -> int:
     from harness.render import repro as rendered
 
     recipe = reproduction.take(root, run)
-    found = reproduction.reproduce(root, recipe, reproduction.device_for(root, recipe.run, device), narrate)
+    here = reproduction.device_for(root, recipe.run, device)
+    with narration(as_json) as told:
+        found = reproduction.reproduce(root, recipe, here, told)
     if as_json:
         print_json(rendered.as_json(found))
     else:
@@ -185,11 +191,13 @@ def check(root: Path, problem: str, file: Path, targets: tuple[str, ...], emit: 
     from harness.render import check as rendered
 
     task = catalog.load_problem(root, problem)
-    found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, narrate)
+    with narration(as_json) as told:
+        found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, told)
     if as_json:
         print_json({**found.as_json(), "tools": tools.here().model_dump(mode="json")})
     else:
         click.echo(rendered.text(found))
+    github.annotate(rendered.commands(found))
     return found.exit_code
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import json_option, narrate, print_json, problem_argument, verbs
-from harness.render import boards
+from harness.cli.verbs import json_option, narration, print_json, problem_argument, verbs
+from harness.render import boards, github
 from harness.store import Store
 
 
@@ -42,7 +42,7 @@ def show(root: Path, run: str, as_json: bool) -> None:
 
     stored = Store(root).read(run)
     if as_json:
-        click.echo(stored.model_dump_json(indent=1))
+        print_json(stored)
     else:
         click.echo(terminal.run(stored))
 
@@ -68,14 +68,18 @@ def compare(root: Path, a: str, b: str, duel: bool, fail_if_slower: float | None
 
     taken = versions.take(root, a, b)
     if duel:
-        compared, samples = versions.duel(root, taken, detect(root, device), narrate)
+        with narration(as_json) as told:
+            compared, samples = versions.duel(root, taken, detect(root, device), told)
     else:
         compared, samples = versions.compare(root, taken), ()
     if as_json:
         print_json(rendered.as_json(compared, *taken.texts, samples))
     else:
         click.echo(rendered.text(compared, *taken.texts))
-    return 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
+    code = 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
+    said = rendered.verdict_line(compared)
+    github.annotate([github.command("error" if code else "notice", said, "compare", taken.b.submission_path)])
+    return code
 
 
 @verbs.command()

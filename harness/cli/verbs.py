@@ -5,6 +5,9 @@ stdout carries the result, stderr the narration. `--json` prints exactly one JSO
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import click
 from pydantic_core import to_json
 
 from harness.errors import UsageError, did_you_mean
+from harness.progress import Narrate
+from harness.render import github
 
 
 class _Verbs(click.Group):
@@ -48,6 +53,23 @@ def narrate(line: str) -> None:
     click.echo(line, err=True)
 
 
+@contextmanager
+def narration(as_json: bool) -> Iterator[Narrate]:
+    """Whom to tell how a verb gets on: on a terminal a bar, which costs rich to import; else lines on stderr."""
+    if as_json or not sys.stderr.isatty():
+        yield narrate
+        return
+    from harness.render import progress
+
+    if not progress.drawable():
+        yield narrate
+        return
+    with progress.bar() as shown:
+        yield shown
+
+
 def print_json(document: Any) -> None:
     # JSON has no infinity: it is printed as the string "Infinity", as in the run files.
-    click.echo(to_json(document, inf_nan_mode="strings", indent=1).decode())
+    text = to_json(document, inf_nan_mode="strings", indent=1).decode()
+    # The same strings, in which the runner of a workflow finds no command.
+    click.echo(text.replace("#", r"\u0023") if github.wanted() else text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import device_option, json_option, narrate, print_json, problem_argument, verbs
+from harness.cli.verbs import device_option, json_option, narrate, narration, print_json, problem_argument, verbs
 from harness.errors import InfrastructureError
 
 
@@ -27,7 +27,8 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool) -> int:
 
     here = doctors.device(root, device)
     if calibrate:
-        calibration.calibrate(root, here, narrate)
+        with narration(as_json) as told:
+            calibration.calibrate(root, here, told)
     facts = doctors.survey(root, here, narrate)
     if as_json:
         print_json(rendered.as_json(facts))

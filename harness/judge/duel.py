@@ -16,7 +16,7 @@ import math
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import roofline, stats
@@ -28,8 +28,9 @@ from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
 from harness.judge.session import Fault, Session
-from harness.judge.trial import Narrate, Trial
+from harness.judge.trial import Trial
 from harness.model import Case, Device, Ending, Problem, Skipped, Submission, Verdict
+from harness.progress import Narrate, Step, named, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
 
@@ -74,7 +75,8 @@ def duel(
         contestants = []
         for submission in (a, b):
             folder = stack.enter_context(scratch(submission.source, tiers.strongest(device).new_uid()))
-            contestants.append(_Contestant(submission, reference, device, folder, config, narrate))
+            told = named(narrate, submission.name)
+            contestants.append(_Contestant(submission, reference, device, folder, config, told))
         contestants[1].master_seed = contestants[0].master_seed
         return _Match(reference, device, contestants, narrate).run(pairs)
 
@@ -155,28 +157,33 @@ class _Match:
         if not self._cases:
             raise UsageError("no benchmark case fits this device's memory twice", "compare stored runs without --duel")
         for pair in range(pairs):
-            self._narrate(f"timing in turns, pair {pair + 1} of {pairs}")
-            self._play(f"pair {pair}", paces)
+            line = f"timing in turns, pair {pair + 1} of {pairs}"
+            start = Step("in turns", "", pair * len(self._cases), pairs * len(self._cases), line)
+            tell(self._narrate, start)
+            self._play(f"pair {pair}", paces, start)
         measurements = tuple(self._measurement(case) for case in self._cases)
         first = self._contestants[0]
         return Duel(measurements, tuple(first.skipped), first.master_seed)
 
-    def _play(self, phase: str, paces: list[dict[str, tuple[int, float]]]) -> None:
+    def _play(self, phase: str, paces: list[dict[str, tuple[int, float]]], start: Step) -> None:
         """One pair of fresh workers, through every case."""
         random = secrets.SystemRandom()
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for side in random.sample((0, 1), 2):  # which starts first is left to chance
                 sessions[side] = stack.enter_context(self._contestants[side].worker())
-            for case in random.sample(self._cases, len(self._cases)):
+            for number, case in enumerate(random.sample(self._cases, len(self._cases))):
                 both = [pace[case.key] for pace in paces]
                 # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
                 blocks = math.ceil(min(count for count, _ in both) / 2)
-                self._time(case, phase, sessions, blocks, max(patience_s for _, patience_s in both))
+                step = Step("in turns", case.label, start.done + number, start.total)
+                self._time(case, phase, sessions, blocks, max(patience_s for _, patience_s in both), step)
             for side, session in sessions.items():
                 self._contestants[side].finish(session)
 
-    def _time(self, case: Case, phase: str, sessions: dict[int, Session], blocks: int, patience_s: float) -> None:
+    def _time(
+        self, case: Case, phase: str, sessions: dict[int, Session], blocks: int, patience_s: float, step: Step
+    ) -> None:
         """Warm up on one case, then take its blocks of samples."""
         samples: tuple[list[float], list[float]] = ([], [])
         with ExitStack() as stack:
@@ -190,11 +197,12 @@ class _Match:
 
             for _ in range(self._contestants[0].warmup_calls):
                 call(0), call(1)
-            for _ in range(blocks):
+            for block in range(1, blocks + 1):
                 swapped = secrets.randbelow(2)
                 for position in BLOCK:
                     side = position ^ swapped
                     samples[side].append(call(side))
+                tell(self._narrate, replace(step, done=step.done + block / blocks, sample=(block, blocks)))
         for side in (0, 1):
             self._samples[case.key][side].append(tuple(samples[side]))
 

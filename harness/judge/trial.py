@@ -238,7 +238,8 @@ class Trial:
                     idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
                 timings.labels.update(answer.reply.labels)
                 threads_grew += answer.reply.more_threads > 0
-                tell(self._narrate, Step("timing", case.label, before + number / len(plan), every))
+                sample, done = (number, len(plan)), before + number / len(plan)
+                tell(self._narrate, Step("timing", case.label, done, every, sample=sample))
         if threads_grew > pace.count / 2:
             message = f"with {case.label} each call leaves more threads running than it found"
             raise Fault(Verdict.INTEGRITY_VIOLATION, message)

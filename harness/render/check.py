@@ -17,6 +17,7 @@ from tabulate import tabulate
 from harness.checkup import Checkup
 from harness.model import Verdict
 from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
+from harness.render.github import command
 from harness.render.terminal import TABLE_FORMAT
 
 DEFAULT_WIDTH = 100
@@ -38,6 +39,18 @@ def text(found: Checkup, width: int | None = None) -> str:
     columns = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
     parts = [_judged(found), table(found.compilations, columns), _flaws(found), _missing(found)]
     return "\n\n".join([part for part in parts if part] + [summary(found)])
+
+
+def commands(found: Checkup) -> list[str]:
+    """For GitHub: an error for a failed judgement and for each flaw at its line, or else a notice of the summary."""
+    file, judgement = found.submission.path, found.judgement
+    title = f"check: {found.submission.name} on {found.problem}"
+    told = []
+    if judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
+        told.append(command("error", judgement.report or judgement.message, title, file))
+    for one in found.compilations:
+        told += [command("error", f"{one.target}: {flaw.message}", title, file, flaw.line) for flaw in one.flaws]
+    return told or [command("error" if found.exit_code else "notice", summary(found), title, file)]
 
 
 def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> str:

@@ -1,0 +1,176 @@
+"""What GitHub Actions shows beside a file: workflow commands, and nothing but ours.
+
+    ::error file=mine.py,line=3,title=compile error%3A mine on mla::SyntaxError ...
+
+A runner obeys a command in any line of stdout and of stderr, in two spellings: `::name ...::` at a line's beginning,
+and `##[name ...]` anywhere in it. It could set outputs or hide words from the log, so what a submission printed, raised
+or is called must not hold one. Where GITHUB_ACTIONS is `true`, all goes through `Defused`; `annotate` goes past it.
+
+Stopping commands with `::stop-commands::` would not do: the runner reads the two streams without order between them, so
+a line printed before commands are resumed may be read after it.
+
+Format and escapes: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands and, of what a
+runner takes for a command, ActionCommand.cs in https://github.com/actions/runner.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import traceback
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from harness.model import UNJUDGED, Run, Verdict, outcome
+
+MESSAGE_CHARACTERS = 4000
+DETAIL_LINES = 12
+
+_OWN_LINE = re.compile(r'File "[^"\n]*submission\.py", line (\d{1,7})')
+# .NET compares by culture, for which such characters are not there: it may find `::` with one of them in its middle.
+_IGNORED_BY_COMPARISON = ("Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Zl", "Zp")
+
+
+def wanted() -> bool:
+    """Whether this runs as a step of a workflow on GitHub."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def of_run(run: Run) -> str:
+    """The command for a run: an error, or a notice if it is accepted; at the line of the file that is to blame."""
+    title = f"{outcome(run.ending.verdict, run.unranked_because)}: {run.submission} on {run.problem}"
+    if run.ending.verdict is Verdict.ACCEPTED:
+        score = f"; {run.score.latency_ns / 1e3:,.4g} µs on {run.device.name}" if run.score else ""
+        return command("notice", f"{run.ending.message}{score}", title, run.submission_path)
+    level = "warning" if run.unranked_because == UNJUDGED else "error"
+    detail = "\n".join((run.ending.detail or "").strip().splitlines()[:DETAIL_LINES])
+    message = f"{run.ending.message}\n\n{detail}" if detail else run.ending.message
+    return command(level, message, title, run.submission_path, _line_of(run))
+
+
+def command(level: str, message: str, title: str, file: str | None = None, line: int | None = None) -> str:
+    """`level` is error, warning or notice. `file` is looked for in the repository that the workflow checked out."""
+    properties = {"file": _in_repository(file) if file else None, "line": line, "title": title}
+    told = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None)
+    return f"::{level} {told}::{_data(message[:MESSAGE_CHARACTERS])}"
+
+
+def annotate(commands: Sequence[str]) -> None:
+    """Print these commands on stderr if a runner reads it."""
+    if not wanted():
+        return
+    stream = sys.stderr.raw if isinstance(sys.stderr, Defused) else sys.stderr
+    for line in commands:
+        stream.write(f"{line}\n")
+    stream.flush()
+
+
+@contextmanager
+def obeyed_by_nobody() -> Iterator[None]:
+    """Within it no runner finds a command in what is printed, but for those of `annotate`."""
+    if not wanted():
+        yield
+        return
+    before = sys.stdout, sys.stderr
+    defused = Defused(sys.stdout), Defused(sys.stderr)
+    sys.stdout, sys.stderr = defused
+    try:
+        yield
+    except Exception:  # a bug of ours; its traceback may hold a submission's words
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in defused:
+            stream.finish()
+
+
+class Defused(io.TextIOBase):
+    """A stream whose lines hold no workflow command. It prints whole lines; the rest follows with `finish`."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, raw: TextIO) -> None:
+        self.raw = raw
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        lines = (self._line + text).split("\n")
+        self._line = lines.pop()
+        if lines:
+            self._print("".join(f"{defused(line)}\n" for line in lines))
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self.raw.flush()
+
+    def finish(self) -> None:
+        """Print what has no end of line."""
+        if self._line:
+            self._print(defused(self._line))
+            self._line = ""
+        self.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self.raw.fileno()
+
+    def _print(self, text: str) -> None:
+        try:
+            self.raw.write(text)
+        except UnicodeEncodeError:
+            encoding = self.raw.encoding or "ascii"
+            self.raw.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def defused(line: str) -> str:
+    """`line` with a backslash where a command would begin."""
+    if line.isascii() and line.isprintable():
+        return _without_commands(line)
+    # A carriage return ends a line for a runner.
+    return "\r".join(_without_commands(part) for part in line.split("\r"))
+
+
+def _without_commands(line: str) -> str:
+    bare = line if line.isascii() and line.isprintable() else _compared(line)
+    if "##[" in bare:
+        line = line.replace("[", "\\[")
+    return f"\\{line}" if bare.lstrip().startswith("::") else line
+
+
+def _compared(line: str) -> str:
+    return "".join(c for c in line if c == "\t" or unicodedata.category(c) not in _IGNORED_BY_COMPARISON)
+
+
+def _line_of(run: Run) -> int | None:
+    """The line of the submission that its failure came from: its innermost frame, or where it is no Python."""
+    if run.ending.verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
+        return None
+    frames = _OWN_LINE.findall(run.ending.detail or "")
+    return int(frames[-1]) if frames else None
+
+
+def _in_repository(file: str) -> str:
+    """`file` as from the root of the repository, if it is in it."""
+    root = os.environ.get("GITHUB_WORKSPACE")
+    path = Path(file).resolve()
+    return str(path.relative_to(Path(root).resolve())) if root and path.is_relative_to(Path(root).resolve()) else file
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
