@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.cli.verbs import verbs as cli
@@ -78,6 +78,7 @@ pieces = st.lists(
 ).map("".join)
 
 
+@settings(deadline=None)
 @given(pieces, pieces)
 def test_no_words_are_a_command_whatever_they_are_written_in(first, second):
     assert obeyed(printed(first, second)) == []
@@ -98,11 +99,13 @@ def test_each_spelling_of_a_command_would_be_one_if_it_were_not_defused(hostile)
     assert obeyed(hostile) and not obeyed(printed(hostile, "\n"))
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(codec="ascii")).filter(lambda text: "::" not in text and "##[" not in text))
 def test_what_holds_no_command_is_printed_as_it_is(text):
     assert printed(text) == text
 
 
+@settings(deadline=None)
 @given(pieces, pieces)
 def test_an_annotation_is_one_command_with_its_words_unchanged(message, title):
     line = github.command("error", message, f"t{title}")

@@ -161,6 +161,8 @@ def repro(root: Path, run: str, device: str, as_json: bool) -> int:
         print_json(rendered.as_json(found))
     else:
         click.echo(rendered.text(found))
+    level, path = "error" if found.exit_code else "notice", found.now.submission_path
+    github.annotate([github.command(level, rendered.summary(found), "repro", path)])
     return found.exit_code
 
 
