@@ -1,5 +1,6 @@
 """The directory of an evaluation: who may do what in it, and that none stays behind."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -67,6 +68,22 @@ def test_the_directory_of_a_judge_that_lives_is_left_alone():
         )
         remove_abandoned()
         assert (folder / "submission.py").exists()
+
+
+def test_a_directory_that_another_judge_finds_before_it_is_locked_is_made_anew(temporary_directory, monkeypatch):
+    locks = []
+
+    def flock_late(lock, how, flock=fcntl.flock):
+        locks.append(lock)
+        if len(locks) == 1:
+            remove_abandoned()  # as another judge does that starts at this moment
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock_late)
+    with scratch(b"source") as folder:
+        assert len(locks) > 2 and (folder / "submission.py").read_bytes() == b"source"
+        assert [path for path in temporary_directory.iterdir() if path.is_dir()] == [folder]
+    assert not folder.exists()
 
 
 def test_only_what_has_a_lock_of_ours_is_removed(temporary_directory):

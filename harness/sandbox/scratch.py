@@ -27,10 +27,8 @@ def scratch(source: bytes, uid: int | None = None) -> Iterator[Path]:
     What judges that were killed have left is removed first. Raises OSError.
     """
     remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    folder, lock = _locked_folder()
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         (folder / "submission.py").write_bytes(source)
         (folder / "submission.py").chmod(0o444)
         for path in (folder / "work", folder / "work" / "shm"):
@@ -42,6 +40,17 @@ def scratch(source: bytes, uid: int | None = None) -> Iterator[Path]:
     finally:
         remove(folder)
         os.close(lock)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """A new directory and its lock, held."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return folder, lock
+        os.close(lock)  # another judge found it before it was locked, and took it for abandoned
 
 
 def remove_abandoned() -> None:
