@@ -66,6 +66,9 @@ compare: $(READY)      ## run B against run A: sources, latencies, which is fast
 report: $(READY)       ## all boards, or those of PROBLEM, with charts, samples and sources in one page: board.html
 	$(call run,harness report $${PROBLEM:+"$$PROBLEM"} $(device))
 
+profile: $(READY)      ## where the time of SUBMISSION of PROBLEM goes, by ncu, rocprofv3 or torch.profiler; ARGS="--case 2"
+	$(call run,harness profile "$$PROBLEM" $$SUBMISSION $(device))
+
 problems: $(READY)     ## list the problems
 	$(call run,harness problems)
 
@@ -101,7 +104,7 @@ help:                  ## this list
 	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
 	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-verbs := new eval check verify repro leaderboard show compare report problems doctor setup-offline test test-triton bench-gpu lint clean help
+verbs := new eval check verify repro leaderboard show compare report profile problems doctor setup-offline test test-triton bench-gpu lint clean help
 .PHONY: $(verbs) again
 
 # .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.
@@ -132,10 +135,10 @@ $(error unknown target $(mistyped)$(or $(call meant,$(mistyped),$(verbs)),: see 
 endif
 
 known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/problem.yml))),none yet)
-$(foreach goal,$(filter new eval check leaderboard,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
+$(foreach goal,$(filter new eval check leaderboard profile,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
 	$(error say which problem: make $(goal) PROBLEM=mla; problems are: $(known_problems))))
-$(foreach goal,$(filter check,$(MAKECMDGOALS)),$(if $(strip $(SUBMISSION)),,\
-	$(error say which file: make check PROBLEM=mla SUBMISSION=submissions/mla/mine.py)))
+$(foreach goal,$(filter check profile,$(MAKECMDGOALS)),$(if $(strip $(SUBMISSION)),,\
+	$(error say which file: make $(goal) PROBLEM=mla SUBMISSION=submissions/mla/mine.py)))
 $(foreach goal,$(filter show repro,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,\
 	$(error say which run: make $(goal) RUN=<run id>)))
 $(foreach goal,$(filter compare,$(MAKECMDGOALS)),$(if $(and $(strip $(A)),$(strip $(B))),,\

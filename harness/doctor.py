@@ -26,6 +26,7 @@ from harness.errors import InfrastructureError
 from harness.model import Device
 from harness.offline import tools
 from harness.offline.targets import TARGETS
+from harness.profiling import tool
 from harness.sandbox import tiers
 from harness.store import Store
 
@@ -62,6 +63,7 @@ class Fact:
 def survey(root: Path, device: Device, narrate: Callable[[str], None] = lambda line: None) -> list[Fact]:
     """Everything, in the order it is shown. Takes seconds the first time, when Triton's interpreter is tried out."""
     facts = [_python(), *_packages(), _device(device), _driver(device), _peaks(root, device), _noise(root, device)]
+    facts.append(_profiler(device))
     narrate("looking at the sandbox")
     facts.append(_isolation(device))
     narrate("looking at Triton's interpreter and the compilers")
@@ -130,6 +132,15 @@ def _noise(root: Path, device: Device) -> Fact:
         return Fact("noise", error.message, "broken", error.hint)
     found = f"±{duel.percent:.2g} % in duels, ±{runs.percent:.2g} % between runs, {duel.source}"
     return Fact("noise", found) if duel.calibrated else Fact("noise", found, "missing", remedy)
+
+
+def _profiler(device: Device) -> Fact:
+    """What `profile` would use, and how to get it."""
+    chosen = tool.fitting(device)[0]
+    try:
+        return Fact("profiler", tool.named(chosen) if chosen == "torch" else tool.find(chosen))
+    except InfrastructureError as error:
+        return Fact("profiler", f"{error.message}: profile has times, no counters", "missing", error.hint)
 
 
 def _isolation(device: Device) -> Fact:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
-VERBS = ["new", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report", "problems", "doctor"]
+VERBS = ["new", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report", "profile"]
+VERBS += ["problems", "doctor"]
 VERBS += ["setup-offline", "test", "test-triton", "bench-gpu", "lint", "clean", "help"]
 VARIABLES = ["PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"]
 # Each would leave a file called "pwned" if make or the shell executed it.
@@ -97,6 +98,10 @@ def test_make_alone_lists_every_target_and_needs_no_environment(checkout):
         (["report"], ["report"]),
         (["report", "PROBLEM=mla", "DEVICE=nvidia-h200"], ["report", "mla", "--device", "nvidia-h200"]),
         (["problems"], ["problems"]),
+        (
+            ["profile", "PROBLEM=mla", "SUBMISSION=a.py", "DEVICE=cuda:1", "ARGS=--case 2"],
+            ["profile", "mla", "a.py", "--device", "cuda:1", "--case", "2"],
+        ),
         (["verify"], ["verify"]),
         (["verify", "PROBLEM=mla"], ["verify", "mla"]),
     ],
@@ -146,7 +151,7 @@ def test_a_mistyped_target_is_told_the_nearest(checkout):
     assert "unknown target evl: did you mean eval?" in result.stderr
 
 
-@pytest.mark.parametrize("verb", ["new", "eval", "leaderboard"])
+@pytest.mark.parametrize("verb", ["new", "eval", "leaderboard", "profile"])
 @pytest.mark.parametrize("words", [[], ["PROBLEM="], ["PROBLEM= "]])
 def test_a_missing_problem_is_asked_for_with_the_problems_there_are(checkout, verb, words):
     result = make(checkout, verb, *words)
@@ -156,8 +161,9 @@ def test_a_missing_problem_is_asked_for_with_the_problems_there_are(checkout, ve
     assert result.stdout == ""
 
 
-def test_a_missing_submission_is_asked_for(checkout):
-    assert "say which file: make check PROBLEM=mla SUBMISSION=" in make(checkout, "check", "PROBLEM=mla").stderr
+@pytest.mark.parametrize("verb", ["check", "profile"])
+def test_a_missing_submission_is_asked_for(checkout, verb):
+    assert f"say which file: make {verb} PROBLEM=mla SUBMISSION=" in make(checkout, verb, "PROBLEM=mla").stderr
 
 
 def test_setting_up_offline_work_installs_its_extra_and_then_nothing(checkout):

@@ -116,6 +116,15 @@ def test_a_compiler_that_is_missing_comes_with_the_command_that_brings_it(facts)
     assert found.state == "missing" and found.remedy == "pip install ziglang" and not found.fatal
 
 
+def test_a_profiler_that_is_missing_comes_with_how_to_get_it(toy_root, monkeypatch):
+    gpu = detect(toy_root, "cpu").model_copy(update={"kind": "cuda"})
+    monkeypatch.setattr(doctor.tool, "_PLACES", {"ncu": ()})
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = doctor._profiler(gpu)
+    assert found.state == "missing" and "ncu is not here" in found.found and "CUDA toolkit" in found.remedy
+    assert doctor._profiler(detect(toy_root, "cpu")) == Fact("profiler", "torch.profiler")
+
+
 def test_tools_that_cannot_be_looked_at_are_broken_and_nothing_else_is_lost(facts, monkeypatch):
     def fails():
         raise InfrastructureError("the look at the tools failed: no memory")

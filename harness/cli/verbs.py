@@ -1,12 +1,13 @@
 """The group that every verb belongs to, and what verbs share: options, narration, JSON.
 
-stdout carries the result, stderr the narration. `--json` prints exactly one JSON document.
+stdout carries the result, stderr the narration. `--json` prints exactly one JSON document, `--markdown` the same tables
+as on a terminal, in Markdown.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic_core import to_json
 
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Narrate
-from harness.render import github
+from harness.render import document, github
 
 
 class _Verbs(click.Group):
@@ -45,7 +46,21 @@ def verbs(context: click.Context, root: Path) -> None:
 
 
 problem_argument = click.argument("problem", metavar="PROBLEM")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON document.")
+
+
+def _one_form(context: click.Context, parameter: click.Parameter, asked: bool) -> bool:
+    others = [name for name in ("as_json", "as_markdown") if name != parameter.name and context.params.get(name)]
+    if asked and others:
+        raise UsageError("--json and --markdown are two forms of the same", "ask for one of them")
+    return asked
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_one_form, help="Print exactly one JSON document."
+)
+markdown_option = click.option(
+    "--markdown", "as_markdown", is_flag=True, callback=_one_form, help="Print Markdown, for a page or a comment."
+)
 device_option = click.option("--device", default="auto", help="cpu, cuda, cuda:1 or auto: a GPU if there is one.")
 
 
@@ -73,3 +88,7 @@ def print_json(document: Any) -> None:
     text = to_json(document, inf_nan_mode="strings", indent=1).decode()
     # The same strings, in which the runner of a workflow finds no command.
     click.echo(text.replace("#", r"\u0023") if github.wanted() else text)
+
+
+def print_parts(parts: Iterable[document.Part], as_markdown: bool) -> None:
+    click.echo(document.markdown(parts) if as_markdown else document.text(parts))

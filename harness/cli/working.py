@@ -1,4 +1,4 @@
-"""Verbs to work with: doctor, new."""
+"""Verbs to work with: doctor, new, profile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import device_option, json_option, narrate, narration, print_json, problem_argument, verbs
+from harness.cli.verbs import (
+    device_option,
+    json_option,
+    markdown_option,
+    narrate,
+    narration,
+    print_json,
+    print_parts,
+    problem_argument,
+    verbs,
+)
 from harness.errors import InfrastructureError
 
 
@@ -49,3 +59,58 @@ def new(root: Path, problem: str, name: str) -> None:
     from harness import scaffold
 
     click.echo(scaffold.next_steps(problem, scaffold.new(root, catalog.load_problem(root, problem), name)))
+
+
+@verbs.command()
+@problem_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--case", type=int, metavar="N", help="Benchmark case N, from 1 (default: the one with the highest floor)."
+)
+@click.option(
+    "--tool",
+    type=click.Choice(["auto", "ncu", "rocprofv3", "torch"]),
+    default="auto",
+    help="auto: ncu on NVIDIA, rocprofv3 on AMD, torch.profiler on a CPU. torch anywhere: times, no counters.",
+)
+@click.option("--calls", type=click.IntRange(1, 100), default=3, help="How many calls to profile (default: 3).")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="An empty directory for the profiler's files (default: one in build/profiles/PROBLEM).",
+)
+@device_option
+@json_option
+@markdown_option
+@click.pass_obj
+def profile(
+    root: Path,
+    problem: str,
+    file: Path,
+    case: int | None,
+    tool: str,
+    calls: int,
+    out: Path | None,
+    device: str,
+    as_json: bool,
+    as_markdown: bool,
+) -> None:
+    """Say where the time of FILE goes, kernel by kernel beside the floor, by the vendor's own profiler.
+
+    FILE runs with your own rights, outside the sandbox, as profilers need it: know what is in it. Nothing is ranked.
+
+    Example: python -m harness profile mla submissions/mla/triton_bf16.py --case 2
+    """
+    from harness.device import detect
+    from harness.profiling import profile as profiling
+    from harness.render import profile as rendered
+
+    task = catalog.load_problem(root, problem)
+    submission = catalog.load_submission(task, file)
+    found = profiling.profile(
+        root, task, submission, detect(root, device), tool=tool, case=case, calls=calls, out=out, narrate=narrate
+    )
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print_parts(rendered.parts(found), as_markdown)

@@ -1,0 +1,96 @@
+"""The profiled program as a process: run under a profiler, ended with all that it started, its outcome read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.errors import InfrastructureError, PodiumError
+from harness.model import Verdict
+from harness.profiling.program import OUTCOME, Outcome, Settings
+
+LIMIT_S = 1800.0
+"""ncu launches each kernel some ten times; a submission of a thousand kernels takes minutes."""
+
+PRINTED = "printed.txt"
+PRINTED_LINES = 6
+
+
+class Unprofiled(PodiumError):
+    """The submission failed under the profiler; the exit code is the verdict's."""
+
+    def __init__(self, verdict: Verdict, message: str, detail: str | None) -> None:
+        super().__init__(f"{verdict.words} under the profiler: {message}", detail or None)
+        self.exit_code = verdict.exit_code
+
+
+def words(settings: Settings) -> list[str]:
+    return [sys.executable, "-m", "harness.profiling.program", settings.model_dump_json()]
+
+
+def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[str, str]) -> Outcome:
+    """Run the program under a profiler. Raises Unprofiled, InfrastructureError."""
+    path = settings.folder / OUTCOME
+    path.unlink(missing_ok=True)
+    checkout = str(Path(__file__).resolve().parents[2])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([checkout, *_inherited()]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    if settings.device.kind == "cpu":
+        environment["TRITON_INTERPRET"] = "1"
+    with (settings.folder / PRINTED).open("ab") as printed:
+        process = subprocess.Popen(
+            command,
+            cwd=settings.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise Unprofiled(Verdict.TIMEOUT, f"it took longer than {LIMIT_S:g} s", None) from None
+        finally:
+            _end(process)
+    try:
+        outcome = Outcome.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        raise failed(settings, f"{tool} ended with status {status} and profiled nothing", remedies) from None
+    if outcome.failure is not None:
+        kind = outcome.failure["kind"]
+        verdict = Verdict.INFRASTRUCTURE_ERROR if kind == "cannot_judge" else Verdict(kind)
+        raise Unprofiled(verdict, outcome.failure["message"], outcome.failure["detail"].rstrip())
+    if status != 0:
+        raise failed(settings, f"{tool} ended with status {status}", remedies)
+    return outcome
+
+
+def _inherited() -> list[str]:
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Whatever is left of it, and of what it started in its own session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def failed(settings: Settings, what: str, remedies: dict[str, str]) -> InfrastructureError:
+    path = settings.folder / PRINTED
+    printed = re.sub(r"[^\n\t -~]", "?", path.read_text(errors="replace")) if path.exists() else ""
+    remedy = next((remedy for sign, remedy in remedies.items() if sign in printed), None)
+    last = "\n  ".join(printed.strip().splitlines()[-PRINTED_LINES:])
+    return InfrastructureError(what, remedy or f"all that it printed is in {path}; the last of it:\n  {last}")

@@ -1,0 +1,126 @@
+"""The program that is profiled: makes a case's inputs, warms up, and calls the submission where the profiler looks.
+
+    python -m harness.profiling.program SETTINGS        as JSON; see Settings
+
+Every call has fresh inputs: a submission may write to its own. What became of it is in program.json of its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from harness import catalog
+from harness.judge.reference import Reference
+from harness.model import Device, Value
+from harness.worker import load
+
+OUTCOME = "program.json"
+
+
+class Settings(Value):
+    """`case` counts the benchmark cases of the device from 0. `looks`: how the profiler learns what to look at: by
+    CUDA's start and stop, by torch.profiler here, or by the times of the calls."""
+
+    root: Path
+    problem: str
+    submission: Path
+    device: Device
+    case: int
+    seed: int
+    warmup: int
+    calls: int
+    looks: Literal["cuda", "torch", "times"]
+    folder: Path
+
+
+class Outcome(Value):
+    """`calls`: when each began and ended, in ns of CLOCK_BOOTTIME, in which rocprofv3 counts. `failure` as of
+    `load.describe_failure`."""
+
+    calls: tuple[tuple[int, int], ...] = ()
+    interpreted: bool = False
+    failure: dict[str, str] | None = None
+
+
+def run(settings: Settings) -> Outcome:
+    """Raises ProblemError where the problem's own code fails."""
+    on_gpu = settings.device.kind != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(torch.device(settings.device.torch_device))
+    problem = catalog.load_problem(settings.root, settings.problem)
+    case = problem.cases_for(settings.device.kind).benchmark[settings.case]
+    reference = Reference(problem, settings.device)
+    spans = []
+    try:
+        submission = load.load(settings.submission, interpreted=not on_gpu)
+        for number in range(-settings.warmup, settings.calls):
+            data = reference.generate(case, settings.seed + settings.warmup + number)
+            with _looking(settings, number, on_gpu):
+                began = _now_ns()
+                with submission.around_call():
+                    submission.kernel(data)
+                if on_gpu:
+                    torch.cuda.synchronize()
+                ended = _now_ns()
+            if number >= 0:
+                spans.append((began, ended))
+            del data
+    except BaseException as error:  # SystemExit is the submission's as well
+        if type(error).__module__ == "harness.errors":
+            raise
+        return Outcome(failure=load.describe_failure(error, settings.submission))
+    return Outcome(calls=tuple(spans), interpreted=submission.interpreted_launches() > 0)
+
+
+@contextlib.contextmanager
+def _looking(settings: Settings, number: int, on_gpu: bool) -> Iterator[None]:
+    """The profiler looks at what is done here, unless it is a warm-up."""
+    if on_gpu:
+        torch.cuda.synchronize()
+    if number < 0 or settings.looks == "times":
+        yield
+    elif settings.looks == "cuda":
+        torch.cuda.profiler.start()
+        try:
+            yield
+        finally:
+            torch.cuda.profiler.stop()
+    else:
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as profiler:
+            yield
+        profiler.export_chrome_trace(str(settings.folder / f"trace-{number + 1}.json"))
+        path = settings.folder / "operators.json"
+        earlier: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+        path.write_text(json.dumps([*earlier, *_operators(profiler)], indent=1))
+
+
+def _operators(profiler: Any) -> list[dict[str, Any]]:
+    """Of one call: every operator's own time, without that of the operators it called."""
+    return [
+        {"name": event.key, "count": event.count, "self_cpu_us": event.self_cpu_time_total}
+        for event in profiler.key_averages()
+    ]
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def main() -> None:
+    settings = Settings.model_validate_json(sys.argv[1])
+    outcome = run(settings)
+    (settings.folder / OUTCOME).write_text(outcome.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()
