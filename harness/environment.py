@@ -39,13 +39,14 @@ def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
 
 def flat(environment: Mapping[str, Any]) -> dict[str, str]:
     """A run's environment as text by name (`torch`, `isolation_layers seccomp`), without what no two runs share."""
-    return dict(_flat({key: value for key, value in environment.items() if key not in _EACH_ITS_OWN}))
+    return dict(flattened({key: value for key, value in environment.items() if key not in _EACH_ITS_OWN}))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """What is nested, as text by name; None is left out."""
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key} " if key != "packages" else prefix)
+            yield from flattened(value, f"{prefix}{key} " if key != "packages" else prefix)
         elif value is not None:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
 

@@ -29,8 +29,6 @@ INDEX_VERSION = 4
 _SETTLED_NS = 2_000_000_000
 """A directory changed this recently may change again within one tick of its file system's clock: look again."""
 
-_DISQUALIFYING = (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -88,7 +86,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
     in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
     first_hand = [run for run in in_order if run.unranked != REPRODUCED] or in_order
     source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
-    disqualifying = [run for run in source if run.verdict in _DISQUALIFYING]
+    disqualifying = [run for run in source if run.verdict.disqualifies]
     ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
     if disqualifying:
         chosen = disqualifying[-1]

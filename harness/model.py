@@ -63,6 +63,11 @@ class Verdict(enum.StrEnum):
     def words(self) -> str:
         return self.value.replace("_", " ")
 
+    @property
+    def disqualifies(self) -> bool:
+        """Whether a source that ever got it is shown with it, whatever its other runs say."""
+        return self in (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
+
 
 _EXIT_CODES = {
     Verdict.ACCEPTED: 0,

@@ -8,7 +8,7 @@ from harness import catalog
 from harness.index import Entry
 from harness.model import Estimate, Verdict
 from harness.ranking import rank
-from harness.render import terminal
+from harness.render import document, terminal
 
 
 def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unranked=None, floor=None):
@@ -146,7 +146,7 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
         entry("seen", unranked="interpreted"),
         entry("liar", verdict=Verdict.INTEGRITY_VIOLATION),
     ]
-    text = terminal.board(problem, "A Device", rank(entries, ["torch"]), ["a note"])
+    text = document.text(terminal.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
     row = next(line for line in text.splitlines() if "mine" in line)
     rank_shown, name, score, ratio, share = [cell.strip() for cell in row.strip("│ ").split("│")][:5]
     assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40") and score.startswith("50.00 ±")
@@ -157,7 +157,8 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
 
 @pytest.mark.parametrize("reason", [None, "unstable"])
 def test_a_board_survives_a_reason_that_it_does_not_know(problem, reason):
-    assert "odd" in terminal.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
+    board = terminal.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
+    assert "odd" in document.text(board)
 
 
 @settings(deadline=None)

@@ -27,7 +27,8 @@ from harness.judge.seeds import Seeds
 from harness.judge.session import CallReply, Fault, Session
 from harness.model import Case, CaseCheck, Device, Ending, Estimate, Excess, Floor, Measurement, Problem, Run, Verdict
 from harness.protocol import Channel
-from harness.render import boards, terminal
+from harness.render import boards, document, terminal
+from harness.render import run as rendered_run
 from harness.store import Store, load_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -188,8 +189,8 @@ class ResultsSurface:
         # NaN is unequal to itself; the text that it is written as is not.
         written = run.model_dump_json()
         assert Run.model_validate_json(written).model_dump_json() == written
-        for text_shown in (terminal.run(run), terminal.verdict_line(run), terminal.failure(run)):
-            text_shown.encode()
+        for written in (document.text, document.markdown):
+            written([*rendered_run.parts(run), terminal.verdict_line(run), terminal.failure(run)]).encode()
         self._loaded.append(run)
         if len(self._loaded) >= self._batch:
             self.flush()
@@ -217,7 +218,7 @@ class ResultsSurface:
             (self._folder / f"{name}.json").write_bytes(run.model_copy(update={"id": name}).model_dump_json().encode())
         with Store(self._root).index() as index:
             assert len(index.paths()) + len(index.faults()) == len(runs)
-        boards.as_text(self._root, self._problem, None).encode()
+        document.text(boards.parts(self._root, self._problem, None)).encode()
         json.dumps(boards.as_json(self._root, self._problem, None))
 
 

@@ -9,10 +9,23 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import device_option, json_option, narrate, narration, print_json, problem_argument, verbs
+from harness.cli.verbs import (
+    device_option,
+    json_option,
+    markdown_option,
+    narrate,
+    narration,
+    print_json,
+    print_parts,
+    problem_argument,
+    verbs,
+)
 from harness.errors import UsageError, did_you_mean
 from harness.model import UNJUDGED, Problem, Run, Verdict
 from harness.render import boards, github
+
+UNWRAPPED = 10_000
+"""Columns of a page, which wraps its cells by itself."""
 
 
 @verbs.command("eval")
@@ -23,6 +36,7 @@ from harness.render import boards, github
 @click.option("--watch", is_flag=True, help="Judge one FILE quickly at each save, until Ctrl-C; nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even where nothing can confine the submission.")
 @json_option
+@markdown_option
 @click.pass_obj
 def eval_(
     root: Path,
@@ -33,6 +47,7 @@ def eval_(
     watch: bool,
     allow_unsandboxed: bool,
     as_json: bool,
+    as_markdown: bool,
 ) -> int:
     """Judge FILES, or without any every submission that has no verdict yet; then show the board.
 
@@ -42,8 +57,9 @@ def eval_(
     Example: python -m harness eval mla submissions/mla/torch_bf16.py
     """
     if watch:
-        if len(files) != 1 or as_json:
-            raise UsageError("--watch takes one file, and no --json: it prints as it goes", "name the file to watch")
+        if len(files) != 1 or as_json or as_markdown:
+            said = "--watch takes one file, and no --json or --markdown: it prints as it goes"
+            raise UsageError(said, "name the file to watch")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)
     from harness import docket
     from harness.device import detect
@@ -57,7 +73,7 @@ def eval_(
         board = boards.as_json(root, task, here.slug)
         print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
     else:
-        _print_outcome(root, task, here.slug, runs)
+        _print_outcome(root, task, here.slug, runs, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != UNJUDGED]
@@ -68,8 +84,9 @@ def eval_(
 @click.argument("problem", metavar="[PROBLEM]", required=False)
 @device_option
 @json_option
+@markdown_option
 @click.pass_obj
-def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
+def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markdown: bool) -> int:
     """Judge every control of PROBLEM (of all problems without one): each must get the verdict it is there for.
 
     Example: python -m harness verify mla
@@ -89,12 +106,13 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool) -> int:
         faults += [f"no accepted control of {name} shows the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:
-            click.echo(f"{name}: {len(results)} controls\n{terminal.verification(results, list(task.tolerances))}\n")
+            print_parts([terminal.verification(task, results)], as_markdown)
+            click.echo()
     if as_json:
         print_json({"problems": documents, "faults": faults})
     else:
         good = "Every control got its verdict, and every tolerance by itself rejects its canaries."
-        click.echo("\n".join(faults) if faults else good)
+        print_parts(["\n".join(faults) if faults else good], as_markdown)
     github.annotate([github.command("error", fault, "verify") for fault in faults])
     return Verdict.WRONG_ANSWER.exit_code if faults else 0
 
@@ -140,8 +158,9 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 @click.argument("run", metavar="RUN")
 @device_option
 @json_option
+@markdown_option
 @click.pass_obj
-def repro(root: Path, run: str, device: str, as_json: bool) -> int:
+def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -> int:
     """Judge stored RUN again: its source, cases, sampling and seeds, on the kind of device it was judged on.
 
     Shown is what differs around it, then whether verdict and score agree within the intervals. The new run is stored,
@@ -160,7 +179,7 @@ def repro(root: Path, run: str, device: str, as_json: bool) -> int:
     if as_json:
         print_json(rendered.as_json(found))
     else:
-        click.echo(rendered.text(found))
+        print_parts(rendered.parts(found), as_markdown)
     level, path = "error" if found.exit_code else "notice", found.now.submission_path
     github.annotate([github.command(level, rendered.summary(found), "repro", path)])
     return found.exit_code
@@ -182,8 +201,17 @@ def repro(root: Path, run: str, device: str, as_json: bool) -> int:
     help="Write what the compilers made (IR, assembly, code objects) to this directory.",
 )
 @json_option
+@markdown_option
 @click.pass_obj
-def check(root: Path, problem: str, file: Path, targets: tuple[str, ...], emit: Path | None, as_json: bool) -> int:
+def check(
+    root: Path,
+    problem: str,
+    file: Path,
+    targets: tuple[str, ...],
+    emit: Path | None,
+    as_json: bool,
+    as_markdown: bool,
+) -> int:
     """Without the target GPU: judge FILE on the smallest cases on the CPU, and compile its kernels for each TARGET.
 
     Example: python -m harness check mla submissions/mla/triton_bf16.py --target gfx950
@@ -198,7 +226,7 @@ def check(root: Path, problem: str, file: Path, targets: tuple[str, ...], emit: 
     if as_json:
         print_json({**found.as_json(), "tools": tools.here().model_dump(mode="json")})
     else:
-        click.echo(rendered.text(found))
+        print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
     github.annotate(rendered.commands(found))
     return found.exit_code
 
@@ -216,15 +244,15 @@ def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
     return 0
 
 
-def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run]) -> None:
+def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run], as_markdown: bool) -> None:
     """The board, then what is to be known of each run that failed, and last a line for each verdict."""
     from harness.render import terminal
 
-    click.echo(boards.as_text(root, problem, device, published=False))
+    parts = boards.parts(root, problem, device, published=False)
     if not runs:
-        click.echo("\nNothing new: every submission has its verdict. Name a file to judge it again.")
+        parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
     for run in runs:
         if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED:
-            click.echo(f"\n{terminal.failure(run)}")
-    for run in runs:
-        click.echo(("\n" if run is runs[0] else "") + terminal.verdict_line(run))
+            parts.append(terminal.failure(run))
+    parts.append("\n".join(terminal.verdict_line(run) for run in runs))
+    print_parts(parts, as_markdown)

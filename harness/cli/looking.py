@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import json_option, narration, print_json, problem_argument, verbs
+from harness.cli.verbs import (
+    json_option,
+    markdown_option,
+    narration,
+    print_json,
+    print_parts,
+    problem_argument,
+    verbs,
+)
 from harness.render import boards, github
 from harness.store import Store
 
@@ -16,8 +24,9 @@ from harness.store import Store
 @problem_argument
 @click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
 @json_option
+@markdown_option
 @click.pass_obj
-def leaderboard(root: Path, problem: str, device: str | None, as_json: bool) -> None:
+def leaderboard(root: Path, problem: str, device: str | None, as_json: bool, as_markdown: bool) -> None:
     """Show the board of PROBLEM, one for each device that has runs.
 
     Example: python -m harness leaderboard mla
@@ -26,25 +35,26 @@ def leaderboard(root: Path, problem: str, device: str | None, as_json: bool) -> 
     if as_json:
         print_json({"boards": boards.as_json(root, task, device)})
     else:
-        click.echo(boards.as_text(root, task, device))
+        print_parts(boards.parts(root, task, device), as_markdown)
 
 
 @verbs.command()
 @click.argument("run", metavar="RUN")
 @json_option
+@markdown_option
 @click.pass_obj
-def show(root: Path, run: str, as_json: bool) -> None:
+def show(root: Path, run: str, as_json: bool, as_markdown: bool) -> None:
     """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for its latest run.
 
     Example: python -m harness show torch_bf16
     """
-    from harness.render import terminal
+    from harness.render import run as rendered
 
     stored = Store(root).read(run)
     if as_json:
         print_json(stored)
     else:
-        click.echo(terminal.run(stored))
+        print_parts(rendered.parts(stored), as_markdown)
 
 
 @verbs.command()
@@ -54,8 +64,18 @@ def show(root: Path, run: str, as_json: bool) -> None:
 @click.option("--fail-if-slower", type=click.FloatRange(0), metavar="PCT", help="Exit with 20 if B is slower by that.")
 @click.option("--device", default="auto", help="Where a duel takes place, as in `eval`.")
 @json_option
+@markdown_option
 @click.pass_obj
-def compare(root: Path, a: str, b: str, duel: bool, fail_if_slower: float | None, device: str, as_json: bool) -> int:
+def compare(
+    root: Path,
+    a: str,
+    b: str,
+    duel: bool,
+    fail_if_slower: float | None,
+    device: str,
+    as_json: bool,
+    as_markdown: bool,
+) -> int:
     """Hold run B against run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
 
     A and B are named as in `show`.
@@ -74,6 +94,8 @@ def compare(root: Path, a: str, b: str, duel: bool, fail_if_slower: float | None
         compared, samples = versions.compare(root, taken), ()
     if as_json:
         print_json(rendered.as_json(compared, *taken.texts, samples))
+    elif as_markdown:
+        click.echo(rendered.markdown(compared, *taken.texts))
     else:
         click.echo(rendered.text(compared, *taken.texts))
     code = 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
@@ -91,24 +113,31 @@ def compare(root: Path, a: str, b: str, duel: bool, fail_if_slower: float | None
     default=Path("board.html"),
     help="The file to write (default: board.html).",
 )
+@json_option
 @click.pass_obj
-def report(root: Path, problem: str | None, device: str | None, out: Path) -> None:
+def report(root: Path, problem: str | None, device: str | None, out: Path, as_json: bool) -> None:
     """Write the boards of PROBLEM (of all problems without one) as one HTML file that needs no network.
 
-    In it are the boards, charts, samples, sources and the environment of each run.
+    In it are the boards, charts, samples, sources and the environment of each run. With --json all that is printed as
+    data, and no file is written.
 
     Example: python -m harness report mla --out board.html
     """
     from harness.render import html
 
     names = [problem] if problem else catalog.problem_names(root)
-    click.echo(html.write(root, [catalog.load_problem(root, name) for name in names], out, device))
+    tasks = [catalog.load_problem(root, name) for name in names]
+    if as_json:
+        print_json(html.as_json(root, tasks, device))
+    else:
+        click.echo(html.write(root, tasks, out, device))
 
 
 @verbs.command()
 @json_option
+@markdown_option
 @click.pass_obj
-def problems(root: Path, as_json: bool) -> None:
+def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
     """List the problems.
 
     Example: python -m harness problems
@@ -119,4 +148,4 @@ def problems(root: Path, as_json: bool) -> None:
     if as_json:
         print_json([problem.model_dump(mode="json", exclude={"folder"}) for problem in found])
     else:
-        click.echo(terminal.problems(found))
+        print_parts([terminal.problems(found)], as_markdown)

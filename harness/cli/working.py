@@ -25,8 +25,9 @@ from harness.errors import InfrastructureError
 @click.option("--calibrate", is_flag=True, help="First measure how small a difference counts here.")
 @device_option
 @json_option
+@markdown_option
 @click.pass_obj
-def doctor(root: Path, calibrate: bool, device: str, as_json: bool) -> int:
+def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown: bool) -> int:
     """Say what this machine can do, what it cannot, and the command that brings the rest.
 
     Example: python -m harness doctor --calibrate
@@ -43,7 +44,7 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool) -> int:
     if as_json:
         print_json(rendered.as_json(facts))
     else:
-        click.echo(rendered.text(facts))
+        print_parts(rendered.parts(facts), as_markdown)
     return InfrastructureError.exit_code if any(fact.fatal for fact in facts) else 0
 
 

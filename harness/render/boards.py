@@ -1,4 +1,4 @@
-"""A problem's boards, read from the index and ranked: as text for a terminal, as JSON."""
+"""A problem's boards, read from the index and ranked: as parts of a document, as JSON."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from harness.index import Index
 from harness.model import Problem
 from harness.ranking import Board, rank
 from harness.render import terminal
+from harness.render.document import Part
 from harness.store import Store
 
 
-def as_text(root: Path, problem: Problem, device: str | None, published: bool = True) -> str:
+def parts(root: Path, problem: Problem, device: str | None, published: bool = True) -> list[Part]:
     """The boards of `problem`, of one device's folder or of all; below them figures that others published."""
-    texts = []
+    found: list[Part] = []
     with Store(root).index() as index:
         for folder, name in _devices(index, problem, device).items():
-            texts.append(terminal.board(problem, name, _board(index, problem, folder), _notes(index, problem, folder)))
+            found += terminal.board(problem, name, _board(index, problem, folder), _notes(index, problem, folder))
         faults = [f"Left alone in results/: {path}: {fault}" for path, fault in index.faults()]
-    if not texts:
-        texts.append(f"No runs of {problem.name} yet: python -m harness eval {problem.name}")
+    if not found:
+        found.append(f"No runs of {problem.name} yet: python -m harness eval {problem.name}")
     if published and problem.published:
-        texts.append(terminal.published(problem))
-    return "\n\n".join([*texts, *faults])
+        found += terminal.published(problem)
+    return [*found, *faults]
 
 
 def as_json(root: Path, problem: Problem, device: str | None) -> list[dict[str, Any]]:

@@ -163,7 +163,7 @@ def _distribution(timed: Measurement, title: str) -> Distribution:
 
 
 def _spread(name: str, process: Sequence[float], axis: Axis) -> Spread:
-    figures = _figures(process)
+    figures = quantiles(process)
     places = [axis.at(value / 1e3) for value in figures]
     dots = [(round(10 * axis.at(value / 1e3)), _jitter(i)) for i, value in enumerate(process)]
     kept = tuple(dots) if len(dots) <= DOTS_DRAWN else ()
@@ -173,10 +173,10 @@ def _spread(name: str, process: Sequence[float], axis: Axis) -> Spread:
 def _shown(process: Sequence[float]) -> Sequence[float]:
     """What the axis must hold of a process: every dot, but of many samples not the few outermost, which would press
     all others together. A line to them then ends at the drawing's edge."""
-    return process if len(process) <= DOTS_DRAWN else _figures(process)[1:6]
+    return process if len(process) <= DOTS_DRAWN else quantiles(process)[1:6]
 
 
-def _figures(process: Sequence[float]) -> tuple[float, ...]:
+def quantiles(process: Sequence[float]) -> tuple[float, ...]:
     """The least, the quantiles at 5, 25, 50, 75 and 95 %, and the most."""
     cuts = statistics.quantiles(process, n=20, method="inclusive") if len(process) > 1 else [process[0]] * 19
     return min(process), cuts[0], cuts[4], cuts[9], cuts[14], cuts[18], max(process)

@@ -12,13 +12,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from harness.checkup import Checkup
 from harness.model import Verdict
 from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
+from harness.render import document
+from harness.render.document import Part, Table, Verbatim
 from harness.render.github import command
-from harness.render.terminal import TABLE_FORMAT
 
 DEFAULT_WIDTH = 100
 KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
@@ -34,11 +33,11 @@ LEGEND = (
 )
 
 
-def text(found: Checkup, width: int | None = None) -> str:
+def parts(found: Checkup, width: int | None = None) -> list[Part]:
     """All of it, at most `width` columns wide where words allow (default: the terminal's width)."""
     columns = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
-    parts = [_judged(found), table(found.compilations, columns), _flaws(found), _missing(found)]
-    return "\n\n".join([part for part in parts if part] + [summary(found)])
+    told = (Verbatim(_judged(found)), _table(found.compilations, columns), _flaws(found), _missing(found))
+    return [*(part for part in told if part), summary(found)]
 
 
 def commands(found: Checkup) -> list[str]:
@@ -55,6 +54,10 @@ def commands(found: Checkup) -> list[str]:
 
 def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> str:
     """What each compiled kernel needs, target by target; "" where there is none."""
+    return document.text([_table(compilations, width)])
+
+
+def _table(compilations: Sequence[Compilation], width: int) -> Part:
     for matrix_width in MATRIX_WIDTHS:
         rows = _rows(compilations, matrix_width)
         # Kernels that neither spill nor use scratch, as they should, leave the room to what differs.
@@ -73,13 +76,12 @@ def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> st
     for row in rows:
         row[KERNEL] = "\n".join(_wrapped(line, max(room, KERNEL_WIDTHS[1])) for line in row[KERNEL].splitlines())
     cells = [[row[i] for i in shown] for row in rows]
-    grid = tabulate(cells, [HEADERS[i] for i in shown], tablefmt=TABLE_FORMAT, disable_numparse=True)
     note = (
         "no spills, no scratch"
         if clean
         else "! costs time: spilled registers (sm_90: bytes); below, scratch: bytes of private memory a thread"
     )
-    return "\n".join([grid, note, *LEGEND])
+    return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND])
 
 
 def summary(found: Checkup) -> str:

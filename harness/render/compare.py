@@ -12,18 +12,20 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
-from tabulate import tabulate
 
 from harness.comparison import ComparedCase, Comparison, Finding, PairedMeasurement
 from harness.model import Estimate
+from harness.render import document
+from harness.render.document import Part, Table, Verbatim
 from harness.render.legible import legible
-from harness.render.terminal import TABLE_FORMAT, microseconds
+from harness.render.terminal import microseconds
 from harness.stats import Ratio
 
 SIDE_BY_SIDE_COLUMNS = 160
 CONTEXT_LINES = 3
+SAME_SOURCES = "The sources are the same."
 _COLOURS = {"-": "red", "+": "green", "@": "cyan"}
 
 
@@ -34,15 +36,24 @@ def text(
     columns = width or shutil.get_terminal_size((120, 24)).columns
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
     names = f"A {comparison.a}", f"B {comparison.b}"
-    parts = [
+    return document.text(_parts(comparison, Verbatim(difference(a_source, b_source, names, columns, coloured))))
+
+
+def markdown(comparison: Comparison, a_source: str, b_source: str) -> str:
+    names = f"A {comparison.a}", f"B {comparison.b}"
+    lines = "\n".join(_unified(a_source, b_source, names))
+    return document.markdown(_parts(comparison, Verbatim(lines, language="diff") if lines else SAME_SOURCES))
+
+
+def _parts(comparison: Comparison, sources: Part) -> list[Part]:
+    return [
         f"{comparison.problem} on {comparison.device}",
-        difference(a_source, b_source, names, columns, coloured),
+        sources,
         table(comparison),
         *comparison.notes,
         f"noise: ±{comparison.noise.percent:.2g}\N{NO-BREAK SPACE}%, {comparison.noise.source}",
         verdict_line(comparison),
     ]
-    return "\n\n".join(part for part in parts if part)
 
 
 def as_json(
@@ -75,7 +86,7 @@ def as_json(
 def difference(a_source: str, b_source: str, names: tuple[str, str], width: int, colour: bool) -> str:
     """The sources' difference: side by side where it is wide enough, else line by line."""
     if a_source == b_source:
-        return "The sources are the same."
+        return SAME_SOURCES
     output = io.StringIO()
     console = Console(file=output, force_terminal=colour, no_color=not colour, width=width, highlight=False)
     if width >= SIDE_BY_SIDE_COLUMNS:
@@ -87,19 +98,13 @@ def difference(a_source: str, b_source: str, names: tuple[str, str], width: int,
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def table(comparison: Comparison, a: str = "A", b: str = "B") -> str:
+def table(comparison: Comparison, a: str = "A", b: str = "B") -> Table:
     """Both latencies of each case and of the score, B / A with its interval, and the finding; below it the reasons."""
     rows = [_row(case.case.label, case.a_ns, case.b_ns, case.finding, case.labels) for case in comparison.cases]
     if comparison.a_ns is not None and comparison.b_ns is not None:
         rows.append(_row("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
-    if not rows:
-        return ""
     headers = ["case", f"{a} µs", f"{b} µs", f"{b} / {a}", "interval", "verdict", "labels"]
-    if not any(row[-1] for row in rows):
-        headers, rows = headers[:-1], [row[:-1] for row in rows]
-    grid = tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
-    reasons = [_reason(case) for case in comparison.cases if case.finding.speed == "ambiguous"]
-    return "\n".join([grid, *reasons])
+    return Table(headers, rows, [_reason(case) for case in comparison.cases if case.finding.speed == "ambiguous"])
 
 
 def verdict_line(comparison: Comparison) -> str:
@@ -140,10 +145,10 @@ def _unified(a_source: str, b_source: str, names: tuple[str, str]) -> Iterator[s
     return difflib.unified_diff(*lines, *names, n=CONTEXT_LINES, lineterm="")
 
 
-def _side_by_side(a_source: str, b_source: str, names: tuple[str, str]) -> Table:
+def _side_by_side(a_source: str, b_source: str, names: tuple[str, str]) -> Grid:
     """Changed stretches with some context, old on the left, new on the right, each with its line number."""
     old, new = a_source.splitlines(), b_source.splitlines()
-    grid = Table(box=None, expand=True, padding=(0, 1))
+    grid = Grid(box=None, expand=True, padding=(0, 1))
     for name in names:
         grid.add_column("", justify="right", style="dim", no_wrap=True)
         grid.add_column(Text(legible(name), "bold"), ratio=1, overflow="fold")

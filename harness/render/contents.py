@@ -17,8 +17,6 @@ from harness.model import Case, Device, Problem, Run, Verdict
 from harness.ranking import Board, Standing, rank
 from harness.store import Store, load_run
 
-_DISQUALIFYING = (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
-
 
 @dataclass(frozen=True)
 class Environment:
@@ -126,7 +124,7 @@ def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, pat
     runs = _runs(root / "results", problem, slug, paths, standing)
     environments = _environments(runs.values())
     labels = {json.dumps(e.facts): e.label for e in environments}
-    found_wrong = {run.submission_sha256 for run in runs.values() if run.ending.verdict in _DISQUALIFYING}
+    found_wrong = {run.submission_sha256 for run in runs.values() if run.ending.verdict.disqualifies}
     lines = [
         Line(
             run=run,

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tabulate import tabulate
-
 from harness.doctor import Fact
-from harness.render.terminal import TABLE_FORMAT
+from harness.render import document
+from harness.render.document import Part, Table
 
 NARROWEST = 30
 _FRAME = 12
@@ -19,14 +18,17 @@ _FRAME = 12
 
 def text(facts: Sequence[Fact], width: int | None = None) -> str:
     """All of it, at most `width` columns wide (default: the terminal's width)."""
+    return document.text(parts(facts, width))
+
+
+def parts(facts: Sequence[Fact], width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((120, 24)).columns
     names, states = max(len(fact.name) for fact in facts), max(len(fact.state) for fact in facts)
     room = max(columns - names - states - _FRAME, NARROWEST)
     rows = [[fact.name, fact.state if fact.state != "ok" else "", fact.found] for fact in facts]
-    grid = tabulate(rows, ["", "", "found"], TABLE_FORMAT, maxcolwidths=[None, None, room], disable_numparse=True)
     remedies = [f"  {fact.name}: {fact.remedy}" for fact in facts if fact.state != "ok" and fact.remedy]
-    parts = [grid, *(["To get or mend what is missing:", *remedies] if remedies else []), _summary(facts)]
-    return "\n".join(parts)
+    below = [*(["To get or mend what is missing:", *remedies] if remedies else []), _summary(facts)]
+    return [Table(["", "", "found"], rows, below, widths=[None, None, room])]
 
 
 def as_json(facts: Sequence[Fact]) -> dict[str, Any]:

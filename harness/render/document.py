@@ -24,25 +24,34 @@ _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Table:
-    """Columns that are empty in every row are not shown. `below`: lines that belong to it. `widths`: the most that a
-    column of `headers` takes on a terminal; None leaves it as wide as it is."""
+    """Columns that are empty in every row are not shown. `title`: a line above; `below`: lines that belong to it.
+
+    `widths`: the most that a column of `headers` takes on a terminal; None leaves it as wide as it is. Without a
+    `frame` a terminal shows its rows alone.
+    """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[object]]
     below: Sequence[str] = ()
+    title: str = ""
     widths: Sequence[int | None] | None = None
+    frame: bool = True
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, each with what is to be said of it."""
+    """Names, each with what is to be said of it; above them a `title`."""
 
     rows: Sequence[tuple[str, object]]
+    title: str = ""
 
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Lines shown as they are. `language`, as GitHub calls it, colours them. `title`: the line above."""
+    """Lines shown as they are: a terminal obeys what is in them. `language`, as GitHub calls it, colours them there.
+
+    `title`: the line above.
+    """
 
     content: str
     title: str = ""
@@ -71,18 +80,24 @@ def escaped(value: object) -> str:
 def _text(part: Part) -> str:
     match part:
         case str():
-            return part
+            return legible(part)
         case Facts():
-            return tabulate([[name, value] for name, value in part.rows], tablefmt="plain", disable_numparse=True)
+            if not part.rows:
+                return ""
+            facts = [[_legible(name), _legible(value)] for name, value in part.rows]
+            return _lines(part.title, tabulate(facts, tablefmt="plain", disable_numparse=True))
         case Verbatim():
-            return "\n".join(line for line in (part.title, part.content) if line)
+            return _lines(part.title, part.content)
     headers, rows, kept = _shown(part)
     if not rows:
         return ""
-    widths = [part.widths[i] for i in kept] if part.widths else None
+    cells = [[_legible(value) for value in row] for row in rows]
     # Numbers come formatted; tabulate must not read them again.
-    grid = tabulate(rows, headers, tablefmt=TABLE_FORMAT, maxcolwidths=widths, disable_numparse=True)
-    return "\n".join([grid, *part.below])
+    if not part.frame:
+        return _lines(part.title, tabulate(cells, tablefmt="plain", disable_numparse=True), *part.below)
+    widths = [part.widths[i] for i in kept] if part.widths else None
+    grid = tabulate(cells, headers, tablefmt=TABLE_FORMAT, maxcolwidths=widths, disable_numparse=True)
+    return _lines(part.title, grid, *part.below)
 
 
 def _markdown(part: Part) -> str:
@@ -90,20 +105,34 @@ def _markdown(part: Part) -> str:
         case str():
             return _paragraph(part)
         case Facts():
-            return _grid(["", ""], part.rows)
+            return _blocks(_heading(part.title), _grid(["", ""], part.rows)) if part.rows else ""
         case Verbatim():
             if not part.content:
-                return _paragraph(part.title)
+                return _heading(part.title)
             # A fence is longer than any in what it holds.
             longest = max(map(len, re.findall(r"`+", part.content)), default=0)
             fence = "`" * max(3, longest + 1)
-            block = f"{fence}{part.language}\n{legible(part.content)}\n{fence}"
-            return "\n\n".join(piece for piece in (_paragraph(part.title), block) if piece)
+            return _blocks(_heading(part.title), f"{fence}{part.language}\n{legible(part.content)}\n{fence}")
     headers, rows, _ = _shown(part)
     if not rows:
         return ""
-    below = [_paragraph(line.strip()) for line in part.below]
-    return "\n\n".join([_grid(headers, rows), *below])
+    return _blocks(_heading(part.title), _grid(headers, rows), _paragraph("\n".join(part.below)))
+
+
+def _legible(value: object) -> str:
+    return "" if value is None else legible(str(value))
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(line for line in lines if line)
+
+
+def _blocks(*blocks: str) -> str:
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _heading(title: str) -> str:
+    return f"**{escaped(title).strip()}**" if title.strip() else ""
 
 
 def _shown(table: Table) -> tuple[list[str], list[list[object]], list[int]]:

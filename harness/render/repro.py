@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tabulate import tabulate
-
 from harness.model import Run, Verdict, outcome
-from harness.render import compare, terminal
+from harness.render import compare, document, terminal
+from harness.render.document import Part, Table
 from harness.render.legible import legible
 from harness.repro import Reproduction
 
@@ -17,16 +16,20 @@ SHOWN_CHARACTERS = 40
 
 def text(found: Reproduction) -> str:
     """All of it; what it comes to stands in the last line."""
+    return document.text(parts(found))
+
+
+def parts(found: Reproduction) -> list[Part]:
     then, now = found.then, found.now
-    parts = [f"{legible(then.id)}, of {then.started_at[:10]}, again on {now.device.name}", differences(found)]
+    told: list[Part] = [f"{then.id}, of {then.started_at[:10]}, again on {now.device.name}", differences(found)]
     if found.compared is not None:
-        parts.append(compare.table(found.compared, "then", "now"))
+        told.append(compare.table(found.compared, "then", "now"))
     if now.ending.verdict is not Verdict.ACCEPTED:
-        parts.append(terminal.failure(now))
+        told.append(terminal.failure(now))
     same, checked = found.same_errors
     if checked:
-        parts.append(f"The error is the same to the last digit in {same} of {checked} checked cases.")
-    return "\n\n".join([part for part in parts if part] + [summary(found)])
+        told.append(f"The error is the same to the last digit in {same} of {checked} checked cases.")
+    return [*told, summary(found)]
 
 
 def as_json(found: Reproduction) -> dict[str, Any]:
@@ -52,12 +55,12 @@ def as_json(found: Reproduction) -> dict[str, Any]:
     }
 
 
-def differences(found: Reproduction) -> str:
+def differences(found: Reproduction) -> Part:
     """A table of what is not the same around the two."""
     if not found.differences:
         return "Problem, sampling, device and environment are what they were."
     rows = [[_shown(part) for part in (d.what, d.then, d.now)] for d in found.differences]
-    return tabulate(rows, ["differs", "then", "now"], tablefmt=terminal.TABLE_FORMAT, disable_numparse=True)
+    return Table(["differs", "then", "now"], rows)
 
 
 def summary(found: Reproduction) -> str:

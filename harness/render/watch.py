@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from harness.model import Run
-from harness.render import terminal
+from harness.render import document, terminal
+from harness.render import run as rendered
 from harness.render.legible import legible
 from harness.watch import Feedback
 
@@ -19,7 +20,8 @@ def text(feedback: Feedback) -> str:
     parts = [f"{feedback.after_s:6.1f} s  {legible(feedback.message)}"]
     run = feedback.run
     if run is not None and run.score is not None:
-        parts += [_indented(terminal.cases(run.measurements)), f"{INDENT}{_score(run, feedback.before)}"]
+        table = document.text([rendered.cases(run.measurements)])
+        parts += [_indented(table), f"{INDENT}{_score(run, feedback.before)}"]
     elif feedback.detail:
         parts.append(_indented(legible(feedback.detail)))
     if run is not None and run.score is None and run.output.strip():

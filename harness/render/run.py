@@ -1,0 +1,145 @@
+"""One run in full: everything that is stored of it, but each sample, which `--json` has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness import stats
+from harness.environment import flattened
+from harness.model import CaseCheck, Device, Estimate, Measurement, Run, Verdict, outcome
+from harness.render.charts import quantiles
+from harness.render.document import Facts, Part, Table, Verbatim
+from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
+
+_TOLD_ELSEWHERE = ("isolation", "python", "packages")
+
+
+def parts(shown: Run) -> list[Part]:
+    found: list[Part] = [Facts(_facts(shown))]
+    if shown.measurements:
+        found += [cases(shown.measurements), _samples(shown.measurements)]
+    if shown.checks:
+        found.append(_checks(shown.checks))
+    found.append(Table(["skipped case", "why"], [[s.case.label, s.reason] for s in shown.skipped]))
+    if shown.triage:
+        rows = [[finding.rule, finding.severity, finding.what] for finding in shown.triage]
+        title = "Suspicious in the source, by a scanner that decides nothing:"
+        found.append(Table(["rule", "severity", "what was seen"], rows, title=title, widths=[None, None, 80]))
+    if shown.ending.detail:
+        found.append(Verbatim(shown.ending.detail, title="What was seen:"))
+    told = shown.ending.detail or ""
+    found += [Verbatim(c.report, title=f"{c.case.label}:") for c in shown.checks if c.report and c.report not in told]
+    if shown.output.strip():
+        found.append(Verbatim(shown.output.rstrip(), title="What it printed:"))
+    environment = {key: value for key, value in shown.environment.items() if key not in _TOLD_ELSEWHERE}
+    found.append(Facts(list(flattened(environment)), title="Measured on:"))
+    found.append(Facts(list(flattened(shown.config)), title="Configuration:"))
+    return found
+
+
+def _facts(shown: Run) -> list[tuple[str, Any]]:
+    packages = " ".join(f"{name} {version}" for name, version in shown.environment.get("packages", {}).items())
+    facts = [
+        ("run", f"{shown.id} (schema {shown.schema_version})"),
+        ("submission", f"{shown.submission}, from {shown.submission_path}"),
+        ("source", f"sources/{shown.submission_sha256}.py"),
+        ("problem", f"{shown.problem}, revision {shown.problem_revision} ({shown.problem_sha256})"),
+        ("device", f"{shown.device.name} ({shown.device.arch}), as {shown.device.torch_device}"),
+        ("", f"{shown.device.slug}/: {_device(shown.device)}"),
+        ("software", f"python {shown.environment.get('python', '?')} {packages}"),
+        ("isolation", shown.environment.get("isolation", "?")),
+        ("judged", f"{shown.started_at}, in {shown.duration_s:.1f} s"),
+        ("seed", shown.master_seed),
+        ("verdict", f"{outcome(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
+        ("tolerance met", shown.tolerance or ""),
+        ("error", error_figure(shown.error)),
+        ("score µs", microseconds(shown.score) if shown.score else "none"),
+    ]
+    if shown.reproduces:
+        facts.insert(1, ("reproduces", shown.reproduces))
+    if shown.unranked_because and shown.ending.verdict is Verdict.ACCEPTED:
+        facts.append(("not ranked", why_unranked(shown.unranked_because)))
+    return facts
+
+
+def _device(device: Device) -> str:
+    """Its memory, its peaks where they are known, and how many bytes empty its caches."""
+    told = [f"{device.memory_bytes / 1e9:.4g} GB", f"flushed by {device.flush_bytes / 2**20:.4g} MiB"]
+    if device.bandwidth_bytes_per_s is not None:
+        told.append(f"{device.bandwidth_bytes_per_s / 1e12:.4g} TB/s")
+    told += [f"{name} {peak / 1e12:.4g} TFLOP/s" for name, peak in device.peak_flops_per_s.items()]
+    return ", ".join(told)
+
+
+def cases(measurements: Sequence[Measurement]) -> Table:
+    """Latency, floor, percentage of it, what binds, samples, and what the judge's clock saw beside the latencies."""
+    rows = []
+    for m in measurements:
+        floor = m.floor
+        rows.append(
+            [
+                m.case.label,
+                microseconds(m.latency),
+                f"{floor.latency_ns / 1e3:.2f}" if floor else "",
+                f"{100 * floor.latency_ns / m.latency.latency_ns:.0f}" if floor else "",
+                f"{floor.binds} ({floor.format})" if floor else "",
+                span(m.hidden_ns),
+                span(m.idle_excess_ns),
+                ", ".join(m.labels),
+            ]
+        )
+    headers = ["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "hidden µs", "idle excess µs", "labels"]
+    below = []
+    if any(m.hidden_ns or m.idle_excess_ns for m in measurements):
+        below = [
+            "hidden: by the judge's clock, how much longer calls took outside their latencies than idle calls did",
+            "idle excess: how much longer idle calls took than in a process without the submission",
+            "both from the least to the most of the processes",
+        ]
+    return Table(headers, rows, below)
+
+
+def _samples(measurements: Sequence[Measurement]) -> Table:
+    """Quantiles over all processes, and each process's own estimate."""
+    rows = []
+    for m in measurements:
+        pooled = [sample for process in m.samples_ns for sample in process]
+        counts = [len(process) for process in m.samples_ns]
+        count = f"{len(counts)}×{counts[0]}" if len(set(counts)) == 1 else "+".join(map(str, counts))
+        centres = [stats.interquartile_mean(process) for process in m.samples_ns]
+        figures = [microseconds(Estimate(latency_ns=value)) for value in quantiles(pooled)]
+        each = " ".join(microseconds(Estimate(latency_ns=centre)) for centre in centres)
+        rows.append([m.case.label, count, *figures, each])
+    names = ["least", "5\xa0%", "25\xa0%", "median", "75\xa0%", "95\xa0%", "most"]
+    return Table(["samples, µs", "number", *names, "each process"], rows)
+
+
+def _checks(checks: Sequence[CaseCheck]) -> Table:
+    tolerances = list(checks[0].excess)
+    rows = [
+        [
+            c.case.label,
+            c.verdict.words,
+            c.tolerance,
+            c.calls,
+            error_figure(c.error),
+            error_figure(c.reference_error),
+            *(ratio(c.excess.get(name)) for name in tolerances),
+        ]
+        for c in checks
+    ]
+    headers = ["test case", "verdict", "tolerance met", "calls", "error", "reference's error"]
+    return Table([*headers, *(f"of {name}" for name in tolerances)], rows)
+
+
+def span(values_ns: Sequence[float]) -> str:
+    """`-3.10 to 42.0`: in µs, the least and the most."""
+    if not values_ns:
+        return ""
+    low, high = (_signed(value / 1e3) for value in (min(values_ns), max(values_ns)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _signed(value: float) -> str:
+    return f"-{significant(-value, 3)}" if value < 0 else significant(value, 3)

@@ -1,0 +1,325 @@
+"""What a verb shows is one thing in three forms: for a terminal, as JSON, and as Markdown that no text marks up."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from pydantic import BaseModel
+
+from harness.cli import main
+from harness.cli.verbs import verbs as cli
+from harness.model import (
+    Case,
+    CaseCheck,
+    Device,
+    Ending,
+    Estimate,
+    Excess,
+    Finding,
+    Floor,
+    Measurement,
+    Run,
+    Skipped,
+    Submission,
+    Verdict,
+)
+from harness.offline.compilation import Compilation, CompiledKernel
+from harness.render import check as checkup
+from harness.render import document
+from harness.render import run as rendered
+from harness.render.document import Facts, Table, Verbatim
+from harness.render.legible import legible
+from harness.store import Store
+
+HOSTILE = [
+    "a|b",
+    "one\ntwo",
+    "\\|",
+    "<script>alert(1)</script>",
+    "![x](https://example.org/x.png)",
+    "[a](javascript:1)",
+    "`code` ``` fence",
+    "*bold* _slanted_ ~~gone~~ snake_case_name",
+    "&lt;b&gt;",
+    "# heading",
+    "- item\n1. first",
+    "https://example.org www.example.org @somebody",
+    "\x1b[2J\u202etxt.exe",
+    "$x^2$",
+    "===\n---",
+    "> said",
+    "   four spaces",
+    "\\",
+]
+parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+inline_text = st.text(st.characters(codec="utf-8") | st.sampled_from("|\\`*_[]<>&~#\n$!()-+="), max_size=40)
+
+
+def tokens_of(markdown: str) -> list[Any]:
+    return [token for outer in parser.parse(markdown) for token in (outer, *(outer.children or []))]
+
+
+def squeezed(text: str) -> str:
+    """Without what Markdown does not keep: runs of spaces, and how a line ends."""
+    return " ".join(text.split())
+
+
+def shown(tokens: list[Any]) -> str:
+    """The text of an inline token's children as a reader sees it. <br> ends a line; <!----> is nothing."""
+    words = []
+    for token in tokens:
+        if token.type in ("text", "text_special"):
+            words.append(token.content)
+        elif token.type in ("softbreak", "hardbreak") or token.content == "<br>":
+            words.append("\n")
+        else:
+            assert token.type == "html_inline" and token.content == "<!---->", token
+    return squeezed("".join(words))
+
+
+def cells_of(markdown: str) -> list[str]:
+    return [shown(token.children) for token in parser.parse(markdown) if token.type == "inline"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_cell_shows_its_text_and_marks_nothing_up(text):
+    assert cells_of(document.markdown([Table(["a", "b"], [[text, "end"]])])) == [
+        "a",
+        "b",
+        squeezed(legible(text)),
+        "end",
+    ]
+
+
+@settings(deadline=None)
+@given(inline_text, inline_text)
+def test_whatever_is_in_two_cells_stays_in_two_cells(one, other):
+    found = document.markdown([Table(["a", "b"], [[f"x{one}", f"{other}x"]])])
+    assert cells_of(found) == ["a", "b", squeezed(legible(f"x{one}")), squeezed(legible(f"{other}x"))]
+
+
+@settings(deadline=None)
+@given(inline_text)
+def test_a_paragraph_is_one_paragraph_or_none(text):
+    tokens = parser.parse(document.markdown([f"x{text}"]))
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    assert shown(tokens[1].children) == squeezed(legible(f"x{text}"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_line_of_a_paragraph_starts_no_block(text):
+    tokens = parser.parse(document.markdown([f"first\n{text}"]))
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("`~ab\n <"), max_size=30))
+def test_what_is_verbatim_cannot_end_its_own_fence(text):
+    tokens = parser.parse(document.markdown([Verbatim(f"x{text}x", language="diff"), "after"]))
+    assert tokens[0].type == "fence" and tokens[0].content == f"x{text}x\n"
+    assert tokens[-2].content == "after"
+
+
+def test_a_url_and_a_name_are_no_link_and_no_mention_on_github():
+    # GitHub links these without markup: https://github.github.com/gfm/#autolinks-extension-
+    found = document.escaped("https://example.org www.example.org @somebody")
+    assert "https://" not in found and "www." not in found and "@somebody" not in found
+
+
+def test_columns_that_are_empty_everywhere_are_left_out_of_both():
+    table = Table(["a", "b", "c"], [["1", "", None], ["2", None, ""]], title="of numbers", below=["that is all"])
+    for form in (document.text, document.markdown):
+        found = form([table, "", Facts([])])
+        assert "b" not in found.replace("numbers", "") and "of numbers" in found and found.endswith("that is all")
+    assert document.text([Table(["a"], [])]) == document.markdown([Table(["a"], [])]) == ""
+
+
+def test_a_terminal_is_given_no_command_in_a_table_or_a_fact():
+    found = document.text([Table(["a"], [["\x1b[2J"]]), Facts([("name", "\x1b]0;x\x07")]), "line \u202e"])
+    assert not set("\x1b\x07\u202e") & set(found)
+
+
+DEVICE = Device(
+    kind="cuda", name="Some GPU", slug="some-gpu", arch="sm_77", torch_device="cuda:3", memory_bytes=80 << 30,
+    flush_bytes=1 << 20, bandwidth_bytes_per_s=1.25e12, peak_flops_per_s={"float4": 3.5e15},
+)  # fmt: skip
+CASE, OTHER, LEFT_OUT = (Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096, 9999))
+CHECK = CaseCheck(
+    case=OTHER, verdict=Verdict.WRONG_ANSWER, tolerance="loose_limit",
+    excess={"tight_limit": Excess(limit="a_norm", ratio=1.5)}, error=0.0123, reference_error=0.0045,
+    report="the report of a check", calls=77,
+)  # fmt: skip
+TIMED = Measurement(
+    case=CASE, samples_ns=[[1000.0, 1100.0], [1200.0, 1300.0]],
+    latency=Estimate(latency_ns=1150, low_ns=1140, high_ns=1160),
+    floor=Floor(latency_ns=800, binds="a_side", format="a_format"), labels=("a-label",),
+    hidden_ns=(-310.0, 52_000.0), idle_excess_ns=(7100.0, 7100.0),
+)  # fmt: skip
+RUN = Run(
+    id="20260102T030405-abcdef-somebody", problem="double", problem_revision=1, problem_sha256="1f" * 32,
+    submission="somebody", submission_sha256="2e" * 32, submission_path="where/it/was.py", device=DEVICE,
+    environment={
+        "python": "3.99", "packages": {"torch": "2.77"}, "isolation": "a-tier", "load_average": [1.75, 0, 0],
+        "isolation_layers": {"a_layer": "held"}, "system": "An-OS", "cuda": "13.7", "hip": None,
+    },
+    started_at="2026-01-02T03:04:05+00:00", duration_s=12.5,
+    ending=Ending(verdict=Verdict.WRONG_ANSWER, message="the message", detail="the detail"),
+    checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
+    score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
+    triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
+    config={"gpu": {"processes": 55}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [document.text, document.markdown])
+def test_show_leaves_out_nothing_that_is_stored(form):
+    found = form(rendered.parts(RUN)).replace("\\", "")
+    for text in texts_of(RUN.model_dump(exclude={"schema_version"})):
+        words = {"wrong_answer": "wrong answer", "cuda": "cuda:3"}.get(text, text)
+        assert words in found, text
+    for figure in ("85.9 GB", "1.25 TB/s", "3500 TFLOP/s", "1 MiB", "12.5 s", "0.012", "0.0045", "1.50 a_norm", "77"):
+        assert figure in found, figure
+    assert "-0.310 to 52.0" in found and "7.10" in found  # beside the latencies, in µs
+    assert "1.050 1.250" in found and "2×2" in found  # each process, of the samples
+    assert "gpu processes" in found and "55" in found and "[1.75, 0, 0]" in found
+
+
+def texts_of(stored: Any) -> list[str]:
+    """Every text in it, and what a case is called."""
+    if isinstance(stored, dict):
+        named = [Case(parameters=stored["parameters"]).label] if "parameters" in stored else []
+        return named + [text for value in stored.values() for text in texts_of(value)]
+    if isinstance(stored, list | tuple):
+        return [text for value in stored for text in texts_of(value)]
+    return [str(stored)] if isinstance(stored, str) else []
+
+
+def test_every_field_of_a_run_is_set_in_the_run_that_show_is_tried_on():
+    """So that a field that is added to the model is shown, or this test is told."""
+
+    def unset(value: BaseModel, path: str) -> list[str]:
+        names = []
+        for name in type(value).model_fields:
+            held = getattr(value, name)
+            if name not in value.model_fields_set and name not in ("schema_version", "unranked_because", "flagged"):
+                names.append(f"{path}.{name}")
+            for part in held if isinstance(held, tuple) else [held]:
+                if isinstance(part, BaseModel) and not isinstance(part, Estimate):
+                    names += unset(part, f"{path}.{name}")
+        return names
+
+    assert unset(RUN, "run") == []
+
+
+@pytest.fixture
+def podium(toy_root, capsys):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["--root", str(toy_root), *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+@pytest.fixture
+def mine(podium, toy_root) -> Path:
+    """A submission with a run, and a second one of the same."""
+    for name in ("other", "mine"):
+        path = toy_root / "submissions" / "double" / f"{name}.py"
+        path.write_text(f"def custom_kernel(data):  # {name}\n    return data[0] * 2\n")
+    controls = toy_root / "problems" / "double" / "controls" / "accepted"
+    controls.mkdir(parents=True)
+    (controls / "plain.py").write_text(path.read_text())
+    assert podium("eval", "double", "--device", "cpu")[0] == 0
+    return path
+
+
+def words_for(verb: str, mine: Path) -> list[str]:
+    """What to call a verb with on the toy."""
+    return {
+        "eval": ["double", str(mine), "--quick", "--device", "cpu"],
+        "leaderboard": ["double"],
+        "show": ["mine"],
+        "compare": ["other", "mine"],
+        "problems": [],
+        "doctor": ["--device", "cpu"],
+        "verify": ["double", "--device", "cpu"],
+        "check": ["double", str(mine)],
+        "profile": ["double", str(mine), "--device", "cpu", "--calls", "1"],
+        "report": ["double"],
+    }[verb]
+
+
+def with_option(name: str) -> list[str]:
+    return [verb for verb, command in cli.commands.items() if any(p.name == name for p in command.params)]
+
+
+def test_every_verb_that_shows_a_table_has_both_forms():
+    tables = {"eval", "leaderboard", "show", "compare", "problems", "doctor", "verify", "check", "profile"}
+    assert tables <= set(with_option("as_json")) & set(with_option("as_markdown"))
+
+
+def test_the_forms_of_a_verb_are_one_document_each_and_exclude_each_other(podium, mine):
+    for verb in ("eval", "leaderboard", "show", "compare", "problems", "doctor", "verify", "check", "profile"):
+        words = words_for(verb, mine)
+        code, out, _ = podium(verb, *words, "--json")
+        assert code == 0 and json.loads(out), verb
+        code, out, _ = podium(verb, *words, "--markdown")
+        types = {token.type for token in tokens_of(out)}
+        assert code == 0 and "│" not in out and not types & {"html_block", "heading_open", "link_open"}, verb
+        assert "table_open" in types or verb == "check", verb  # a file without kernels has nothing to tabulate
+        code, out, err = podium(verb, *words, "--markdown", "--json")
+        assert code == 2 and not out and "--json and --markdown" in err, verb
+
+
+def test_the_table_of_a_checkup_keeps_its_rows_in_markdown():
+    kernels = [CompiledKernel(kernel="k", vgprs=n, agprs=0, sgprs=9, configuration={"BLOCK": n}) for n in (8, 64)]
+    table = checkup._table([Compilation(target="gfx942", kernels=kernels)], 10_000)
+    cells = cells_of_tables(document.markdown([table]))
+    assert cells == ["target", "kernel", "registers", "gfx942", "k BLOCK=8", "8/0/9", "", "k BLOCK=64", "64/0/9"]
+
+
+def test_a_report_as_json_has_the_runs_with_every_sample_and_their_sources(podium, mine, toy_root, monkeypatch):
+    monkeypatch.chdir(toy_root)
+    code, out, _ = podium("report", "double", "--json")
+    document_printed = json.loads(out)
+    (problem,) = document_printed["problems"]
+    (device,) = problem["devices"]
+    sheets = {sheet["entry"]["submission"]: sheet for sheet in device["sheets"]}
+    assert code == 0 and sheets["mine"]["source"] == mine.read_text()
+    timed = sheets["mine"]["run"]["measurements"][0]
+    assert len(timed["samples_ns"]) == 2 and len(timed["hidden_ns"]) == 2
+    assert not (toy_root / "board.html").exists()
+
+
+def test_the_page_shows_what_the_judge_s_clock_saw_beside_the_latencies(podium, toy_root):
+    submission = Submission(name="somebody", problem="double", sha256="2e" * 32, source=b"", path="x")
+    Store(toy_root).write(RUN, submission)
+    page = toy_root / "page.html"
+    assert podium("report", "double", "--out", str(page))[0] == 0
+    assert "-0.310 to 52.0" in page.read_text() and "idle excess µs" in page.read_text()
+
+
+def test_a_hostile_name_in_a_stored_run_marks_nothing_up(podium, toy_root):
+    run = RUN.model_copy(
+        update={
+            "id": "20260102T030405-abcdef-x",
+            "submission": "a|b <img src=x> `c`\n# d",
+            "submission_sha256": "3d" * 32,
+        }
+    )
+    Store(toy_root).write(run, Submission(name="x", problem="double", sha256="3d" * 32, source=b"", path="x"))
+    for verb, word in (("leaderboard", "double"), ("show", "abcdef-x")):
+        code, out, _ = podium(verb, word, "--markdown")
+        assert code == 0 and "<img" not in out and "\n# d" not in out
+        assert any("a|b <img src=x> `c`" in cell for cell in cells_of_tables(out))
+
+
+def cells_of_tables(markdown: str) -> list[str]:
+    tokens = parser.parse(markdown)
+    return [shown(t.children) for before, t in itertools.pairwise(tokens) if before.type in ("td_open", "th_open")]
