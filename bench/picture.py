@@ -1,0 +1,52 @@
+"""The pictures of the board in README: docs/board.png and docs/board-dark.png, of the published runs.
+
+    python bench/picture.py [--problem mla]
+
+Needs Chromium (Debian and Ubuntu: apt install chromium) and playwright, which `make test` installs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from playwright.sync_api import sync_playwright
+
+from harness import catalog
+from harness.render import html
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZE = {"width": 1100, "height": 880}
+PICTURES = {"light": ROOT / "docs" / "board.png", "dark": ROOT / "docs" / "board-dark.png"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--problem", default="mla")
+    problem = catalog.load_problem(ROOT, parser.parse_args().problem)
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        raise SystemExit("Chromium is not installed")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
+        # Without results/local: what is shown is what is published.
+        (Path(folder) / "results").mkdir()
+        (Path(folder) / "results" / "published").symlink_to(ROOT / "results" / "published")
+        page_file = Path(folder) / "board.html"
+        html.write(Path(folder), [problem], page_file)
+        browser = started.chromium.launch(executable_path=program)
+        for scheme, path in PICTURES.items():
+            page = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5).new_page()
+            page.goto(page_file.as_uri())
+            page.screenshot(path=path)
+            print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
