@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
@@ -118,7 +118,8 @@ def test_a_line_of_a_paragraph_starts_no_block(text):
 
 
 @settings(deadline=None)
-@given(st.text(st.sampled_from("`~ab\n <"), max_size=30))
+@given(st.lists(st.sampled_from(["```", "`````", "~~~", "\n", "a", " "]), max_size=12).map("".join))
+@example("\n```\n")
 def test_what_is_verbatim_cannot_end_its_own_fence(text):
     tokens = parser.parse(document.markdown([Verbatim(f"x{text}x", language="diff"), "after"]))
     assert tokens[0].type == "fence" and tokens[0].content == f"x{text}x\n"
