@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from harness import calibration, catalog, comparison, docket, triage
-from harness.comparison import Comparison, Speed
+from harness.comparison import Comparison, Noise, Speed
 from harness.config import EvalConfig, load_config
 from harness.device import detect
 from harness.environment import flat
 from harness.errors import InfrastructureError, UsageError
-from harness.model import Cases, Device, Problem, Run, Submission, Verdict
+from harness.model import NOISY, REPRODUCED, Cases, Device, Problem, Run, Submission, Verdict
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.store import Store
@@ -59,13 +59,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A run then and now. `compared` is None where the scores cannot be held against each other, for `reason`."""
+    """A run then and now. `doubt` says why their scores cannot be held against each other, if they cannot; `compared`
+    is None where they are not even of one device."""
 
     then: Run
     now: Run
     differences: tuple[Difference, ...]
     compared: Comparison | None
-    reason: str
+    doubt: str | None
+
+    @property
+    def reason(self) -> str:
+        """What can be said of the scores, and why."""
+        return self.doubt or (self.compared.finding.reason if self.compared else "")
 
     @property
     def verdict_agrees(self) -> bool:
@@ -75,9 +81,7 @@ class Reproduction:
     def score_agrees(self) -> bool | None:
         """None: undecided. Scores agree unless one is faster beyond the interval of their ratio and the noise."""
         ratio = self.compared.finding.ratio if self.compared else None
-        if self.compared is None or ratio is None or ratio.low is None:
-            return None
-        if self.then.problem_sha256 != self.now.problem_sha256:
+        if self.doubt or self.compared is None or ratio is None or ratio.low is None:
             return None
         return self.compared.finding.speed not in (Speed.FASTER, Speed.SLOWER)
 
@@ -173,22 +177,31 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
             raise InfrastructureError(
                 f"{then.id} could not be judged again: {error}", f"workers write to {tempfile.gettempdir()} ($TMPDIR)"
             ) from error
+    noise = calibration.noise(root, device, "runs")
+    found = hold(then, run, noise, recipe.config.confidence, (*recipe.unlike, *_differences(then, run)))
+    if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return found
     # So called that no one who names the submission gets this run for its latest.
     again = {"id": f"{run.id}-repro", "reproduces": then.id, "triage": triage.scan(recipe.submission.text)}
-    now = run.model_copy(update=again)
-    if now.ending.verdict is not Verdict.INFRASTRUCTURE_ERROR:
-        store.write(now, recipe.submission)
-    differences = (*recipe.unlike, *_differences(then, now))
-    compared, reason = _compared(root, then, now, recipe.config.confidence)
-    return Reproduction(then, now, differences, compared, reason)
+    now = run.model_copy(update={**again, "unranked_because": REPRODUCED})
+    store.write(now, recipe.submission)
+    return replace(found, now=now)
 
 
-def _compared(root: Path, then: Run, now: Run, confidence: float) -> tuple[Comparison | None, str]:
+def hold(
+    then: Run, now: Run, noise: Noise, confidence: float, differences: tuple[Difference, ...] = ()
+) -> Reproduction:
+    """The run `now` against the one that it reproduces."""
     if then.device.slug != now.device.slug:
-        return None, f"timed on {then.device.name} then, on {now.device.name} now"
-    noise = calibration.noise(root, now.device, "runs")
-    compared = comparison.compare_runs(then, now, noise, confidence)
-    return compared, compared.finding.reason
+        where = f"timed on {then.device.name} then, on {now.device.name} now"
+        return Reproduction(then, now, differences, None, where)
+    doubt = None
+    if then.problem_sha256 != now.problem_sha256:
+        doubt = "the problem's files changed between the two, its revision did not"
+    for run, when in ((then, "then"), (now, "now")):
+        if run.unranked_because == NOISY:
+            doubt = f"the machine was too noisy {when} for the judge's own clock to confirm the times"
+    return Reproduction(then, now, differences, comparison.compare_runs(then, now, noise, confidence), doubt)
 
 
 def _is_seed(text: str) -> bool:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise, compare_runs
-from harness.model import Ending, Estimate, Run, Verdict
+from harness.comparison import Noise
+from harness.model import NOISY, Ending, Estimate, Run, Verdict
 from harness.render import repro as rendered
-from harness.repro import Reproduction
+from harness.repro import Reproduction, hold
 from harness.store import load_run
 from tests.test_comparison import DEVICE, run
 
@@ -200,8 +200,7 @@ def test_another_kind_of_device_is_refused_when_it_is_asked_for(podium, judged):
 
 
 def reproduction(then: Run, now: Run) -> Reproduction:
-    compared = compare_runs(then, now, Noise(0.01, True, "made up for a test"), 0.95)
-    return Reproduction(then, now, (), compared, compared.finding.reason)
+    return hold(then, now, Noise(0.01, True, "made up for a test"), 0.95)
 
 
 FAILED = {
@@ -222,6 +221,7 @@ FAILED = {
         (run("b", (130.0, 520.0), spread=(1.0,)), None, 0),
         (run("b", (130.0,)), None, 0),
         (run("b", problem_sha256="1" * 64), None, 0),
+        (run("b", (130.0, 520.0), unranked_because=NOISY), None, 0),
         (run("b", **FAILED), False, 10),
         (run("b", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")}), False, 30),
     ],

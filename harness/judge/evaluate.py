@@ -98,7 +98,9 @@ def evaluate(
         skipped=tuple(trial.skipped),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
         unranked_because=(
-            UNJUDGED if unjudged else _unranked_because(trial, quick, safe, doubtful, reproduced=master_seed is not None)
+            UNJUDGED
+            if unjudged
+            else _unranked_because(trial, quick, safe, doubtful, reproduced=master_seed is not None)
         ),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
