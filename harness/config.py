@@ -11,7 +11,12 @@ from harness.model import Value
 
 
 class Sampling(Value):
-    """How a benchmark case is sampled on one kind of device."""
+    """How a benchmark case is sampled on one kind of device.
+
+    `extra_processes` are added one by one while the half-width of the score's 95 % interval is above
+    `target_half_width`, a fraction of the score. In a process after which the judge's own work is further than
+    `anchor_tolerance` from its median, as a fraction, the machine was disturbed; None: it is noted and nothing more.
+    """
 
     processes: int = Field(ge=1)
     warmup_calls: int = Field(ge=0)
@@ -21,6 +26,9 @@ class Sampling(Value):
     max_samples: int = Field(ge=1)
     budget_s: float = Field(gt=0)
     judging_budget_s: float = Field(gt=0)
+    extra_processes: int = Field(default=0, ge=0)
+    target_half_width: float = Field(default=0.005, gt=0)
+    anchor_tolerance: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _in_order(self) -> Sampling:
@@ -45,7 +53,8 @@ class EvalConfig(Value):
 
     def sampling(self, device_kind: str, quick: bool) -> Sampling:
         sampling = self.cpu if device_kind == "cpu" else self.gpu
-        return sampling.model_copy(update={"processes": self.quick_processes}) if quick else sampling
+        less = {"processes": self.quick_processes, "extra_processes": 0} if quick else {}
+        return sampling.model_copy(update=less)
 
 
 def load_config(root: Path) -> EvalConfig:

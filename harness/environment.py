@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from harness import __version__
+from harness import __version__, gauges
 from harness.model import Device
 from harness.sandbox.isolation import Isolation
 
@@ -34,6 +34,8 @@ def describe(device: Device, isolation: Isolation) -> dict[str, Any]:
         import torch
 
         found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
+        found["gpu"] = gauges.identity(device)
+        found["others_on_the_gpu"] = gauges.others(device, {os.getpid()})
     return found
 
 

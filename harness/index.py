@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.errors import InfrastructureError
-from harness.model import NOISY, REPRODUCED, UNJUDGED, UNSANDBOXED, Run, Verdict
+from harness.model import NOISY, REPRODUCED, UNJUDGED, UNSANDBOXED, UNSTABLE, Run, Verdict
 
 TIERS = ("published", "local")
 
@@ -141,10 +141,10 @@ class Index:
 
     def judged(self, problem: str, revision: int, device: str, quick: bool, unsandboxed: bool = True) -> set[str]:
         """The sha256 of every source that has a verdict here; quick runs count only if `quick`, those unranked for
-        want of a sandbox only if `unsandboxed`, those on a noisy machine and reproductions never."""
+        want of a sandbox only if `unsandboxed`, those on a noisy or unstable machine and reproductions never."""
         query = f"""SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}')
-                    AND (unranked IS NOT '{NOISY}' OR verdict != 'accepted')
+                    AND (unranked NOT IN ('{NOISY}', '{UNSTABLE}') OR unranked IS NULL OR verdict != 'accepted')
                     AND unranked IS NOT '{REPRODUCED}'
                     AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')
                     AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')"""

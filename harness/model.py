@@ -256,6 +256,20 @@ class Estimate(Value):
     high_ns: Nanoseconds | None = None
 
 
+class Round(Value):
+    """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
+    it, and what the device's driver says (`gauges`, in its own words and units).
+
+    `disturbed` says what was wrong. Such a process is timed once more and then not `kept`.
+    """
+
+    copy_ns: Nanoseconds
+    product_ns: Nanoseconds
+    gauges: dict[str, Text] = Field(default_factory=dict)
+    disturbed: Text | None = None
+    kept: bool = True
+
+
 class Measurement(Value):
     """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
 
@@ -331,6 +345,9 @@ no verdict on the submission, but judging again here would end the same way."""
 NOISY = "noisy"
 """Why a run is not ranked in which the machine was too noisy for the judge's clock to confirm the times."""
 
+UNSTABLE = "unstable"
+"""Why a run is not ranked in too many of whose processes the machine had become slower."""
+
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""
 
@@ -364,6 +381,7 @@ class Run(Value):
     ending: Ending
     checks: tuple[CaseCheck, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    rounds: tuple[Round, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     score: Estimate | None = None
     unranked_because: str | None = None

@@ -46,6 +46,15 @@ def centre(samples: Sequence[float], tick_ns: float = 0.0) -> float:
     return winsorised_mean(samples) if tick_limited(middle, tick_ns) else middle
 
 
+def tick(values_ns: Sequence[float]) -> float:
+    """The tick of the clock that gave these values, in ns: the least difference between any two, or 0 for want of two.
+
+    Less than 1 ns counts as none: an event pair's time is a float in milliseconds, whose last digits are noise.
+    """
+    steps = np.diff(np.unique(np.asarray(values_ns, dtype=float)))
+    return float(min(steps[steps >= 1.0], default=0.0))
+
+
 def tick_limited(latency_ns: float, tick_ns: float) -> bool:
     """Whether a clock with this tick is too coarse for this latency."""
     return tick_ns > TICK_LIMIT * latency_ns

@@ -715,6 +715,10 @@ class TestJudged:
         put(root, make_run(unranked_because="quick"))
         assert self.judged(root, quick=True) == {"aa"} and self.judged(root, quick=False) == set()
 
+    def test_a_run_that_noise_left_in_doubt_settles_nothing(self, root):
+        put(root, make_run(unranked_because="noisy"))
+        assert self.judged(root) == set() == self.judged(root, quick=True)
+
     def test_a_quick_run_that_failed_settles_both(self, root):
         put(root, make_run("x", None, Verdict.WRONG_ANSWER, unranked_because="quick"))
         assert self.judged(root, quick=False) == {"aa"}

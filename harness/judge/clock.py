@@ -72,12 +72,14 @@ class Turnarounds:
 
 @dataclass
 class Sitting:
-    """The calls of one case in one process, and the idle calls among them; each kind with a flush and without."""
+    """The calls of one case in one process, and the idle calls among them, each kind with a flush and without; and the
+    labels that any of them bore."""
 
     calls: Turnarounds = field(default_factory=Turnarounds)
     idle: Turnarounds = field(default_factory=Turnarounds)
     unflushed: Turnarounds = field(default_factory=Turnarounds)
     idle_unflushed: Turnarounds = field(default_factory=Turnarounds)
+    labels: set[str] = field(default_factory=set)
 
     def kind(self, flush: bool) -> tuple[Turnarounds, Turnarounds]:
         """The calls with a flush or those without, and the idle ones of that kind."""

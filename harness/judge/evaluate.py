@@ -24,6 +24,7 @@ from harness.model import (
     REPRODUCED,
     UNJUDGED,
     UNSANDBOXED,
+    UNSTABLE,
     Case,
     CaseCheck,
     Device,
@@ -31,6 +32,7 @@ from harness.model import (
     Estimate,
     Measurement,
     Problem,
+    Round,
     Run,
     Submission,
     Verdict,
@@ -69,9 +71,10 @@ def evaluate(
         try:
             trial.run(timed)
             measurements = [
-                _measurement(timings, reference, device, config, trial.null_kernel_ns) for timings in trial.timings
+                _measurement(timings, reference, device, config, trial.null_kernel_ns, trial.tick_ns)
+                for timings in trial.timings
             ]
-            surroundings["null_kernel_ns"] = trial.null_kernel_ns
+            surroundings |= {"null_kernel_ns": trial.null_kernel_ns, "tick_ns": trial.tick_ns}
             ending = _ending(trial, measurements, device)
         except Fault as fault:
             check_answers(device)  # a submission is not to blame for a device that is gone
@@ -96,7 +99,8 @@ def evaluate(
         checks=tuple(trial.checks),
         measurements=tuple(measurements),
         skipped=tuple(trial.skipped),
-        score=_score(measurements, config.confidence) if accepted and measurements else None,
+        rounds=tuple(trial.rounds),
+        score=_score(measurements, config.confidence, trial.tick_ns) if accepted and measurements else None,
         unranked_because=(
             UNJUDGED
             if unjudged
@@ -135,17 +139,25 @@ def be_a_quiet_neighbour(device: Device) -> None:
 
 
 def _measurement(
-    timings: Timings, reference: Reference, device: Device, config: EvalConfig, null_kernel_ns: float | None
+    timings: Timings,
+    reference: Reference,
+    device: Device,
+    config: EvalConfig,
+    null_kernel_ns: float | None,
+    tick_ns: float,
 ) -> Measurement:
-    centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
+    centres = [stats.centre(samples, tick_ns) for samples in timings.samples_ns]
+    latency = stats.estimate(centres, config.confidence)
     floor = roofline.floor(reference.cost(timings.case), device)
     labels = set(timings.labels)
     if floor is not None and null_kernel_ns is not None and floor.latency_ns < 2 * null_kernel_ns:
         labels.add("latency-bound")
+    if stats.tick_limited(latency.latency_ns, tick_ns):
+        labels.add("tick-limited")
     return Measurement(
         case=timings.case,
         samples_ns=tuple(timings.samples_ns),
-        latency=stats.estimate(centres, config.confidence),
+        latency=latency,
         floor=floor,
         labels=tuple(sorted(labels)),
         hidden_ns=tuple(sitting.hidden_ns(device.kind) for sitting in timings.sittings),
@@ -184,6 +196,12 @@ def _objection(measurement: Measurement, device: Device) -> Objection | None:
     )
 
 
+def _unstable(rounds: Sequence[Round]) -> bool:
+    """Whether the machine was disturbed in more than a quarter of the processes, each of which had a second chance."""
+    kept = [each for each in rounds if each.kept]
+    return 4 * sum(each.disturbed is not None for each in kept) > len(kept)
+
+
 def _unranked_because(trial: Trial, quick: bool, safe: bool, doubtful: bool, reproduced: bool) -> str | None:
     if reproduced:
         return NOISY if doubtful else REPRODUCED
@@ -195,12 +213,14 @@ def _unranked_because(trial: Trial, quick: bool, safe: bool, doubtful: bool, rep
         return "quick"
     if doubtful:
         return NOISY
+    if _unstable(trial.rounds):
+        return UNSTABLE
     return None if safe else UNSANDBOXED
 
 
-def _score(measurements: Sequence[Measurement], confidence: float) -> Estimate:
+def _score(measurements: Sequence[Measurement], confidence: float, tick_ns: float) -> Estimate:
     """The geometric mean over the cases, with its interval over the processes."""
-    centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
+    centres = [[stats.centre(samples, tick_ns) for samples in m.samples_ns] for m in measurements]
     return stats.estimate([stats.geometric_mean(process) for process in zip(*centres, strict=True)], confidence)
 
 

@@ -14,19 +14,20 @@ from __future__ import annotations
 import os
 import secrets
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import stats
 from harness.config import Sampling
+from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import PATIENCE_S, Sitting, Turnarounds, flushes, patience_s
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Fault, Session
-from harness.model import Case, CaseCheck, Device, Skipped, Verdict
+from harness.model import Case, CaseCheck, Device, Round, Skipped, Verdict
 from harness.progress import Narrate, Step, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
@@ -34,13 +35,15 @@ from harness.sandbox.scratch import scratch
 
 @dataclass
 class Timings:
-    """One benchmark case: a sitting a process; idle calls of a process without the submission; and the labels that any
-    of the calls bore."""
+    """One benchmark case: a sitting a process, and idle calls of a process without the submission."""
 
     case: Case
-    sittings: list[Sitting] = field(default_factory=list)
-    idle_apart: Turnarounds = field(default_factory=Turnarounds)
-    labels: set[str] = field(default_factory=set)
+    sittings: list[Sitting]
+    idle_apart: Turnarounds
+
+    @property
+    def labels(self) -> set[str]:
+        return set().union(*(sitting.labels for sitting in self.sittings))
 
     @property
     def samples_ns(self) -> list[tuple[float, ...]]:
@@ -57,7 +60,7 @@ class Pace:
 
 
 class Trial:
-    """`run` fills `checks`, `timings`, `interpreted` and `printed`; what it had found stays when a Fault ends it."""
+    """`run` fills `checks`, `timings`, `rounds`, `interpreted`, `printed`; what it found stays when a Fault ends it."""
 
     def __init__(
         self,
@@ -87,7 +90,9 @@ class Trial:
         self.printed = ""
         self.checks: list[CaseCheck] = []
         self.timings: list[Timings] = []
+        self.rounds: list[Round] = []
         self.null_kernel_ns: float | None = None
+        self.tick_ns = 0.0
         self._waiting: Session | None = None
 
     @property
@@ -115,19 +120,60 @@ class Trial:
         if not paces:
             return
         idle = self._time_idle_calls(paces)
-        timings = {case.key: Timings(case) for case in self._benchmarks}
-        for process in range(self._sampling.processes):
-            before = process * len(self._benchmarks)
-            line = f"timing, process {process + 1} of {self._sampling.processes}"
-            tell(self._narrate, Step("timing", "", before, len(self._benchmarks) * self._sampling.processes, line))
-            with self._session(another_follows=process + 1 < self._sampling.processes) as session:
-                order = secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks))
-                for number, case in enumerate(order, before):
-                    self._time(session, timings[case.key], f"process {process}", paces[case.key], number)
-                session.finish()
-        for key, timing in timings.items():
-            timing.idle_apart = idle[key]
-        self.timings = list(timings.values())
+        self.tick_ns = stats.tick([latency_ns for calls in idle.values() for latency_ns in calls.latency_ns])
+        processes = self._time_processes(paces)
+        self.timings = [
+            Timings(case, [sittings[case.key] for sittings in processes], idle[case.key]) for case in self._benchmarks
+        ]
+
+    def _time_processes(self, paces: dict[str, Pace]) -> list[dict[str, Sitting]]:
+        """The sittings of each process, by the cases' keys.
+
+        As many processes as the configuration says, and some more while the score's interval is wide. One in which the
+        machine was disturbed is timed once more.
+        """
+        anchor = Anchor(self._device, self._sampling.anchor_tolerance)
+        anchor.begin()
+        processes: list[dict[str, Sitting]] = []
+        while not self._enough(processes):
+            line = f"timing, process {len(processes) + 1} of {max(self._sampling.processes, len(processes) + 1)}"
+            sittings = self._time_process(len(processes), "", paces, line)
+            self.rounds.append(anchor.end_round())
+            if self.rounds[-1].disturbed is not None:
+                self.rounds[-1] = self.rounds[-1].model_copy(update={"kept": False})
+                sittings = self._time_process(len(processes), " again", paces, f"{line} again: it was disturbed")
+                self.rounds.append(anchor.end_round())
+            processes.append(sittings)
+        return processes
+
+    def _enough(self, processes: Sequence[dict[str, Sitting]]) -> bool:
+        sampling = self._sampling
+        if len(processes) < sampling.processes:
+            return False
+        if len(processes) >= sampling.processes + sampling.extra_processes:
+            return True
+        scores = [
+            stats.geometric_mean(
+                [stats.centre(sitting.calls.latency_ns, self.tick_ns) for sitting in sittings.values()]
+            )
+            for sittings in processes
+        ]
+        score = stats.estimate(scores, confidence=0.95)
+        return score.high_ns is None or score.high_ns <= (1 + sampling.target_half_width) * score.latency_ns
+
+    def _time_process(self, number: int, again: str, paces: dict[str, Pace], line: str) -> dict[str, Sitting]:
+        """A fresh process through all cases, in random order."""
+        before, expected = number * len(self._benchmarks), max(self._sampling.processes, number + 1)
+        tell(self._narrate, Step("timing", "", before, len(self._benchmarks) * expected, line))
+        sittings = {}
+        with self._session(another_follows=number + 1 < self._sampling.processes) as session:
+            order = secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks))
+            for done, case in enumerate(order, before):
+                phase = f"process {number}{again}"
+                step = Step("timing", case.label, done, len(self._benchmarks) * expected)
+                sittings[case.key] = self._time(session, case, phase, paces[case.key], step)
+            session.finish()
+        return sittings
 
     def replay(self, case: Case, seeds: Seeds) -> CaseCheck:
         """One check of one case, nothing else. Raises Fault."""
@@ -223,10 +269,9 @@ class Trial:
             session.finish()
         return idle
 
-    def _time(self, session: Session, timings: Timings, phase: str, pace: Pace, before: int) -> None:
-        """Warm up on one case in one process, then take its samples; `before` it so many were timed."""
-        case, sitting, threads_grew = timings.case, Sitting(), 0
-        plan, every = flushes(pace.count), len(self._benchmarks) * self._sampling.processes
+    def _time(self, session: Session, case: Case, phase: str, pace: Pace, step: Step) -> Sitting:
+        """Warm up on one case in one process, then take its samples."""
+        sitting, threads_grew, plan = Sitting(), 0, flushes(pace.count)
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             for _ in range(self._sampling.warmup_calls):
                 self._caller.put_timed(session, dealer, case, pace.patience_s)
@@ -236,14 +281,13 @@ class Trial:
                 calls.add(answer)
                 if 2 * len(idle) < len(calls):
                     idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
-                timings.labels.update(answer.reply.labels)
+                sitting.labels.update(answer.reply.labels)
                 threads_grew += answer.reply.more_threads > 0
-                sample, done = (number, len(plan)), before + number / len(plan)
-                tell(self._narrate, Step("timing", case.label, done, every, sample=sample))
+                tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         if threads_grew > pace.count / 2:
             message = f"with {case.label} each call leaves more threads running than it found"
             raise Fault(Verdict.INTEGRITY_VIOLATION, message)
-        timings.sittings.append(sitting)
+        return sitting
 
 
 def _worst_of(checks: list[CaseCheck]) -> CaseCheck:

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Sequence
 
-from harness.model import NOISY, REPRODUCED, UNSANDBOXED, Estimate, Excess, Problem, Run, Verdict, outcome
+from harness.model import NOISY, REPRODUCED, UNSANDBOXED, UNSTABLE, Estimate, Excess, Problem, Run, Verdict, outcome
 from harness.ranking import Board, Standing
 from harness.render.document import Part, Table, Verbatim
 from harness.sandbox.isolation import NO_ISOLATION
@@ -75,6 +75,7 @@ _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
     "quick": "a quick look: one process",
     NOISY: "the judge's own clock could not confirm the times: judge it again when nothing else runs",
+    UNSTABLE: "the machine became slower while it was timed: see its rounds with `show`",
     UNSANDBOXED: "nothing confined the submission; see docs/security.md",
     "skipped": "cases left out that do not fit this device's memory",
     REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",

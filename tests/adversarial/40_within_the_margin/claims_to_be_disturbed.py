@@ -1,0 +1,29 @@
+"""Understates its times by amounts that vary, as those of a busy machine do, so that the clock is not certain of it.
+
+problem: attend
+seen: noisy
+defence: D4, a run that the judge's clock cannot confirm is not ranked
+gains nothing: it is accepted, for its answers are right, and not ranked; judged again, it is not ranked again
+timed: true
+"""
+
+import random
+import sys
+
+import torch
+
+timers = sys.modules["harness.worker.timers"]
+sample = timers.CpuTimer.sample
+
+
+def claim_less(self, *arguments):
+    taken = sample(self, *arguments)
+    return timers.Sample(taken.output, random.choice([1e3, 5e3, 2e4]))
+
+
+timers.CpuTimer.sample = claim_less
+
+
+def custom_kernel(data):
+    q, k, v = data
+    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v

@@ -1,0 +1,145 @@
+"""What the machine did while a process was timed: the judge's own work, the driver's gauges, what follows from both."""
+
+import os
+import typing
+
+import pytest
+from test_judging import HONEST, judge
+
+from harness import gauges, stats
+from harness.device import detect
+from harness.judge import anchor, trial
+from harness.judge.anchor import Anchor
+from harness.model import Device, Round, Verdict
+
+H200 = Device(
+    kind="cuda", name="x", slug="x", arch="sm_90", torch_device="cuda:0", memory_bytes=1 << 37, flush_bytes=1 << 28
+)
+NVIDIA_SMI = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in
+*query-compute-apps*) echo "17, /usr/bin/python3"; echo "4, kept to itself" ;;
+*counters*) echo "0, {slow}, 0" ;;
+*uuid,driver*) echo "GPU-1, 580.1, 1980, 3201, 700.00, [N/A]" ;;
+*clocks.sm*) echo "345, 3201, 31, 76.5, P0" ;;
+*) exit 6 ;;
+esac
+"""
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Puts a program of that name on the path that says the card was slowed down for so many microseconds."""
+    monkeypatch.setattr(gauges, "_uuid", lambda device: "GPU-1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def installed(slow=0):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(NVIDIA_SMI.format(log=tmp_path / "asked", slow=slow))
+        program.chmod(0o755)
+        return tmp_path / "asked"
+
+    return installed
+
+
+def test_the_driver_s_words_are_taken_and_what_it_does_not_know_is_left_out(nvidia_smi):
+    asked = nvidia_smi(slow=1500)
+    assert gauges.identity(H200) == {
+        "uuid": "GPU-1",
+        "driver_version": "580.1",
+        "clocks.max.sm": "1980",
+        "clocks.max.mem": "3201",
+        "enforced.power.limit": "700.00",
+    }
+    state = gauges.state(H200)
+    assert state["clocks.sm"] == "345" and state["temperature.gpu"] == "31" and len(state) == 8
+    assert all("--id=GPU-1" in line for line in asked.read_text().splitlines())
+    assert gauges.others(H200, {17}) == ["kept to itself (4)"]
+
+
+def test_a_card_that_was_too_hot_meanwhile_is_said_to_have_been_slowed_down(nvidia_smi):
+    nvidia_smi(slow=0)
+    before = gauges.state(H200)
+    nvidia_smi(slow=2500)
+    assert gauges.slowed(before, gauges.state(H200)) == "hw thermal slowdown for 2.5 ms"
+    assert gauges.slowed(before, before) is None and gauges.slowed({}, {}) is None
+
+
+def test_without_the_program_or_on_another_device_nothing_is_known(tmp_path, monkeypatch, toy_root):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gauges, "_uuid", lambda device: "GPU-1")
+    assert gauges.identity(H200) == gauges.state(H200) == {} and gauges.others(H200, set()) == []
+    assert gauges.state(detect(toy_root, "cpu")) == {}
+
+
+def test_a_program_that_fails_or_hangs_tells_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(gauges, "_uuid", lambda device: "GPU-1")
+    monkeypatch.setattr(gauges, "_TIMEOUT_S", 0.2)
+    for script in ("exit 9", "exec sleep 5"):
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        assert gauges.identity(H200) == {}
+
+
+def test_the_judge_s_own_work_takes_time_on_this_machine(toy_root):
+    own = Anchor(detect(toy_root, "cpu"), 0.5)
+    own.begin()
+    ended = own.end_round()
+    assert ended.copy_ns > 1e4 and ended.product_ns > 1e4 and ended.gauges == {} and own.rounds == [ended]
+
+
+@pytest.mark.parametrize("tolerance, disturbed", [(0.05, True), (0.2, False), (None, False)])
+def test_work_further_from_its_median_than_allowed_shows_a_disturbance(toy_root, monkeypatch, tolerance, disturbed):
+    times = iter([100.0, 50.0] * 3 + [100.0, 55.0])
+    monkeypatch.setattr(anchor, "_median_ns", lambda work, device: next(times))
+    own = Anchor(detect(toy_root, "cpu"), tolerance)
+    own.begin()
+    assert [own.end_round().disturbed for _ in range(2)] == [None, None]
+    words = own.end_round().disturbed
+    assert (words is not None) == disturbed and (not disturbed or "matrix product took +10%" in words)
+
+
+class Scripted(Anchor):
+    """Finds a disturbance where it is told to."""
+
+    script: typing.ClassVar[list[bool]] = []
+
+    def end_round(self):
+        return Round(copy_ns=1.0, product_ns=1.0, disturbed="it was hot" if self.script.pop(0) else None)
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    def scripted(*disturbed):
+        monkeypatch.setattr(Scripted, "script", list(disturbed))
+        monkeypatch.setattr(trial, "Anchor", Scripted)
+
+    return scripted
+
+
+def test_a_disturbed_process_is_timed_again_and_only_the_second_counts(toy_root, scripted):
+    scripted(True, False, False)
+    run = judge(toy_root, HONEST)
+    assert [(each.kept, each.disturbed) for each in run.rounds] == [(False, "it was hot"), (True, None), (True, None)]
+    assert run.ranked and all(len(m.samples_ns) == 2 for m in run.measurements)
+
+
+def test_a_run_on_a_machine_that_stays_disturbed_is_accepted_and_not_ranked(toy_root, scripted):
+    scripted(True, True, False)
+    run = judge(toy_root, HONEST)
+    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == "unstable" and not run.ranked
+
+
+def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root):
+    config = toy_root / "configs" / "eval.yml"
+    config.write_text(config.read_text().replace("  processes: 2", "  extra_processes: 2\n  processes: 2"))
+    config.write_text(config.read_text().replace("  processes: 2", "  target_half_width: 1.0e-9\n  processes: 2"))
+    run = judge(toy_root, HONEST)
+    assert all(len(m.samples_ns) == 4 for m in run.measurements) and len(run.rounds) == 4
+    assert len(judge(toy_root, HONEST, quick=True).rounds) == 1
+
+
+def test_the_tick_is_the_least_step_that_is_no_rounding():
+    assert stats.tick([2816.0, 2848.0, 2848.00002, 2976.0]) == 32.0
+    assert stats.tick([5.0, 5.0]) == stats.tick([]) == 0.0
