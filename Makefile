@@ -82,8 +82,8 @@ setup-offline: $(OFFLINE)  ## add compilers for kernels in inline HIP and CUDA, 
 
 ## Work on Podium itself
 
-test: $(DEV)           ## the tests
-	$(call run,pytest -q)
+test: $(DEV)           ## the tests, a file a processor
+	$(call run,pytest -q --numprocesses=auto --dist=loadfile)
 
 test-triton: $(DEV)    ## the interpreter's tests with each Triton version that is supported
 	$(call run,tests.triton_versions)

@@ -286,6 +286,13 @@ class Measurement(Value):
     hidden_ns: tuple[float, ...] = ()
     idle_excess_ns: tuple[float, ...] = ()
 
+    @property
+    def fraction_of_floor(self) -> float | None:
+        """The floor over the latency; None without a floor, or where a launch alone takes as long as half the floor."""
+        if self.floor is None or "latency-bound" in self.labels:
+            return None
+        return self.floor.latency_ns / self.latency.latency_ns
+
 
 class Excess(Value):
     """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.

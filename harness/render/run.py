@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import stats
 from harness.environment import flattened
-from harness.model import CaseCheck, Device, Estimate, Measurement, Run, Verdict, outcome
+from harness.model import CaseCheck, Device, Estimate, Measurement, Round, Run, Verdict, outcome
 from harness.render.charts import quantiles
 from harness.render.document import Facts, Part, Table, Verbatim
 from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
@@ -19,6 +19,8 @@ def parts(shown: Run) -> list[Part]:
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
         found += [cases(shown.measurements), _samples(shown.measurements)]
+    if shown.rounds:
+        found.append(_rounds(shown.rounds))
     if shown.checks:
         found.append(_checks(shown.checks))
     found.append(Table(["skipped case", "why"], [[s.case.label, s.reason] for s in shown.skipped]))
@@ -82,7 +84,7 @@ def cases(measurements: Sequence[Measurement]) -> Table:
                 m.case.label,
                 microseconds(m.latency),
                 f"{floor.latency_ns / 1e3:.2f}" if floor else "",
-                f"{100 * floor.latency_ns / m.latency.latency_ns:.0f}" if floor else "",
+                f"{100 * m.fraction_of_floor:.0f}" if m.fraction_of_floor else "",
                 f"{floor.binds} ({floor.format})" if floor else "",
                 span(m.hidden_ns),
                 span(m.idle_excess_ns),
@@ -113,6 +115,22 @@ def _samples(measurements: Sequence[Measurement]) -> Table:
         rows.append([m.case.label, count, *figures, each])
     names = ["least", "5\xa0%", "25\xa0%", "median", "75\xa0%", "95\xa0%", "most"]
     return Table(["samples, µs", "number", *names, "each process"], rows)
+
+
+def _rounds(rounds: Sequence[Round]) -> Table:
+    """What the machine did in each process: the judge's own copy and matrix product, and the driver's gauges."""
+    names = list(dict.fromkeys(name for each in rounds for name in each.gauges))
+    rows = [
+        [
+            number,
+            *(microseconds(Estimate(latency_ns=value)) for value in (each.copy_ns, each.product_ns)),
+            *(each.gauges.get(name, "") for name in names),
+            (each.disturbed or "") + ("" if each.kept else "; timed again"),
+        ]
+        for number, each in enumerate(rounds, 1)
+    ]
+    headers = ["round", "copy µs", "matrix product µs", *names, "disturbed"]
+    return Table(headers, rows, ["after each process: the judge's own work, and what the device's driver says"])
 
 
 def _checks(checks: Sequence[CaseCheck]) -> Table:
