@@ -83,6 +83,9 @@ class RuntimeCompiler:
 
     def __init__(self, library: ctypes.CDLL, vendor: Vendor) -> None:
         self._library, self._vendor = library, vendor
+        if vendor is NVIDIA:
+            # It opens this one by its bare name: a wheel's is found only if it is loaded already.
+            self._builtins = find_library(["libnvrtc-builtins.so*"])
 
     def version(self) -> str:
         major, minor = ctypes.c_int(), ctypes.c_int()

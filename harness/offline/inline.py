@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import catalog, hip
-from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu, find_library
+from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu
 from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem
 from harness.offline import hip as offline
@@ -103,7 +103,6 @@ def main() -> None:
     document = os.fdopen(os.dup(1), "w")  # what the submission prints goes to stderr
     os.dup2(2, 1)
     problem = catalog.load_problem(options.root, options.problem)
-    find_library(["libnvrtc-builtins.so*"])  # NVRTC opens it by its bare name: a wheel's is found if it is loaded
     compilation = compile_submission(problem, options.file, options.target, options.emit)
     document.write(compilation.model_dump_json() + "\n")
     document.flush()
