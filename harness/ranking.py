@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from harness.index import Entry
 
 
+CLOSE = 0.02
+"""Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""
+
+
 @dataclass(frozen=True)
 class Standing:
     """An entry's place on its board. `first` and `last` are equal unless it is tied; `times_baseline` is the best
@@ -43,6 +47,16 @@ def rank(entries: Sequence[Entry], baselines: Sequence[str]) -> Board:
     standings = [_standing(entry, ranked, best_baseline) for entry in ranked]
     unranked = sorted((e for e in entries if not e.ranked), key=lambda e: (e.verdict.exit_code, e.submission))
     return Board(tuple(standings), tuple(unranked))
+
+
+def close(board: Board) -> list[tuple[Entry, Entry]]:
+    """Neighbours on the board whose scores are within CLOSE of each other: only a duel can tell them apart for sure."""
+    entries = [standing.entry for standing in board.standings]
+    return [
+        (one, other)
+        for one, other in zip(entries, entries[1:])
+        if one.score_ns and other.score_ns and other.score_ns <= (1 + CLOSE) * one.score_ns
+    ]
 
 
 def _standing(entry: Entry, ranked: Sequence[Entry], best_baseline_ns: float | None) -> Standing:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.index import Entry
 from harness.model import Estimate, Verdict
-from harness.ranking import rank
-from harness.render import document, terminal
+from harness.ranking import close, rank
+from harness.render import boards, document, terminal
 
 
 def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unranked=None, floor=None):
@@ -116,6 +116,14 @@ def test_the_share_of_the_floor_is_floor_over_score():
 def test_a_run_that_is_not_accepted_never_ranks_whatever_its_score(verdict):
     board = rank([entry("a", 1, 1, 1, verdict=verdict), entry("b", 9, 9, 9)], [])
     assert ranks(board) == {"b": "1"} and [e.submission for e in board.unranked] == ["a"]
+
+
+def test_neighbours_within_two_per_cent_are_told_to_duel():
+    board = rank([entry("a", 1000), entry("b", 1019), entry("c", 1041), entry("d", 1061, unranked="quick")], [])
+    assert [(one.submission, other.submission) for one, other in close(board)] == [("a", "b")]
+    assert boards._duels(board) == [
+        "a and b are within 2%: python -m harness compare b a --duel tells whether one is faster."
+    ]
 
 
 def test_accepted_without_a_score_or_with_a_reason_is_not_ranked():

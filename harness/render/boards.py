@@ -9,7 +9,7 @@ from typing import Any
 from harness.errors import UsageError, did_you_mean
 from harness.index import Index
 from harness.model import Problem
-from harness.ranking import Board, rank
+from harness.ranking import CLOSE, Board, close, rank
 from harness.render import terminal
 from harness.render.document import Part
 from harness.store import Store
@@ -20,7 +20,9 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
     found: list[Part] = []
     with Store(root).index() as index:
         for folder, name in _devices(index, problem, device).items():
-            found += terminal.board(problem, name, _board(index, problem, folder), _notes(index, problem, folder))
+            board = _board(index, problem, folder)
+            notes = [*_notes(index, problem, folder), *_duels(board)]
+            found += terminal.board(problem, name, board, notes)
         faults = [f"Left alone in results/: {path}: {fault}" for path, fault in index.faults()]
     if not found:
         found.append(f"No runs of {problem.name} yet: python -m harness eval {problem.name}")
@@ -60,6 +62,15 @@ def _devices(index: Index, problem: Problem, device: str | None) -> dict[str, st
 
 def _board(index: Index, problem: Problem, folder: str) -> Board:
     return rank(index.standings(problem.name, problem.revision, folder), problem.baselines)
+
+
+def _duels(board: Board) -> list[str]:
+    """What to do about neighbours that are too close for their runs to tell apart: of the best three pairs."""
+    return [
+        f"{one.submission} and {other.submission} are within {CLOSE:.0%}: "
+        f"python -m harness compare {other.submission} {one.submission} --duel tells whether one is faster."
+        for one, other in close(board)[:3]
+    ]
 
 
 def _notes(index: Index, problem: Problem, folder: str) -> list[str]:
