@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from harness.index import Entry
-
 
 CLOSE = 0.02
 """Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""
@@ -54,7 +54,7 @@ def close(board: Board) -> list[tuple[Entry, Entry]]:
     entries = [standing.entry for standing in board.standings]
     return [
         (one, other)
-        for one, other in zip(entries, entries[1:])
+        for one, other in pairwise(entries)
         if one.score_ns and other.score_ns and other.score_ns <= (1 + CLOSE) * one.score_ns
     ]
 

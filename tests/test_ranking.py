@@ -8,7 +8,8 @@ from harness import catalog
 from harness.index import Entry
 from harness.model import Estimate, Verdict
 from harness.ranking import close, rank
-from harness.render import boards, document, terminal
+from harness.render import document, terminal
+from harness.render.boards import _duels
 
 
 def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unranked=None, floor=None):
@@ -121,9 +122,7 @@ def test_a_run_that_is_not_accepted_never_ranks_whatever_its_score(verdict):
 def test_neighbours_within_two_per_cent_are_told_to_duel():
     board = rank([entry("a", 1000), entry("b", 1019), entry("c", 1041), entry("d", 1061, unranked="quick")], [])
     assert [(one.submission, other.submission) for one, other in close(board)] == [("a", "b")]
-    assert boards._duels(board) == [
-        "a and b are within 2%: python -m harness compare b a --duel tells whether one is faster."
-    ]
+    assert _duels(board) == ["a and b are within 2%: python -m harness compare b a --duel tells whether one is faster."]
 
 
 def test_accepted_without_a_score_or_with_a_reason_is_not_ranked():
