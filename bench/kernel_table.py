@@ -28,8 +28,8 @@ TARGETS = {
     "kv_replicate/triton_fused": 85,
     "fmha/triton_rows": 80,
     "kv_decode/triton_split_kv": 75,
-    "mla/triton_fp8": 60,
-    "mla/triton_bf16": 85,
+    "mla/gluon_fp8": 60,
+    "mla/gluon_bf16": 85,
     "prefill/gluon_hopper": 60,
 }
 """Percent of the floor of the format that is read: geometric mean over the cases with a floor above LONG_US."""

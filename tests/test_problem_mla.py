@@ -332,3 +332,29 @@ def test_the_triton_submissions_compute_attention_over_the_cache_they_read():
     # Against the same arithmetic, but for fp8, which rounds its queries to fp8 where the chip multiplies fp8.
     limit = {name: 0.015 if name.startswith("fp8") and "rdna" not in name else 0.004 for name in errors}
     assert {name: error for name, error in errors.items() if not error <= limit[name]} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "programs", "spilled"),
+    [("gluon_bf16", 1, 0), ("gluon_fp8", 2, 0), ("gluon_mxfp4", 2, 0), ("gluon_mxfp4_wide", 2, 200)],
+)
+def test_as_many_programs_of_a_gluon_submission_fit_a_multiprocessor_as_its_docstring_says(name, programs, spilled):
+    """`spilled` is in bytes, at most."""
+    path = f"submissions/mla/{name}.py"
+    compiled = subprocess.run(
+        [sys.executable, "-m", "harness.offline.cross_compile", "--target=sm_90", "--problem=mla", f"--file={path}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+    )
+    assert compiled.returncode == 0, compiled.stderr[-2000:]
+    kernels = json.loads(compiled.stdout)["kernels"]
+    splits = [kernel for kernel in kernels if kernel["kernel"] == "split_kv"]
+    assert {kernel["configuration"]["ONE_SPLIT"] for kernel in splits} == {False, True}
+    assert {kernel["kernel"] for kernel in kernels} == {"split_kv", "merge_splits"}
+    for kernel in splits:
+        assert kernel["fault"] is None and kernel["spills"] <= spilled
+        assert kernel["occupancy"]["waves_per_simd"] == programs * kernel["threads"] // 32
+        assert all(".m64n16k" in matrix for matrix in kernel["matrix_instructions"])

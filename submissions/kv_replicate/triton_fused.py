@@ -15,22 +15,20 @@ compile-time constant:
 
 Tile. Whole rows, padded to a power of two in registers only: 1 KiB a program, of K or of V. So little because many
 small programs keep more stores in flight than a few large ones, and because the seed's case has only 2 MiB of K; K and
-V apart, because a program that alternates between two outputs was slower. Row numbers are int64: outputs pass 2^31
-elements.
+V apart, because a program that alternates between two outputs was slower. Stores are marked as streaming (.cs), which
+saves half a percent; tensor descriptors (TMA) lose 6 and more, and one store for several copies gains nothing. Row
+numbers are int64: outputs pass 2^31 elements.
 
 Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 83 %
-of the floor, the geometric mean of the three cases with a floor above 20 µs (82 to 85 %), and 78 and 79 % for the
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 84 %
+of the floor, the geometric mean of the three cases with a floor above 20 µs (83 to 85 %), and 77 and 78 % for the
 seed's two cases.
 """
-
-import math
 
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 TILE_BYTES = 1024
 
@@ -47,15 +45,13 @@ def replicate_rows(
     PAIRED: tl.constexpr,  # a row of the output is two copies of one of the input, in words of two integers
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,  # LENGTH, rounded up to a power of two
-    TOGETHER: tl.constexpr,  # copies that one store writes
     CACHE: tl.constexpr,
-    EVICT: tl.constexpr,
 ):
     """Grid (tiles of rows, 2): K, then V."""
     if tl.program_id(1) == 0:
-        replicate_tile(k_ptr, k_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, TOGETHER, CACHE, EVICT)
+        replicate_tile(k_ptr, k_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, CACHE)
     else:
-        replicate_tile(v_ptr, v_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, TOGETHER, CACHE, EVICT)
+        replicate_tile(v_ptr, v_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, CACHE)
 
 
 @triton.jit
@@ -68,9 +64,7 @@ def replicate_tile(
     PAIRED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    TOGETHER: tl.constexpr,
     CACHE: tl.constexpr,
-    EVICT: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
@@ -84,38 +78,16 @@ def replicate_tile(
         words = (first & 0xFFFF) | (second << 16)
     else:
         words = tl.load(row_ptr + column, mask=inside)
-    if TOGETHER == 1:
-        for copy in range(COPIES):
-            place = out_ptr + (row * COPIES + copy) * LENGTH + column
-            tl.store(place, words, mask=inside, cache_modifier=CACHE, eviction_policy=EVICT)
-    else:
-        run = tl.arange(0, TOGETHER)[None, :, None]
-        words = tl.broadcast_to(words[:, None, :], [ROWS, TOGETHER, COLUMNS])
-        inside = tl.broadcast_to(inside[:, None, :], [ROWS, TOGETHER, COLUMNS])
-        for copy in range(0, COPIES, TOGETHER):
-            place = out_ptr + (row[:, :, None] * COPIES + copy + run) * LENGTH + column[:, None, :]
-            tl.store(place, words, mask=inside, cache_modifier=CACHE, eviction_policy=EVICT)
-
-
-@triton.jit
-def replicate_by_tma(k, v, k_out, v_out, LENGTH: tl.constexpr, COPIES: tl.constexpr, ROWS: tl.constexpr):
-    """The same by Hopper's copy unit, where a row is a power of two of words: tensor descriptors in blocks of ROWS."""
-    row = tl.program_id(0) * ROWS
-    if tl.program_id(1) == 0:
-        words = k.load([row, 0])
-        for copy in tl.static_range(COPIES):
-            k_out.store([row, copy * LENGTH], words)
-    else:
-        words = v.load([row, 0])
-        for copy in tl.static_range(COPIES):
-            v_out.store([row, copy * LENGTH], words)
+    for copy in range(COPIES):
+        place = out_ptr + (row * COPIES + copy) * LENGTH + column
+        tl.store(place, words, mask=inside, cache_modifier=CACHE)
 
 
 def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, tile_bytes=TILE_BYTES, num_warps=4, together=1, cache="", evict="", tma=False):
+def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs"):
     """What `custom_kernel` does, with other choices than its own, for tuning."""
     k, v, k_out, v_out, config = data
     copies = config["num_q_heads"] // config["num_kv_heads"]
@@ -129,14 +101,6 @@ def launch(data, tile_bytes=TILE_BYTES, num_warps=4, together=1, cache="", evict
     length = source.shape[3]
     rows = source.numel() // length
     columns = triton.next_power_of_2(length)
-    if tma and whole and columns == length >= 4:
-        block = [max(tile_bytes // 4 // length, 1), length]
-        replicate_by_tma[(triton.cdiv(rows, block[0]), 2)](
-            *(TensorDescriptor.from_tensor(x.view(target_word).view(rows, length), block) for x in (k, v)),
-            *(TensorDescriptor.from_tensor(x.view(target_word).view(rows, -1), block) for x in (k_out, v_out)),
-            LENGTH=length, COPIES=copies, ROWS=block[0], num_warps=num_warps,
-        )  # fmt: skip
-        return k_out, v_out
     rows_per_program = max(tile_bytes // target_word.itemsize // columns, 1)
     replicate_rows[(triton.cdiv(rows, rows_per_program), 2)](
         source,
@@ -149,9 +113,7 @@ def launch(data, tile_bytes=TILE_BYTES, num_warps=4, together=1, cache="", evict
         PAIRED=paired,
         ROWS=rows_per_program,
         COLUMNS=columns,
-        TOGETHER=math.gcd(together, copies),
         CACHE=cache,
-        EVICT=evict,
         num_warps=num_warps,
     )
     return k_out, v_out

@@ -3,19 +3,22 @@
 Idea. As in triton_bf16.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
 O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, and a
 second kernel merges them. TMA copies tiles of 64 tokens into shared memory, and the warpgroup's instructions read them
-there, the second one transposed: the threads compute addresses and softmaxes only, and what they do not keep busy is
-the copies, of which two tiles are always under way.
+there, the second one transposed: the threads compute addresses and softmaxes only.
 
 Softmax. The sum over tokens stays apart for each row of the tile until the end: a tile needs one maximum over all warps
 and no sum.
 
-Tiles. 64 tokens, the M of a warpgroup's instruction. Latent part, 64 KiB: three in shared memory. Rope part, 8 KiB,
-free again as soon as there are scores: one. With the queries that is all of a multiprocessor's shared memory, for one
-program.
+Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
+the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
+with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Eight slots, one program a
+multiprocessor: 156 KiB of shared memory, which leaves room for the merging kernel to be there before it is needed; with
+all of the shared memory taken the same tiles were 3 µs slower. Five slots leave room for two programs.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Not yet measured on a GPU. Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case), with tiles that were copied and freed as a
+whole: 77 % of the floor, the geometric mean of the four cases with a floor above 20 µs (74 to 84 %). With panels it has
+not been measured. Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
 import torch
@@ -53,17 +56,43 @@ def load_rope(desc, buffer, full, row, tile, tiles):
 
 
 @gluon.jit
-def load_latent(desc, ring, full, row, tile, tiles, STAGES: gl.constexpr):
-    """Ask TMA for the latent part of a tile, if there is one, into the place that it has in the ring."""
-    exists = tile < tiles
-    bar = full.index(tile % STAGES)
+def load_panel(desc, ring, full, begin, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
+    """Ask TMA for one of a split's panels, counted over its tiles, if there is one, into the slot that it has."""
+    exists = panel < tiles * PANELS
+    bar = full.index(panel % SLOTS)
+    place = [begin + panel // PANELS * desc.block_shape[0], panel % PANELS * desc.block_shape[1]]
     mbarrier.expect(bar, desc.block_type.nbytes, pred=exists)
-    tma.async_copy_global_to_shared(desc, [row, 0], bar, ring.index(tile % STAGES), exists)
+    tma.async_copy_global_to_shared(desc, place, bar, ring.index(panel % SLOTS), exists)
+
+
+@gluon.jit
+def add_scores(score, ring, q_smem, full, panel, SLOTS: gl.constexpr, PANEL: gl.constexpr):
+    """Wait for a panel, and begin to add its part of the scores."""
+    mbarrier.wait(full.index(panel % SLOTS), panel // SLOTS & 1)
+    return warpgroup_mma(ring.index(panel % SLOTS), q_smem.index(PANEL).permute((1, 0)), score, is_async=True)
+
+
+@gluon.jit
+def attend_values(acc, ring, p_smem, panel, SLOTS: gl.constexpr):
+    return warpgroup_mma(ring.index(panel % SLOTS).permute((1, 0)), p_smem, acc, is_async=True)
+
+
+@gluon.jit
+def store_panel(out_ptr, acc, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
+                HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """128 dims of the output. Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+    layout: gl.constexpr = acc.type.layout
+    dim = PANEL * acc.shape[0] + gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
+    if ONE_SPLIT:
+        gl.store(out_ptr + head * LATENT + dim, (acc * factor).to(gl.bfloat16))
+    else:
+        gl.store(out_ptr + dim * HEADS + head, acc * factor)
 
 
 @gluon.jit
 def split_kv(
-    latent_desc,  # (total_kv, LATENT + ROPE) bf16 in blocks [BLOCK_N, LATENT]
+    panel_desc,  # (total_kv, LATENT + ROPE) bf16 in blocks [BLOCK_N, LATENT / 4]
     rope_desc,  # the same in blocks [BLOCK_N, ROPE]
     q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
     kv_indptr,  # (batch + 1,) int32
@@ -76,14 +105,16 @@ def split_kv(
     LATENT: gl.constexpr,
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
+    SLOTS: gl.constexpr,
 ):
     # The merge may take its place on the device now: it waits there for this kernel's end.
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
+    PANELS: gl.constexpr = 4
+    WIDTH: gl.constexpr = LATENT // PANELS
     DIM: gl.constexpr = LATENT + ROPE
-    q_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [4, 1, 1], [2, 1, 0])
     r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4, 1], [1, 0])
     mma_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -93,24 +124,29 @@ def split_kv(
     sequence = gl.program_id(1)
     first = gl.load(kv_indptr + sequence)
     length = gl.load(kv_indptr + sequence + 1) - first
-    q_head = gl.arange(0, HEADS, gl.SliceLayout(1, q_layout))
     q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
-    q_row = q_ptr + q_head * DIM
-    q = gl.load(q_row[:, None] + gl.arange(0, LATENT, gl.SliceLayout(0, q_layout))[None, :])
+    head_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, q_layout))
+    block_of: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, q_layout))
+    column_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, q_layout))
+    q_place = 64 * gl.arange(0, LATENT // 64, block_of)[:, None, None]
+    q_place += DIM * gl.arange(0, HEADS, head_of)[None, :, None]
+    q_place += gl.arange(0, 64, column_of)[None, None, :]
+    q = gl.load(q_ptr + q_place)
     r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
     r_row = q_ptr + r_head * DIM + LATENT
     q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
 
-    ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BLOCK_N, LATENT], latent_desc.layout)
+    ring = gl.allocate_shared_memory(gl.bfloat16, [SLOTS, BLOCK_N, WIDTH], panel_desc.layout)
     rope = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, ROPE], rope_desc.layout)
-    q_smem = gl.allocate_shared_memory(gl.bfloat16, [HEADS, LATENT], tile_layout)
+    q_smem = gl.allocate_shared_memory(gl.bfloat16, [LATENT // 64, HEADS, 64], gl.NVMMASharedLayout(128, 16, 3))
+    q_panels = q_smem._reinterpret(gl.bfloat16, [PANELS, HEADS, WIDTH], tile_layout)
     q_rope_smem = gl.allocate_shared_memory(gl.bfloat16, [HEADS, ROPE], tile_layout)
     p_smem = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, HEADS], p_smem_layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     rope_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(rope_full, 1)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), 1)
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(full.index(slot), 1)
     thread_barrier()
 
     span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
@@ -118,8 +154,8 @@ def split_kv(
     end = gl.minimum(begin + span, first + length)
     tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
     load_rope(rope_desc, rope, rope_full, begin, 0, tiles)
-    for stage in gl.static_range(STAGES):
-        load_latent(latent_desc, ring, full, begin + stage * BLOCK_N, stage, tiles, STAGES)
+    for slot in gl.static_range(SLOTS):
+        load_panel(panel_desc, ring, full, begin, slot, tiles, SLOTS, PANELS)
     q_smem.store(q)
     q_rope_smem.store(q_rope)
     fence_async_shared()
@@ -129,13 +165,18 @@ def split_kv(
     peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, mma_layout))
     totals = gl.zeros([BLOCK_N, HEADS], gl.float32, mma_layout)  # of each row of the tile
     none = gl.zeros([BLOCK_N, HEADS], gl.float32, mma_layout)
-    acc = gl.zeros([LATENT, HEADS], gl.float32, mma_layout)
+    acc0 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
+    acc1 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
+    acc2 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
+    acc3 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
     for tile in range(tiles):
-        slot = tile % STAGES
+        panel = tile * PANELS
         mbarrier.wait(rope_full, tile & 1)
         score = warpgroup_mma(rope, q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
-        mbarrier.wait(full.index(slot), tile // STAGES & 1)
-        score = warpgroup_mma(ring.index(slot), q_smem.permute((1, 0)), score, is_async=True)
+        score = add_scores(score, ring, q_panels, full, panel, SLOTS, 0)
+        score = add_scores(score, ring, q_panels, full, panel + 1, SLOTS, 1)
+        score = add_scores(score, ring, q_panels, full, panel + 2, SLOTS, 2)
+        score = add_scores(score, ring, q_panels, full, panel + 3, SLOTS, 3)
         score = warpgroup_mma_wait(0, deps=[score])
         valid = begin + tile * BLOCK_N + token < end
         score = gl.where(valid[:, None], score, float("-inf"))
@@ -145,27 +186,42 @@ def split_kv(
         totals = totals * shrink[None, :] + weight
         peak = new_peak
         p_smem.store(weight.to(gl.bfloat16))
-        acc = acc * shrink[None, :]
+        acc0 = acc0 * shrink[None, :]
+        acc1 = acc1 * shrink[None, :]
+        acc2 = acc2 * shrink[None, :]
+        acc3 = acc3 * shrink[None, :]
         fence_async_shared()
         thread_barrier()
-        acc = warpgroup_mma(ring.index(slot).permute((1, 0)), p_smem, acc, is_async=True)
+        acc0 = attend_values(acc0, ring, p_smem, panel, SLOTS)
+        acc1 = attend_values(acc1, ring, p_smem, panel + 1, SLOTS)
+        acc2 = attend_values(acc2, ring, p_smem, panel + 2, SLOTS)
+        acc3 = attend_values(acc3, ring, p_smem, panel + 3, SLOTS)
         load_rope(rope_desc, rope, rope_full, begin + (tile + 1) * BLOCK_N, tile + 1, tiles)  # all have their scores
-        acc = warpgroup_mma_wait(0, deps=[acc])
-        thread_barrier()  # all warps have read the tile: its place is free
-        ahead = tile + STAGES
-        load_latent(latent_desc, ring, full, begin + ahead * BLOCK_N, ahead, tiles, STAGES)
+        ahead = panel + SLOTS
+        acc0 = warpgroup_mma_wait(3, deps=[acc0])
+        thread_barrier()  # all warps have read the panel: its slot is free
+        load_panel(panel_desc, ring, full, begin, ahead, tiles, SLOTS, PANELS)
+        acc1 = warpgroup_mma_wait(2, deps=[acc1])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 1, tiles, SLOTS, PANELS)
+        acc2 = warpgroup_mma_wait(1, deps=[acc2])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 2, tiles, SLOTS, PANELS)
+        acc3 = warpgroup_mma_wait(0, deps=[acc3])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 3, tiles, SLOTS, PANELS)
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
     total = gl.sum(totals, 0)
-    acc = acc * gl.where(total > 0, 1.0 / total, 0.0)[None, :]
+    factor = gl.where(total > 0, 1.0 / total, 0.0)[None, :]
     row = (sequence * splits + split).to(gl.int64)
     out_ptr += row * (HEADS * LATENT)
-    dim = gl.arange(0, LATENT, gl.SliceLayout(1, mma_layout))[:, None]
-    head = gl.arange(0, HEADS, gl.SliceLayout(0, mma_layout))
-    if ONE_SPLIT:
-        gl.store(out_ptr + head[None, :] * LATENT + dim, acc.to(gl.bfloat16))
-    else:
-        gl.store(out_ptr + dim * HEADS + head[None, :], acc)
+    store_panel(out_ptr, acc0, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc1, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc2, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc3, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    if not ONE_SPLIT:
+        head = gl.arange(0, HEADS, gl.SliceLayout(0, mma_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
 
 
@@ -206,7 +262,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, stages=3, per_multiprocessor=PER_MULTIPROCESSOR):
+def launch(data, slots=8, per_multiprocessor=PER_MULTIPROCESSOR, merge_elements=MERGE_ELEMENTS):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -227,12 +283,12 @@ def launch(data, stages=3, per_multiprocessor=PER_MULTIPROCESSOR):
         return TensorDescriptor.from_tensor(kv, block, gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16))
 
     split_kv[(splits, batch)](
-        descriptor(LATENT), descriptor(ROPE), q, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages, num_warps=4,
+        descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots, num_warps=4,
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
-        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
+        dims = max(merge_elements // padded // HEADS, 4)
         merge_splits[(batch, LATENT // dims)](
             partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
             num_warps=4, launch_pdl=True,

@@ -17,11 +17,14 @@ second kernel merges them. What differs is what Triton does not let one say:
 Types. Queries are rounded to fp8 by a scale a head; weights are fp16, and values, each of which is an fp16 value, too.
 
 Tiles. 64 tokens, 36 KiB, two a program, two programs a multiprocessor: while one computes the other's copies are under
-way, and its own next tile too.
+way, and its own next tile too. Where that leaves a program fewer than 8 tiles one a multiprocessor is faster: less to
+merge.
 
 Bytes. 576 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Not yet measured on a GPU. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 75 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (63 to 90 %). Short caches are bound by the two launches, the way to the first tile
+and the merge, about 14 µs together. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 
 import torch
@@ -42,7 +45,7 @@ from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-PER_MULTIPROCESSOR = 2
+LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
 MERGE_ELEMENTS = 4096  # of all splits together, a program
 LOG2_E = 1.4426950408889634
@@ -290,7 +293,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, stages=2, per_multiprocessor=PER_MULTIPROCESSOR):
+def launch(data, stages=2, per_multiprocessor=None, merge_elements=MERGE_ELEMENTS):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -317,7 +320,7 @@ def launch(data, stages=2, per_multiprocessor=PER_MULTIPROCESSOR):
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
-        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
+        dims = max(merge_elements // padded // HEADS, 4)
         merge_splits[(batch, LATENT // dims)](
             partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
             num_warps=4, launch_pdl=True,
@@ -325,7 +328,11 @@ def launch(data, stages=2, per_multiprocessor=PER_MULTIPROCESSOR):
     return out
 
 
-def choose_splits(q, tiles, per_multiprocessor):
+def choose_splits(q, tiles, per_multiprocessor=None):
     """How many programs share the tokens of a sequence of so many tiles."""
-    wanted = per_multiprocessor * torch.cuda.get_device_properties(q.device).multi_processor_count
-    return max(min(wanted // q.shape[0], tiles, MAX_SPLITS), 1)
+    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+        splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
+        if tiles >= LEAST_TILES * splits:
+            break
+    return splits
