@@ -173,7 +173,7 @@ RUN = Run(
     checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
     score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
-    config={"gpu": {"processes": 55}},
+    reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
 )  # fmt: skip
 
 
@@ -262,6 +262,7 @@ def with_option(name: str) -> list[str]:
 
 def test_every_verb_that_shows_a_table_has_both_forms():
     tables = {"eval", "leaderboard", "show", "compare", "problems", "doctor", "verify", "check", "profile"}
+    tables.add("repro")  # whose Markdown is looked at in test_repro.py
     assert tables <= set(with_option("as_json")) & set(with_option("as_markdown"))
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise
+from harness.comparison import Noise, compare_runs
 from harness.model import NOISY, Ending, Estimate, Run, Verdict
+from harness.render import document
 from harness.render import repro as rendered
 from harness.repro import Reproduction, hold
 from harness.store import load_run
@@ -242,3 +243,10 @@ def test_a_score_without_an_interval_is_shown_all_the_same():
     then = run("a", score=Estimate(latency_ns=2e5), device=DEVICE)
     last = rendered.text(reproduction(then, run("b", (130.0, 520.0)))).splitlines()[-1]
     assert "200.0 in µs then" in last
+
+
+def test_in_markdown_each_case_then_and_now_is_a_row_and_what_it_comes_to_the_last_line():
+    lines = document.markdown(rendered.parts(reproduction(run("a"), run("b", (130.0, 520.0))))).splitlines()
+    header = next(line for line in lines if "then µs" in line)
+    assert "now / then" in header and lines[lines.index(header) + 1].startswith("| --- |")
+    assert lines[-1].startswith("not reproduced: ")
