@@ -195,13 +195,15 @@ def hold(
     if then.device.slug != now.device.slug:
         where = f"timed on {then.device.name} then, on {now.device.name} now"
         return Reproduction(then, now, differences, None, where)
-    doubt = None
+    doubts = [
+        f"the machine was too noisy {when} for the judge's own clock to confirm the times"
+        for run, when in ((then, "then"), (now, "now"))
+        if run.unranked_because == NOISY
+    ]
     if then.problem_sha256 != now.problem_sha256:
-        doubt = "the problem's files changed between the two, its revision did not"
-    for run, when in ((then, "then"), (now, "now")):
-        if run.unranked_because == NOISY:
-            doubt = f"the machine was too noisy {when} for the judge's own clock to confirm the times"
-    return Reproduction(then, now, differences, comparison.compare_runs(then, now, noise, confidence), doubt)
+        doubts.append("the problem's files changed between the two, its revision did not")
+    compared = comparison.compare_runs(then, now, noise, confidence)
+    return Reproduction(then, now, differences, compared, "; ".join(doubts) or None)
 
 
 def _is_seed(text: str) -> bool:
