@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise, compare_runs
+from harness.comparison import Noise
 from harness.model import NOISY, Ending, Estimate, Run, Verdict
 from harness.render import document
 from harness.render import repro as rendered
