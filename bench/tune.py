@@ -91,8 +91,8 @@ VARIANTS: dict[str, list[Variant]] = {
     "mla/gluon_mxfp4_wide": [{}, *grid(per_multiprocessor=[1]), *grid(tokens=[32])],
     "mla/gluon_bf16": [
         {},
-        *grid(slots=[5], per_multiprocessor=[1, 2]),
-        *grid(slots=[10, 12]),
+        *grid(slots=[5], warpgroups=[1, 2], per_multiprocessor=[1, 2]),
+        *grid(slots=[8, 12], warpgroups=[1, 2]),
         *grid(merge_elements=[2048, 8192]),
     ],
     "mla/triton_bf16": [{}, *grid(per_multiprocessor=[1, 4]), *grid(block_n=[64], num_stages=[2])],

@@ -12,7 +12,9 @@ Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied 
 the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
 with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Eight slots, one program a
 multiprocessor: 156 KiB of shared memory, which leaves room for the merging kernel to be there before it is needed; with
-all of the shared memory taken the same tiles were 3 µs slower. Five slots leave room for two programs.
+all of the shared memory taken the same tiles were 3 µs slower. Five slots leave room for two programs. Two warpgroups
+would share the heads of the scores and the dims of the output, which shortens the way through a tile but reads its keys
+twice from shared memory.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
@@ -106,6 +108,7 @@ def split_kv(
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
+    WARPGROUPS: gl.constexpr,  # each computes the scores of its share of the heads, and its share of the output's dims
 ):
     # The merge may take its place on the device now: it waits there for this kernel's end.
     gl.inline_asm_elementwise(
@@ -114,9 +117,10 @@ def split_kv(
     PANELS: gl.constexpr = 4
     WIDTH: gl.constexpr = LATENT // PANELS
     DIM: gl.constexpr = LATENT + ROPE
-    q_layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [4, 1, 1], [2, 1, 0])
-    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4, 1], [1, 0])
-    mma_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [4, WARPGROUPS, 1], [2, 1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4 * WARPGROUPS, 1], [1, 0])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, WARPGROUPS], [16, HEADS // WARPGROUPS, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4 * WARPGROUPS, 1], [16, HEADS, 16])
     tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
 
@@ -161,14 +165,14 @@ def split_kv(
     fence_async_shared()
     thread_barrier()
 
-    token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, mma_layout))
-    peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, mma_layout))
-    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, mma_layout)  # of each row of the tile
-    none = gl.zeros([BLOCK_N, HEADS], gl.float32, mma_layout)
-    acc0 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
-    acc1 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
-    acc2 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
-    acc3 = gl.zeros([WIDTH, HEADS], gl.float32, mma_layout)
+    token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
+    peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
+    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
+    none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
+    acc0 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc1 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc2 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc3 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
     for tile in range(tiles):
         panel = tile * PANELS
         mbarrier.wait(rope_full, tile & 1)
@@ -186,10 +190,11 @@ def split_kv(
         totals = totals * shrink[None, :] + weight
         peak = new_peak
         p_smem.store(weight.to(gl.bfloat16))
-        acc0 = acc0 * shrink[None, :]
-        acc1 = acc1 * shrink[None, :]
-        acc2 = acc2 * shrink[None, :]
-        acc3 = acc3 * shrink[None, :]
+        shrink = gl.convert_layout(shrink, gl.SliceLayout(0, o_layout))[None, :]
+        acc0 = acc0 * shrink
+        acc1 = acc1 * shrink
+        acc2 = acc2 * shrink
+        acc3 = acc3 * shrink
         fence_async_shared()
         thread_barrier()
         acc0 = attend_values(acc0, ring, p_smem, panel, SLOTS)
@@ -213,7 +218,7 @@ def split_kv(
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
     total = gl.sum(totals, 0)
-    factor = gl.where(total > 0, 1.0 / total, 0.0)[None, :]
+    factor = gl.convert_layout(gl.where(total > 0, 1.0 / total, 0.0), gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
     out_ptr += row * (HEADS * LATENT)
     store_panel(out_ptr, acc0, factor, 0, ONE_SPLIT, HEADS, LATENT)
@@ -221,7 +226,7 @@ def split_kv(
     store_panel(out_ptr, acc2, factor, 2, ONE_SPLIT, HEADS, LATENT)
     store_panel(out_ptr, acc3, factor, 3, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
-        head = gl.arange(0, HEADS, gl.SliceLayout(0, mma_layout))
+        head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
 
 
@@ -262,7 +267,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, slots=8, per_multiprocessor=PER_MULTIPROCESSOR, merge_elements=MERGE_ELEMENTS):
+def launch(data, slots=8, warpgroups=1, per_multiprocessor=PER_MULTIPROCESSOR, merge_elements=MERGE_ELEMENTS):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -284,7 +289,8 @@ def launch(data, slots=8, per_multiprocessor=PER_MULTIPROCESSOR, merge_elements=
 
     split_kv[(splits, batch)](
         descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots, num_warps=4,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
+        WARPGROUPS=warpgroups, num_warps=4 * warpgroups,
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
