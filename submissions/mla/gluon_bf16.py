@@ -11,10 +11,10 @@ and no sum.
 Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
 the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
 with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Eight slots, one program a
-multiprocessor: 156 KiB of shared memory, which leaves room for the merging kernel to be there before it is needed; with
-all of the shared memory taken the same tiles were 3 µs slower. Five slots leave room for two programs. Two warpgroups
-would share the heads of the scores and the dims of the output, which shortens the way through a tile but reads its keys
-twice from shared memory.
+multiprocessor, 156 KiB of shared memory; with twelve slots' worth, 220 KiB, short caches took 3 µs more, probably
+because the merging kernel then finds no room before it is needed. Five slots leave room for two programs. Two
+warpgroups would share the heads of the scores and the dims of the output, which shortens the way through a tile but
+reads its keys twice from shared memory.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
