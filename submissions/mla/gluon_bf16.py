@@ -10,17 +10,17 @@ and no sum.
 
 Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
 the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
-with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Eight slots, one program a
-multiprocessor, 156 KiB of shared memory; with twelve slots' worth, 220 KiB, short caches took 3 µs more, probably
-because the merging kernel then finds no room before it is needed. Five slots leave room for two programs. Two
+with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Five slots, two programs a
+multiprocessor: one computes while the other's copies are under way. Where that leaves a program fewer than 8 tiles,
+one a multiprocessor is faster: less to merge. Eight slots, and so one program, took 9 % longer at 256 x 8192; with
+twelve short caches took 3 µs more, probably because the merging kernel then finds no room before it is needed. Two
 warpgroups would share the heads of the scores and the dims of the output, which shortens the way through a tile but
-reads its keys twice from shared memory.
+reads its keys twice from shared memory; they have not been timed.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case), with tiles that were copied and freed as a
-whole: 77 % of the floor, the geometric mean of the four cases with a floor above 20 µs (74 to 84 %). With panels it has
-not been measured. Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 84 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (76 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
 import torch
@@ -41,9 +41,9 @@ from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-PER_MULTIPROCESSOR = 1
+LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_ELEMENTS = 4096  # of all splits together, a program
+MERGE_ELEMENTS = 2048  # of all splits together, a program
 LOG2_E = 1.4426950408889634
 LATENT_DIMS = gl.constexpr(LATENT)
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
@@ -267,7 +267,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, slots=8, warpgroups=1, per_multiprocessor=PER_MULTIPROCESSOR, merge_elements=MERGE_ELEMENTS):
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -294,7 +294,7 @@ def launch(data, slots=8, warpgroups=1, per_multiprocessor=PER_MULTIPROCESSOR, m
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
-        dims = max(merge_elements // padded // HEADS, 4)
+        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
         merge_splits[(batch, LATENT // dims)](
             partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
             num_warps=4, launch_pdl=True,
@@ -302,7 +302,11 @@ def launch(data, slots=8, warpgroups=1, per_multiprocessor=PER_MULTIPROCESSOR, m
     return out
 
 
-def choose_splits(q, tiles, per_multiprocessor):
+def choose_splits(q, tiles, per_multiprocessor=None):
     """How many programs share the tokens of a sequence of so many tiles."""
-    wanted = per_multiprocessor * torch.cuda.get_device_properties(q.device).multi_processor_count
-    return max(min(wanted // q.shape[0], tiles, MAX_SPLITS), 1)
+    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+        splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
+        if tiles >= LEAST_TILES * splits:
+            break
+    return splits

@@ -22,8 +22,8 @@ merge.
 
 Bytes. 576 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 75 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (63 to 90 %). Short caches are bound by the two launches, the way to the first tile
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 76 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (64 to 90 %). Short caches are bound by the two launches, the way to the first tile
 and the merge, about 14 µs together. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 
@@ -47,7 +47,7 @@ HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
 LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_ELEMENTS = 4096  # of all splits together, a program
+MERGE_ELEMENTS = 2048  # of all splits together, a program
 LOG2_E = 1.4426950408889634
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
@@ -293,7 +293,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, stages=2, per_multiprocessor=None, merge_elements=MERGE_ELEMENTS):
+def launch(data, stages=2, per_multiprocessor=None):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -320,7 +320,7 @@ def launch(data, stages=2, per_multiprocessor=None, merge_elements=MERGE_ELEMENT
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
-        dims = max(merge_elements // padded // HEADS, 4)
+        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
         merge_splits[(batch, LATENT // dims)](
             partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
             num_warps=4, launch_pdl=True,

@@ -9,25 +9,29 @@ Both products take their decoded operand from registers, and each decodes for it
               high ones by one shift less: sign on sign, the three other bits on the lowest exponent bits and the
               highest mantissa bit, which reads as the value times 2^-6, E2M1's subnormal included. Even dims are the
               lower half of a product over 32 dims, odd dims the upper; the queries are stored in that order. 32 dims
-              are a block of the cache, so a product has one scale a token, which is applied to its 64 x 16 results in
-              float32.
+              are a block of the cache, so a product has one scale a token, which is applied to its results in float32.
     values    as fp16. ldmatrix transposes 16-bit elements, here four neighbouring dims: a register gets these of tokens
-              t and t + 1, and fp16 pairs (t, t + 1) of each dim are made by at most two shifts and two logical
-              operations; one product of pairs applies the scales of the two tokens. Four accumulators take the dims
-              4 i, 4 i + 1, 4 i + 2 and 4 i + 3.
+              t and t + 1. As the keys' become e4m3, nibbles become the high bytes of fp16 numbers, four at a time; a
+              permutation or a mask makes pairs (t, t + 1) of them, and one product of pairs applies the scales of the
+              two tokens: 15 instructions for 8 values. Four accumulators take the dims 4 i, 4 i + 1, 4 i + 2 and
+              4 i + 3. 16 tokens are decoded while the product of the 16 before them is under way.
     scales    18 bytes a token are not aligned enough for TMA: threads load those of the tile after the next one, and
               store those of the next one to shared memory as float32 for the scores and as fp16 for the values
 
 Exact for the keys; for the values while a block's E8M0 byte is 112 to 136, that is for blocks whose largest magnitude
 lies between 2^-13 and 3500. Values below are rounded to steps of 2^-16, scales above are taken as 2^9.
 
-Tiles. 64 tokens, 18 KiB, two a program, two programs a multiprocessor.
+Tiles. 128 tokens, 36 KiB, two a program. A program is two warpgroups: for the scores each takes 64 of the tokens, for
+the output each takes 256 of the dims with all tokens, so that 128 registers a thread suffice but for a few words: two
+programs a multiprocessor are sixteen warps. Programs of one warpgroup, with 255 registers, and so eight warps, took 2
+to 15 % longer, but in one case, 256 x 1024, 2 % less. Where two programs leave each fewer than 4 tiles, one a
+multiprocessor is faster: less to merge.
 
 Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results.
 
 Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 1.3 times gluon_fp8.py's time from 32 x
-8192 tokens on; at 256 x 8192 a third of triton_mxfp4.py's, and 37 % of its own floor. What limits it is decoding: a
-tile takes 1588 instructions a warp, against gluon_fp8.py's 566. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
+8192 tokens on; at 256 x 8192 a third of triton_mxfp4.py's, and 38 % of its own floor. What limits it is decoding: 128
+tokens take 2.6 times the instructions of gluon_fp8.py. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
 """
 
 import torch
@@ -47,10 +51,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
-BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-PER_MULTIPROCESSOR = 2
+BLOCK_N = 128  # tokens a tile: the M of a matrix instruction, for each of two warpgroups
+TOKENS = gl.constexpr(16)  # of which values are decoded at a time
+LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_ELEMENTS = 4096  # of all splits together, a program
+MERGE_ELEMENTS = 2048  # of all splits together, a program
 LOG2_E = 1.4426950408889634
 VALUE_SHIFT = gl.constexpr(8)  # values are held as 2^-8 of themselves: fp16's range lies around 2^1 then
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
@@ -69,11 +74,11 @@ def load_tile(latent_desc, rope_desc, ring, rope_ring, full, row, tile, tiles, S
 
 @gluon.jit
 def load_scales(pair_ptr, row, end, BLOCKS: gl.constexpr):
-    """E8M0 bytes of 64 tokens, two in each of 8 int16 of the latent part, and the rope part's two in another one."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 4], [16, 2], [4, 1], [1, 0])
-    token = row + gl.arange(0, 64, gl.SliceLayout(1, layout))
+    """E8M0 bytes of 128 tokens, two in each of 8 int16 of the latent part, and the rope part's two in another one."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [16, 2], [8, 1], [1, 0])
+    token = row + gl.arange(0, 128, gl.SliceLayout(1, layout))
     pair = gl.arange(0, 8, gl.SliceLayout(0, layout))
-    rope_token = row + gl.arange(0, 64, gl.BlockedLayout([1], [32], [4], [0]))
+    rope_token = row + gl.arange(0, 128, gl.BlockedLayout([1], [32], [8], [0]))
     latent = gl.load(pair_ptr + (token * (BLOCKS // 2))[:, None] + pair[None, :], mask=(token < end)[:, None], other=0)
     rope = gl.load(pair_ptr + rope_token * (BLOCKS // 2) + 8, mask=rope_token < end, other=0)
     return latent, rope
@@ -83,7 +88,7 @@ def load_scales(pair_ptr, row, end, BLOCKS: gl.constexpr):
 def store_scales(latent, rope, scales, rope_scales, value_scales):
     """Float32 2^(e8m0 - 127) for the scores; fp16 2^(14 - VALUE_SHIFT) of it for the values, exponents within 0..30."""
     e8m0 = latent.to(gl.int32)
-    e8m0 = gl.reshape(gl.join(e8m0 & 255, (e8m0 >> 8) & 255), [64, 16])
+    e8m0 = gl.reshape(gl.join(e8m0 & 255, (e8m0 >> 8) & 255), [128, 16])
     scales.store((e8m0 << 23).to(gl.float32, bitcast=True))
     exponent = gl.minimum(gl.maximum(e8m0 - (127 - 15 - 14 + VALUE_SHIFT), 0), 30)
     value_scales.store((exponent << 10).to(gl.int16).to(gl.float16, bitcast=True))
@@ -95,7 +100,7 @@ def store_scales(latent, rope, scales, rope_scales, value_scales):
 def block_scores(codes, q, none):
     """Scores of one block of 32 dims: `codes` [tokens, 16] bytes times `q` [heads, 32]; begun, not waited for."""
     bytes_layout: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [8, 0]], [[0, 4], [0, 8], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 16]
+        [[0, 1], [0, 2], [8, 0]], [[0, 4], [0, 8], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0], [64, 0]], [], [128, 16]
     )
     even, odd = gl.inline_asm_elementwise(
         """
@@ -117,68 +122,59 @@ def block_scores(codes, q, none):
         is_pure=True,
         pack=4,
     )
-    k = gl.reshape(gl.permute(gl.join(even, odd), (0, 2, 1)), [64, 32])
+    k = gl.reshape(gl.permute(gl.join(even, odd), (0, 2, 1)), [128, 32])
     k = gl.convert_layout(k, gl.DotOperandLayout(0, none.type.layout, 4), assert_trivial=True)
     return warpgroup_mma(k, q.permute((1, 0)), none, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def four_blocks(codes, q_smem, none, FIRST: gl.constexpr):
-    """Begin the scores of blocks FIRST to FIRST + 3 of the latent part."""
+def two_blocks(codes, q_smem, none, FIRST: gl.constexpr):
+    """Begin the scores of blocks FIRST and FIRST + 1. `codes` [tokens, 128] bytes, of eight blocks."""
     AT: gl.constexpr = FIRST % 8 * 16
     d0 = block_scores(codes.slice(AT, 16, 1), q_smem.index(FIRST), none)
     d1 = block_scores(codes.slice(AT + 16, 16, 1), q_smem.index(FIRST + 1), none)
-    d2 = block_scores(codes.slice(AT + 32, 16, 1), q_smem.index(FIRST + 2), none)
-    d3 = block_scores(codes.slice(AT + 48, 16, 1), q_smem.index(FIRST + 3), none)
-    return d0, d1, d2, d3
+    return d0, d1
 
 
 @gluon.jit
-def add_blocks(score, d0, d1, d2, d3, scales, FIRST: gl.constexpr):
+def add_blocks(score, d0, d1, scales, FIRST: gl.constexpr):
     layout: gl.constexpr = score.type.layout
     score += d0 * scales.slice(FIRST, 1, 1).load(layout)
     score += d1 * scales.slice(FIRST + 1, 1, 1).load(layout)
-    score += d2 * scales.slice(FIRST + 2, 1, 1).load(layout)
-    score += d3 * scales.slice(FIRST + 3, 1, 1).load(layout)
     return score
 
 
 @gluon.jit
-def attend_values(codes, scales, p, acc0, acc1, acc2, acc3, PANEL: gl.constexpr, HALF: gl.constexpr):
-    """Begin to add P V of 256 dims, as 64 times four, of 32 tokens. `codes` [tokens, 64] of two bytes each."""
-    acc_layout: gl.constexpr = acc0.type.layout
-    # Eight rows of four dims have one scale: the operand's layout with its rows as 8 x 8.
+def decode_values(codes, scales, acc_layout: gl.constexpr, FIRST: gl.constexpr):
+    """Of all dims and TOKENS tokens from FIRST on: operands of the dims 4 i, 4 i + 1, 4 i + 2 and 4 i + 3."""
+    # Eight rows of four dims have one scale: the operand's layout with its rows as 16 x 8.
     rows_layout: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 0, 1], [1, 0, 0], [0, 0, 8], [0, 0, 16]],
+        [[0, 0, 1], [1, 0, 0], [0, 0, 8]],
         [[0, 0, 2], [0, 0, 4], [0, 1, 0], [0, 2, 0], [0, 4, 0]],
-        [[2, 0, 0], [4, 0, 0]],
+        [[2, 0, 0], [4, 0, 0], [8, 0, 0]],
         [],
-        [8, 8, 32],
+        [16, 8, TOKENS],
     )
     operand_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)
-    words = codes.slice(32 * HALF, 32, 0).permute((1, 0)).load(operand_layout)
-    scale = scales.slice(8 * PANEL, 8, 1).slice(32 * HALF, 32, 0).permute((1, 0)).load(gl.SliceLayout(1, rows_layout))
-    scale = gl.broadcast(gl.expand_dims(scale, 1), gl.zeros([8, 8, 32], gl.float16, rows_layout))[0]
-    scale = gl.convert_layout(gl.reshape(scale, [64, 32]), operand_layout, assert_trivial=True)
-    v0, v1, v2, v3 = gl.inline_asm_elementwise(
+    words = codes.slice(FIRST, TOKENS, 0).permute((1, 0)).load(operand_layout)
+    scale = scales.slice(FIRST, TOKENS, 0).permute((1, 0)).load(gl.SliceLayout(1, rows_layout))
+    scale = gl.broadcast(gl.expand_dims(scale, 1), gl.zeros([16, 8, TOKENS], gl.float16, rows_layout))[0]
+    scale = gl.convert_layout(gl.reshape(scale, [128, TOKENS]), operand_layout, assert_trivial=True)
+    return gl.inline_asm_elementwise(
         """
         {
-            .reg .b32 a, b, c, d, s, t, u, v;
-            shl.b32 a, $4, 9;
-            shl.b32 s, $4, 12;
-            shl.b32 b, $4, 5;
-            shl.b32 t, $4, 8;
-            shl.b32 c, $4, 1;
-            shl.b32 u, $4, 4;
-            shr.u32 d, $4, 3;
-            and.b32 a, a, 0x0E000E00;
-            and.b32 b, b, 0x0E000E00;
-            and.b32 c, c, 0x0E000E00;
-            and.b32 d, d, 0x0E000E00;
-            lop3.b32 a, s, 0x80008000, a, 0xEA;
-            lop3.b32 b, t, 0x80008000, b, 0xEA;
-            lop3.b32 c, u, 0x80008000, c, 0xEA;
-            lop3.b32 d, $4, 0x80008000, d, 0xEA;
+            .reg .b32 s, m, n, a, b, c, d, v;
+            shl.b32 s, $4, 4;
+            shl.b32 m, $4, 1;
+            shr.u32 n, $4, 3;
+            and.b32 m, m, 0x0E0E0E0E;
+            and.b32 n, n, 0x0E0E0E0E;
+            lop3.b32 m, s, 0x80808080, m, 0xEA;
+            lop3.b32 n, $4, 0x80808080, n, 0xEA;
+            prmt.b32 a, m, 0, 0x2404;
+            prmt.b32 b, n, 0, 0x2404;
+            and.b32 c, m, 0xFF00FF00;
+            and.b32 d, n, 0xFF00FF00;
             mov.b32 v, $5;
             mul.rn.f16x2 $0, a, v;
             mul.rn.f16x2 $1, b, v;
@@ -186,13 +182,16 @@ def attend_values(codes, scales, p, acc0, acc1, acc2, acc3, PANEL: gl.constexpr,
             mul.rn.f16x2 $3, d, v;
         }
         """,
-        "=r,=r,=r,=r,r,r",
+        "=&r,=&r,=&r,=&r,r,r",
         [words, scale],
         dtype=(gl.float16, gl.float16, gl.float16, gl.float16),
         is_pure=True,
         pack=2,
     )
-    p = p.slice(32 * HALF, 32, 0)
+
+
+@gluon.jit
+def attend_values(v0, v1, v2, v3, p, acc0, acc1, acc2, acc3):
     acc0 = warpgroup_mma(v0, p, acc0, is_async=True)
     acc1 = warpgroup_mma(v1, p, acc1, is_async=True)
     acc2 = warpgroup_mma(v2, p, acc2, is_async=True)
@@ -209,11 +208,11 @@ def packed_bf16(low, high):
 
 
 @gluon.jit
-def store_panel(out_ptr, acc0, acc1, acc2, acc3, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
-                HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
-    """256 dims of the output. Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+def store_output(out_ptr, acc0, acc1, acc2, acc3, factor, ONE_SPLIT: gl.constexpr,
+                 HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
     layout: gl.constexpr = acc0.type.layout
-    four = 64 * PANEL + gl.arange(0, 64, gl.SliceLayout(1, layout))[:, None]
+    four = gl.arange(0, LATENT // 4, gl.SliceLayout(1, layout))[:, None]
     head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
     acc0 *= factor
     acc1 *= factor
@@ -253,13 +252,13 @@ def split_kv(
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
-    gl.static_assert(LATENT == 512 and ROPE == 64 and BLOCK_N == 64)
+    gl.static_assert(LATENT == 512 and ROPE == 64 and BLOCK_N == 128)
     DIM: gl.constexpr = LATENT + ROPE
     BLOCKS: gl.constexpr = DIM // 32
-    q_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
-    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4, 1], [1, 0])
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 32])
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [8, 1], [1, 0])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEADS, 32])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEADS, 16])
     q_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 8, 2)
     q_blocks_layout: gl.constexpr = gl.NVMMASharedLayout(32, 8, 3)
     p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
@@ -280,7 +279,7 @@ def split_kv(
     ring = gl.allocate_shared_memory(gl.uint8, [STAGES, BLOCK_N, LATENT // 2], latent_desc.layout)
     rope_ring = gl.allocate_shared_memory(gl.uint8, [STAGES, BLOCK_N, ROPE // 2], rope_desc.layout)
     key_panels = ring._reinterpret(gl.uint8, [STAGES * 2, BLOCK_N, 128], gl.NVMMASharedLayout(128, 8, 2))
-    value_panels = ring._reinterpret(gl.int16, [STAGES * 2, BLOCK_N, 64], gl.NVMMASharedLayout(128, 16, 2))
+    value_ring = ring._reinterpret(gl.int16, [STAGES, BLOCK_N, LATENT // 4], gl.NVMMASharedLayout(128, 16, 2))
     q_blocks = gl.allocate_shared_memory(gl.float8e4nv, [LATENT // 32, HEADS, 32], q_blocks_layout)
     q_smem = q_blocks._reinterpret(gl.float8e4nv, [LATENT // 32, HEADS, 32], q_smem_layout)
     q_rope_blocks = gl.allocate_shared_memory(gl.float8e4nv, [ROPE // 32, HEADS, 32], q_blocks_layout)
@@ -325,39 +324,46 @@ def split_kv(
     peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
     totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
     none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
-    acc0 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc1 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc2 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc3 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc4 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc5 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc6 = gl.zeros([64, HEADS], gl.float32, o_layout)
-    acc7 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc0 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
+    acc1 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
+    acc2 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
+    acc3 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
     for tile in range(tiles):
         slot = tile % STAGES
         mbarrier.wait(full.index(slot), tile // STAGES & 1)
         codes = key_panels.index(2 * slot)
         more_codes = key_panels.index(2 * slot + 1)
         rope_codes = rope_ring.index(slot)
-        d0 = block_scores(rope_codes.slice(0, 16, 1), q_rope_smem.index(0), none)
-        d1 = block_scores(rope_codes.slice(16, 16, 1), q_rope_smem.index(1), none)
-        a0, a1, a2, a3 = four_blocks(codes, q_smem, none, 0)
-        d0, d1 = warpgroup_mma_wait(4, deps=[d0, d1])
+        a0, a1 = two_blocks(rope_codes, q_rope_smem, none, 0)
+        b0, b1 = two_blocks(codes, q_smem, none, 0)
+        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
         this = scales.index(tile % 2)
         rope_this = rope_scales.index(tile % 2)
-        score = d0 * rope_this.slice(0, 1, 1).load(s_layout)
-        score += d1 * rope_this.slice(1, 1, 1).load(s_layout)
-        b0, b1, b2, b3 = four_blocks(codes, q_smem, none, 4)
-        a0, a1, a2, a3 = warpgroup_mma_wait(4, deps=[a0, a1, a2, a3])
-        score = add_blocks(score, a0, a1, a2, a3, this, 0)
-        a0, a1, a2, a3 = four_blocks(more_codes, q_smem, none, 8)
-        b0, b1, b2, b3 = warpgroup_mma_wait(4, deps=[b0, b1, b2, b3])
-        score = add_blocks(score, b0, b1, b2, b3, this, 4)
-        b0, b1, b2, b3 = four_blocks(more_codes, q_smem, none, 12)
-        a0, a1, a2, a3 = warpgroup_mma_wait(4, deps=[a0, a1, a2, a3])
-        score = add_blocks(score, a0, a1, a2, a3, this, 8)
-        b0, b1, b2, b3 = warpgroup_mma_wait(0, deps=[b0, b1, b2, b3])
-        score = add_blocks(score, b0, b1, b2, b3, this, 12)
+        score = a0 * rope_this.slice(0, 1, 1).load(s_layout)
+        score += a1 * rope_this.slice(1, 1, 1).load(s_layout)
+        a0, a1 = two_blocks(codes, q_smem, none, 2)
+        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
+        score = add_blocks(score, b0, b1, this, 0)
+        b0, b1 = two_blocks(codes, q_smem, none, 4)
+        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
+        score = add_blocks(score, a0, a1, this, 2)
+        a0, a1 = two_blocks(codes, q_smem, none, 6)
+        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
+        score = add_blocks(score, b0, b1, this, 4)
+        b0, b1 = two_blocks(more_codes, q_smem, none, 8)
+        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
+        score = add_blocks(score, a0, a1, this, 6)
+        a0, a1 = two_blocks(more_codes, q_smem, none, 10)
+        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
+        score = add_blocks(score, b0, b1, this, 8)
+        b0, b1 = two_blocks(more_codes, q_smem, none, 12)
+        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
+        score = add_blocks(score, a0, a1, this, 10)
+        a0, a1 = two_blocks(more_codes, q_smem, none, 14)
+        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
+        score = add_blocks(score, b0, b1, this, 12)
+        a0, a1 = warpgroup_mma_wait(0, deps=[a0, a1])
+        score = add_blocks(score, a0, a1, this, 14)
 
         valid = begin + tile * BLOCK_N + token < end
         score = gl.where(valid[:, None], score, float("-inf"))
@@ -377,24 +383,17 @@ def split_kv(
         acc1 *= shrink
         acc2 *= shrink
         acc3 *= shrink
-        acc4 *= shrink
-        acc5 *= shrink
-        acc6 *= shrink
-        acc7 *= shrink
         fence_async_shared()
         thread_barrier()
-        values = value_panels.index(2 * slot)
-        more_values = value_panels.index(2 * slot + 1)
+        values = value_ring.index(slot)
         this_scales = value_scales.index(tile % 2)
-        acc0, acc1, acc2, acc3 = attend_values(values, this_scales, p_smem, acc0, acc1, acc2, acc3, 0, 0)
-        acc4, acc5, acc6, acc7 = attend_values(more_values, this_scales, p_smem, acc4, acc5, acc6, acc7, 1, 0)
-        acc0, acc1, acc2, acc3 = warpgroup_mma_wait(4, deps=[acc0, acc1, acc2, acc3])
-        acc0, acc1, acc2, acc3 = attend_values(values, this_scales, p_smem, acc0, acc1, acc2, acc3, 0, 1)
-        acc4, acc5, acc6, acc7 = warpgroup_mma_wait(4, deps=[acc4, acc5, acc6, acc7])
-        acc4, acc5, acc6, acc7 = attend_values(more_values, this_scales, p_smem, acc4, acc5, acc6, acc7, 1, 1)
-        acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7 = warpgroup_mma_wait(
-            0, deps=[acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7]
-        )
+        v0, v1, v2, v3 = decode_values(values, this_scales, o_layout, 0)
+        for part in gl.static_range(BLOCK_N // TOKENS):
+            p = p_smem.slice(part * TOKENS, TOKENS, 0)
+            acc0, acc1, acc2, acc3 = attend_values(v0, v1, v2, v3, p, acc0, acc1, acc2, acc3)
+            if part + 1 < BLOCK_N // TOKENS:
+                v0, v1, v2, v3 = decode_values(values, this_scales, o_layout, (part + 1) * TOKENS)
+            acc0, acc1, acc2, acc3 = warpgroup_mma_wait(0, deps=[acc0, acc1, acc2, acc3])
         thread_barrier()  # all warps have read the tile: its place is free
         ahead = tile + STAGES
         load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + ahead * BLOCK_N, ahead, tiles, STAGES)
@@ -405,8 +404,7 @@ def split_kv(
     factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
     out_ptr += row * (HEADS * LATENT)
-    store_panel(out_ptr, acc0, acc1, acc2, acc3, factor, 0, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc4, acc5, acc6, acc7, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_output(out_ptr, acc0, acc1, acc2, acc3, factor, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
         head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
@@ -449,7 +447,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, stages=2, per_multiprocessor=PER_MULTIPROCESSOR):
+def launch(data, stages=2, per_multiprocessor=None):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -473,7 +471,8 @@ def launch(data, stages=2, per_multiprocessor=PER_MULTIPROCESSOR):
     split_kv[(splits, batch)](
         descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), q, kv_indptr, partial, lse,
         config["sm_scale"] * LOG2_E, splits,
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages, num_warps=4,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages,
+        num_warps=8, maxnreg=128,
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
@@ -485,7 +484,11 @@ def launch(data, stages=2, per_multiprocessor=PER_MULTIPROCESSOR):
     return out
 
 
-def choose_splits(q, tiles, per_multiprocessor):
+def choose_splits(q, tiles, per_multiprocessor=None):
     """How many programs share the tokens of a sequence of so many tiles."""
-    wanted = per_multiprocessor * torch.cuda.get_device_properties(q.device).multi_processor_count
-    return max(min(wanted // q.shape[0], tiles, MAX_SPLITS), 1)
+    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+        splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
+        if tiles >= LEAST_TILES * splits:
+            break
+    return splits
