@@ -86,7 +86,7 @@ def test_work_in_the_place_of_the_flush_shows_in_calls_without_one(kind, latency
     assert objection("cuda", 1e3, [[1e3] * 8] * 5, [cheat.hidden_ns(kind)] * 5, [0.0] * 5).certain
 
 
-STEADY, SCATTERED = [1e5] * 8, [1e5, 2e5, 3e5, 4e5] * 2
+STEADY, SCATTERED = [1e5] * 8, [1e7, 2e7, 3e7, 4e7] * 2
 
 
 @pytest.mark.parametrize("kind", HIDDEN_NS)
@@ -113,6 +113,8 @@ def test_where_all_processes_were_disturbed_nobody_is_accused(kind):
     assert not objection(kind, 1e5, [SCATTERED] * 3, [much] * 3, [0.0] * 3).certain
     assert objection(kind, 1e5, [SCATTERED] * 2 + [STEADY], [much] * 2 + [0.0], [0.0] * 3) is None
     assert objection(kind, 1e5, [SCATTERED] * 2 + [STEADY], [0.0] * 2 + [much], [0.0] * 3).certain
+    jitter = [1e3, 2e3, 3e3, 4e3] * 2
+    assert objection(kind, 1e5, [jitter] * 3, [much] * 3, [0.0] * 3).certain, "too little to explain as much"
 
 
 def test_a_run_without_the_clock_s_findings_is_not_objected_to():

@@ -43,8 +43,8 @@ IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 1e6, "rocm": 2e6}
 
 
 MOST_SPREAD = 1.5
-"""A process in which the third quartile of a case's latencies is further above the first was disturbed: what its calls
-took outside is no evidence."""
+"""A process in which the third quartile of a case's latencies is further above the first, and by more than the margin,
+was disturbed: what its calls took outside is no evidence."""
 
 UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
 
@@ -125,7 +125,7 @@ def objection(
 
     Noise may be large in a process or two; work that is hidden is there in all, those in which little varied included.
     """
-    quiet = [np.quantile(samples, 0.75) <= MOST_SPREAD * np.quantile(samples, 0.25) for samples in samples_ns]
+    quiet = [_is_quiet(samples, HIDDEN_NS[device_kind]) for samples in samples_ns]
 
     def least(values_ns: Sequence[float]) -> float:
         telling = [value for value, is_quiet in zip(values_ns, quiet, strict=True) if is_quiet]
@@ -138,6 +138,11 @@ def objection(
         words = f"even a call that computes nothing took {excess / 1e3:,.0f} us longer than without the submission"
         return Objection(words, any(quiet))
     return None
+
+
+def _is_quiet(samples_ns: Sequence[float], margin_ns: float) -> bool:
+    low, high = np.quantile(samples_ns, (0.25, 0.75))
+    return bool(high <= MOST_SPREAD * low or high - low <= margin_ns)
 
 
 def excess_ns(device_kind: str, calls: Turnarounds, idle: Turnarounds) -> float:
