@@ -1,0 +1,338 @@
+"""MLA decode on the fp8 cache, for Hopper in Gluon: TMA brings tiles, values are widened on their way to the registers.
+
+Idea. As in triton_fp8.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
+O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, and a
+second kernel merges them. What differs is what Triton does not let one say:
+
+    keys      TMA copies a tile of 64 tokens into shared memory, where the fp8 instruction reads it: no thread computes
+              an address
+    values    the fp8 instruction cannot read V^T from a tile with dims in a row, and fp16 values must come from
+              registers. ldmatrix transposes 16-bit elements: taking two neighbouring dims as one element, a register
+              gets tokens t, t + 1 of dims d, d + 1. One byte permutation and two conversions make of these four bytes
+              the fp16 pairs (t, t + 1) of d and of d + 1, as the instruction wants them: 3 instructions for 4 values.
+              Even and odd dims have accumulators of their own.
+    softmax   the sum over tokens stays apart for each row of the tile until the end: a tile needs one maximum over all
+              warps and no sum
+
+Types. Queries are rounded to fp8 by a scale a head; weights are fp16, and values, each of which is an fp16 value, too.
+
+Tiles. 64 tokens, 36 KiB, two a program, two programs a multiprocessor: while one computes the other's copies are under
+way, and its own next tile too. Where that leaves a program fewer than 8 tiles one a multiprocessor is faster: less to
+merge.
+
+Bytes. 576 a token, and 64 KiB a (sequence, split) for the partial results.
+
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 76 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (64 to 90 %). Short caches are bound by the two launches, the way to the first tile
+and the merge, about 14 µs together. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from harness.hip import NoDevice
+
+HEADS, LATENT, ROPE = 16, 512, 64
+BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
+LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
+MAX_SPLITS = 64
+MERGE_ELEMENTS = 2048  # of all splits together, a program
+LOG2_E = 1.4426950408889634
+thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
+
+
+@gluon.jit
+def load_tile(latent_desc, rope_desc, ring, rope_ring, full, row, tile, tiles, STAGES: gl.constexpr):
+    """Ask TMA for a tile, if there is one, into the place that it has in the ring."""
+    slot = tile % STAGES
+    exists = tile < tiles
+    bar = full.index(slot)
+    mbarrier.expect(bar, latent_desc.block_type.nbytes + rope_desc.block_type.nbytes, pred=exists)
+    tma.async_copy_global_to_shared(rope_desc, [row, latent_desc.block_shape[1]], bar, rope_ring.index(slot), exists)
+    tma.async_copy_global_to_shared(latent_desc, [row, 0], bar, ring.index(slot), exists)
+
+
+@gluon.jit
+def attend_values(panel, p, even, odd):
+    """Add P V of 128 dims, as 64 pairs of dims: `panel` [tokens, 64] of two bytes each, `p` [tokens, heads]."""
+    acc_layout: gl.constexpr = even.type.layout
+    pairs = panel.permute((1, 0)).load(gl.DotOperandLayout(0, acc_layout, 2))
+    v_even, v_odd = gl.inline_asm_elementwise(
+        """
+        {
+            .reg .b32 t;
+            .reg .b16 low, high;
+            prmt.b32 t, $2, 0, 0x3120;
+            mov.b32 {low, high}, t;
+            cvt.rn.f16x2.e4m3x2 $0, low;
+            cvt.rn.f16x2.e4m3x2 $1, high;
+        }
+        """,
+        "=r,=r,r",
+        [pairs],
+        dtype=(gl.float16, gl.float16),
+        is_pure=True,
+        pack=2,
+    )
+    even = warpgroup_mma(v_even, p, even, is_async=True)
+    odd = warpgroup_mma(v_odd, p, odd, is_async=True)
+    return even, odd
+
+
+@gluon.jit
+def packed_bf16(low, high):
+    """Two float32 tensors as one of int32, each of two bf16."""
+    return gl.inline_asm_elementwise(
+        "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def store_panel(out_ptr, even, odd, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
+                HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """128 dims of the output. Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+    layout: gl.constexpr = even.type.layout
+    pair = 64 * PANEL + gl.arange(0, 64, gl.SliceLayout(1, layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
+    even = even * factor
+    odd = odd * factor
+    if ONE_SPLIT:
+        words = out_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
+        gl.store(words + head * (LATENT // 2) + pair, packed_bf16(even, odd))
+    else:
+        place = out_ptr + 2 * pair * HEADS + head
+        gl.store(place, even)
+        gl.store(place + HEADS, odd)
+
+
+@gluon.jit
+def split_kv(
+    latent_desc,  # (total_kv, LATENT + ROPE) e4m3fn in blocks [BLOCK_N, LATENT]
+    rope_desc,  # the same in blocks [BLOCK_N, ROPE]
+    q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
+    kv_scale_ptr,  # float32: the cache's one scale
+    kv_indptr,  # (batch + 1,) int32
+    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT, HEADS) float32
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
+    score_scale,  # sm_scale * log2(e)
+    splits,
+    ONE_SPLIT: gl.constexpr,
+    HEADS: gl.constexpr,
+    LATENT: gl.constexpr,
+    ROPE: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    # The merge may take its place on the device now: it waits there for this kernel's end.
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+    gl.static_assert(LATENT == 512)
+    F8: gl.constexpr = latent_desc.dtype
+    PANELS: gl.constexpr = LATENT // 128
+    DIM: gl.constexpr = LATENT + ROPE
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4, 1], [1, 0])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 32])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
+    q_smem_layout: gl.constexpr = gl.NVMMASharedLayout(128, 8, 2)
+    r_smem_layout: gl.constexpr = gl.NVMMASharedLayout(64, 8, 2)
+    p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
+
+    split = gl.program_id(0)
+    sequence = gl.program_id(1)
+    first = gl.load(kv_indptr + sequence)
+    length = gl.load(kv_indptr + sequence + 1) - first
+    q_head = gl.arange(0, HEADS, gl.SliceLayout(1, q_layout))
+    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
+    q_row = q_ptr + q_head * DIM
+    q = gl.load(q_row[:, None] + gl.arange(0, LATENT, gl.SliceLayout(0, q_layout))[None, :])
+    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
+    r_row = q_ptr + r_head * DIM + LATENT
+    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
+    kv_scale = gl.load(kv_scale_ptr)
+
+    ring = gl.allocate_shared_memory(F8, [STAGES, BLOCK_N, LATENT], latent_desc.layout)
+    rope_ring = gl.allocate_shared_memory(F8, [STAGES, BLOCK_N, ROPE], rope_desc.layout)
+    panels = ring._reinterpret(gl.int16, [STAGES * PANELS, BLOCK_N, 64], gl.NVMMASharedLayout(128, 16, 2))
+    q_smem = gl.allocate_shared_memory(F8, [HEADS, LATENT], q_smem_layout)
+    q_rope_smem = gl.allocate_shared_memory(F8, [HEADS, ROPE], r_smem_layout)
+    p_smem = gl.allocate_shared_memory(gl.float16, [BLOCK_N, HEADS], p_smem_layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), 1)
+    thread_barrier()
+
+    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
+    begin = first + split * span
+    end = gl.minimum(begin + span, first + length)
+    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
+    for stage in gl.static_range(STAGES):
+        load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + stage * BLOCK_N, stage, tiles, STAGES)
+
+    # 224 stays below e4m3's greatest value, 448.
+    q = q.to(gl.float32)
+    q_rope = q_rope.to(gl.float32)
+    amax = gl.max(gl.abs(q), 1)
+    amax = gl.maximum(amax, gl.convert_layout(gl.max(gl.abs(q_rope), 1), amax.type.layout))
+    step = gl.maximum(amax, 1e-30) / 224.0
+    q_smem.store((q / step[:, None]).to(F8))
+    q_rope_smem.store((q_rope / gl.convert_layout(step, gl.SliceLayout(1, r_layout))[:, None]).to(F8))
+    fence_async_shared()
+    score_scale = gl.convert_layout(step, gl.SliceLayout(0, s_layout)) * (score_scale * kv_scale)
+    thread_barrier()
+
+    token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
+    peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
+    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
+    none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
+    acc0 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc1 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc2 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc3 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc4 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc5 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc6 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc7 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    for tile in range(tiles):
+        slot = tile % STAGES
+        mbarrier.wait(full.index(slot), tile // STAGES & 1)
+        score = warpgroup_mma(rope_ring.index(slot), q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
+        score = warpgroup_mma(ring.index(slot), q_smem.permute((1, 0)), score, is_async=True)
+        score = warpgroup_mma_wait(0, deps=[score])
+        valid = begin + tile * BLOCK_N + token < end
+        score = gl.where(valid[:, None], score, float("-inf"))
+        new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
+        shrink = gl.exp2(peak - new_peak)
+        weight = gl.exp2(score * score_scale[None, :] - new_peak[None, :])
+        totals = totals * shrink[None, :] + weight
+        peak = new_peak
+        p_smem.store(weight.to(gl.float16))
+        shrink = gl.convert_layout(shrink, gl.SliceLayout(0, o_layout))[None, :]
+        acc0 = acc0 * shrink
+        acc1 = acc1 * shrink
+        acc2 = acc2 * shrink
+        acc3 = acc3 * shrink
+        acc4 = acc4 * shrink
+        acc5 = acc5 * shrink
+        acc6 = acc6 * shrink
+        acc7 = acc7 * shrink
+        fence_async_shared()
+        thread_barrier()
+        acc0, acc1 = attend_values(panels.index(slot * PANELS), p_smem, acc0, acc1)
+        acc2, acc3 = attend_values(panels.index(slot * PANELS + 1), p_smem, acc2, acc3)
+        acc4, acc5 = attend_values(panels.index(slot * PANELS + 2), p_smem, acc4, acc5)
+        acc6, acc7 = attend_values(panels.index(slot * PANELS + 3), p_smem, acc6, acc7)
+        acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7 = warpgroup_mma_wait(
+            0, deps=[acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7]
+        )
+        thread_barrier()  # all warps have read the tile: its place is free
+        later = tile + STAGES
+        load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + later * BLOCK_N, later, tiles, STAGES)
+
+    # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
+    total = gl.sum(totals, 0)
+    factor = gl.where(total > 0, kv_scale / total, 0.0)
+    factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
+    row = (sequence * splits + split).to(gl.int64)
+    out_ptr += row * (HEADS * LATENT)
+    store_panel(out_ptr, acc0, acc1, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc2, acc3, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc4, acc5, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc6, acc7, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    if not ONE_SPLIT:
+        head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
+        gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
+
+
+@triton.jit
+def merge_splits(
+    partial_ptr,  # (batch, splits, LATENT, HEADS) float32
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2
+    out_ptr,  # (batch, HEADS, LATENT) bf16
+    splits,
+    HEADS: tl.constexpr,
+    LATENT: tl.constexpr,
+    DIMS: tl.constexpr,  # that a program merges, of all heads
+    SPLITS: tl.constexpr,  # splits, rounded up to a power of two
+):
+    tl.extra.cuda.gdc_wait()
+    sequence = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)
+    dim = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
+    split = tl.arange(0, SPLITS)
+    exists = split < splits
+    row = sequence * splits + split
+    lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
+    cell = dim[:, None] * HEADS + head[None, :]
+    partial = tl.load(
+        partial_ptr + row[:, None, None] * (LATENT * HEADS) + cell[None, :, :],
+        mask=exists[:, None, None],
+        other=0.0,
+    )
+    peak = tl.max(lse, 0)
+    weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
+    total = tl.sum(weight, 0)
+    merged = tl.sum(partial * weight[:, None, :], 0) * tl.where(total > 0, 1.0 / total, 0.0)[None, :]
+    place = out_ptr + (sequence * HEADS + head[None, :]) * LATENT + dim[:, None]
+    tl.store(place, merged.to(out_ptr.dtype.element_ty))
+
+
+def custom_kernel(data):
+    return launch(data)
+
+
+def launch(data, stages=2, per_multiprocessor=None):
+    """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
+    q, kv_data, _, kv_indptr, config = data
+    if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
+        raise NoDevice("gluon_fp8 needs a Hopper GPU (sm_90): its instructions exist nowhere else")
+    kv, kv_scale = kv_data["fp8"]
+    kv = kv.view(-1, LATENT + ROPE)
+    batch, longest = q.shape[0], config["kv_seq_len"]
+    out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
+    if longest == 0:
+        return out.zero_()
+    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
+    partial, lse = out, out
+    if splits > 1:
+        partial = torch.empty(batch, splits, LATENT, HEADS, dtype=torch.float32, device=q.device)
+        lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
+
+    def descriptor(dims):
+        block = [BLOCK_N, dims]
+        return TensorDescriptor.from_tensor(kv, block, gl.NVMMASharedLayout.get_default_for(block, gl.float8e4nv))
+
+    split_kv[(splits, batch)](
+        descriptor(LATENT), descriptor(ROPE), q, kv_scale, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages, num_warps=4,
+    )  # fmt: skip
+    if splits > 1:
+        padded = triton.next_power_of_2(splits)
+        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
+        merge_splits[(batch, LATENT // dims)](
+            partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
+            num_warps=4, launch_pdl=True,
+        )  # fmt: skip
+    return out
+
+
+def choose_splits(q, tiles, per_multiprocessor=None):
+    """How many programs share the tokens of a sequence of so many tiles."""
+    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+        splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
+        if tiles >= LEAST_TILES * splits:
+            break
+    return splits

@@ -1,0 +1,312 @@
+"""MLA decode on the bf16 cache, for Hopper in Gluon: TMA brings tiles, both products read them where they lie.
+
+Idea. As in triton_bf16.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
+O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, and a
+second kernel merges them. TMA copies tiles of 64 tokens into shared memory, and the warpgroup's instructions read them
+there, the second one transposed: the threads compute addresses and softmaxes only.
+
+Softmax. The sum over tokens stays apart for each row of the tile until the end: a tile needs one maximum over all warps
+and no sum.
+
+Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
+the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
+with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Five slots, two programs a
+multiprocessor: one computes while the other's copies are under way. Where that leaves a program fewer than 8 tiles,
+one a multiprocessor is faster: less to merge. Eight slots, and so one program, took 9 % longer at 256 x 8192; with
+twelve short caches took 3 µs more, probably because the merging kernel then finds no room before it is needed. Two
+warpgroups would share the heads of the scores and the dims of the output, which shortens the way through a tile but
+reads its keys twice from shared memory; they have not been timed.
+
+Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
+
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 84 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (76 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from harness.hip import NoDevice
+
+HEADS, LATENT, ROPE = 16, 512, 64
+BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
+LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
+MAX_SPLITS = 64
+MERGE_ELEMENTS = 2048  # of all splits together, a program
+LOG2_E = 1.4426950408889634
+LATENT_DIMS = gl.constexpr(LATENT)
+thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
+
+
+@gluon.jit
+def load_rope(desc, buffer, full, row, tile, tiles):
+    """Ask TMA for the rope part of a tile, if there is one."""
+    exists = tile < tiles
+    mbarrier.expect(full, desc.block_type.nbytes, pred=exists)
+    tma.async_copy_global_to_shared(desc, [row, LATENT_DIMS], full, buffer, exists)
+
+
+@gluon.jit
+def load_panel(desc, ring, full, begin, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
+    """Ask TMA for one of a split's panels, counted over its tiles, if there is one, into the slot that it has."""
+    exists = panel < tiles * PANELS
+    bar = full.index(panel % SLOTS)
+    place = [begin + panel // PANELS * desc.block_shape[0], panel % PANELS * desc.block_shape[1]]
+    mbarrier.expect(bar, desc.block_type.nbytes, pred=exists)
+    tma.async_copy_global_to_shared(desc, place, bar, ring.index(panel % SLOTS), exists)
+
+
+@gluon.jit
+def add_scores(score, ring, q_smem, full, panel, SLOTS: gl.constexpr, PANEL: gl.constexpr):
+    """Wait for a panel, and begin to add its part of the scores."""
+    mbarrier.wait(full.index(panel % SLOTS), panel // SLOTS & 1)
+    return warpgroup_mma(ring.index(panel % SLOTS), q_smem.index(PANEL).permute((1, 0)), score, is_async=True)
+
+
+@gluon.jit
+def attend_values(acc, ring, p_smem, panel, SLOTS: gl.constexpr):
+    return warpgroup_mma(ring.index(panel % SLOTS).permute((1, 0)), p_smem, acc, is_async=True)
+
+
+@gluon.jit
+def store_panel(out_ptr, acc, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
+                HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """128 dims of the output. Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+    layout: gl.constexpr = acc.type.layout
+    dim = PANEL * acc.shape[0] + gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
+    if ONE_SPLIT:
+        gl.store(out_ptr + head * LATENT + dim, (acc * factor).to(gl.bfloat16))
+    else:
+        gl.store(out_ptr + dim * HEADS + head, acc * factor)
+
+
+@gluon.jit
+def split_kv(
+    panel_desc,  # (total_kv, LATENT + ROPE) bf16 in blocks [BLOCK_N, LATENT / 4]
+    rope_desc,  # the same in blocks [BLOCK_N, ROPE]
+    q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
+    kv_indptr,  # (batch + 1,) int32
+    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT, HEADS) float32
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
+    score_scale,  # sm_scale * log2(e)
+    splits,
+    ONE_SPLIT: gl.constexpr,
+    HEADS: gl.constexpr,
+    LATENT: gl.constexpr,
+    ROPE: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    SLOTS: gl.constexpr,
+    WARPGROUPS: gl.constexpr,  # each computes the scores of its share of the heads, and its share of the output's dims
+):
+    # The merge may take its place on the device now: it waits there for this kernel's end.
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+    PANELS: gl.constexpr = 4
+    WIDTH: gl.constexpr = LATENT // PANELS
+    DIM: gl.constexpr = LATENT + ROPE
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [4, WARPGROUPS, 1], [2, 1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4 * WARPGROUPS, 1], [1, 0])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, WARPGROUPS], [16, HEADS // WARPGROUPS, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4 * WARPGROUPS, 1], [16, HEADS, 16])
+    tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
+
+    split = gl.program_id(0)
+    sequence = gl.program_id(1)
+    first = gl.load(kv_indptr + sequence)
+    length = gl.load(kv_indptr + sequence + 1) - first
+    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
+    head_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, q_layout))
+    block_of: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, q_layout))
+    column_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, q_layout))
+    q_place = 64 * gl.arange(0, LATENT // 64, block_of)[:, None, None]
+    q_place += DIM * gl.arange(0, HEADS, head_of)[None, :, None]
+    q_place += gl.arange(0, 64, column_of)[None, None, :]
+    q = gl.load(q_ptr + q_place)
+    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
+    r_row = q_ptr + r_head * DIM + LATENT
+    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
+
+    ring = gl.allocate_shared_memory(gl.bfloat16, [SLOTS, BLOCK_N, WIDTH], panel_desc.layout)
+    rope = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, ROPE], rope_desc.layout)
+    q_smem = gl.allocate_shared_memory(gl.bfloat16, [LATENT // 64, HEADS, 64], gl.NVMMASharedLayout(128, 16, 3))
+    q_panels = q_smem._reinterpret(gl.bfloat16, [PANELS, HEADS, WIDTH], tile_layout)
+    q_rope_smem = gl.allocate_shared_memory(gl.bfloat16, [HEADS, ROPE], tile_layout)
+    p_smem = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, HEADS], p_smem_layout)
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    rope_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(rope_full, 1)
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(full.index(slot), 1)
+    thread_barrier()
+
+    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
+    begin = first + split * span
+    end = gl.minimum(begin + span, first + length)
+    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
+    load_rope(rope_desc, rope, rope_full, begin, 0, tiles)
+    for slot in gl.static_range(SLOTS):
+        load_panel(panel_desc, ring, full, begin, slot, tiles, SLOTS, PANELS)
+    q_smem.store(q)
+    q_rope_smem.store(q_rope)
+    fence_async_shared()
+    thread_barrier()
+
+    token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
+    peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
+    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
+    none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
+    acc0 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc1 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc2 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc3 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    for tile in range(tiles):
+        panel = tile * PANELS
+        mbarrier.wait(rope_full, tile & 1)
+        score = warpgroup_mma(rope, q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
+        score = add_scores(score, ring, q_panels, full, panel, SLOTS, 0)
+        score = add_scores(score, ring, q_panels, full, panel + 1, SLOTS, 1)
+        score = add_scores(score, ring, q_panels, full, panel + 2, SLOTS, 2)
+        score = add_scores(score, ring, q_panels, full, panel + 3, SLOTS, 3)
+        score = warpgroup_mma_wait(0, deps=[score])
+        valid = begin + tile * BLOCK_N + token < end
+        score = gl.where(valid[:, None], score, float("-inf"))
+        new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
+        shrink = gl.exp2(peak - new_peak)
+        weight = gl.exp2(score * score_scale - new_peak[None, :])
+        totals = totals * shrink[None, :] + weight
+        peak = new_peak
+        p_smem.store(weight.to(gl.bfloat16))
+        shrink = gl.convert_layout(shrink, gl.SliceLayout(0, o_layout))[None, :]
+        acc0 = acc0 * shrink
+        acc1 = acc1 * shrink
+        acc2 = acc2 * shrink
+        acc3 = acc3 * shrink
+        fence_async_shared()
+        thread_barrier()
+        acc0 = attend_values(acc0, ring, p_smem, panel, SLOTS)
+        acc1 = attend_values(acc1, ring, p_smem, panel + 1, SLOTS)
+        acc2 = attend_values(acc2, ring, p_smem, panel + 2, SLOTS)
+        acc3 = attend_values(acc3, ring, p_smem, panel + 3, SLOTS)
+        load_rope(rope_desc, rope, rope_full, begin + (tile + 1) * BLOCK_N, tile + 1, tiles)  # all have their scores
+        ahead = panel + SLOTS
+        acc0 = warpgroup_mma_wait(3, deps=[acc0])
+        thread_barrier()  # all warps have read the panel: its slot is free
+        load_panel(panel_desc, ring, full, begin, ahead, tiles, SLOTS, PANELS)
+        acc1 = warpgroup_mma_wait(2, deps=[acc1])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 1, tiles, SLOTS, PANELS)
+        acc2 = warpgroup_mma_wait(1, deps=[acc2])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 2, tiles, SLOTS, PANELS)
+        acc3 = warpgroup_mma_wait(0, deps=[acc3])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 3, tiles, SLOTS, PANELS)
+
+    # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
+    total = gl.sum(totals, 0)
+    factor = gl.convert_layout(gl.where(total > 0, 1.0 / total, 0.0), gl.SliceLayout(0, o_layout))[None, :]
+    row = (sequence * splits + split).to(gl.int64)
+    out_ptr += row * (HEADS * LATENT)
+    store_panel(out_ptr, acc0, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc1, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc2, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc3, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    if not ONE_SPLIT:
+        head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
+        gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
+
+
+@triton.jit
+def merge_splits(
+    partial_ptr,  # (batch, splits, LATENT, HEADS) float32
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2
+    out_ptr,  # (batch, HEADS, LATENT) bf16
+    splits,
+    HEADS: tl.constexpr,
+    LATENT: tl.constexpr,
+    DIMS: tl.constexpr,  # that a program merges, of all heads
+    SPLITS: tl.constexpr,  # splits, rounded up to a power of two
+):
+    tl.extra.cuda.gdc_wait()
+    sequence = tl.program_id(0).to(tl.int64)
+    head = tl.arange(0, HEADS)
+    dim = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
+    split = tl.arange(0, SPLITS)
+    exists = split < splits
+    row = sequence * splits + split
+    lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
+    cell = dim[:, None] * HEADS + head[None, :]
+    partial = tl.load(
+        partial_ptr + row[:, None, None] * (LATENT * HEADS) + cell[None, :, :],
+        mask=exists[:, None, None],
+        other=0.0,
+    )
+    peak = tl.max(lse, 0)
+    weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
+    total = tl.sum(weight, 0)
+    merged = tl.sum(partial * weight[:, None, :], 0) * tl.where(total > 0, 1.0 / total, 0.0)[None, :]
+    place = out_ptr + (sequence * HEADS + head[None, :]) * LATENT + dim[:, None]
+    tl.store(place, merged.to(out_ptr.dtype.element_ty))
+
+
+def custom_kernel(data):
+    return launch(data)
+
+
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None):
+    """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
+    q, kv_data, _, kv_indptr, config = data
+    if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
+        raise NoDevice("gluon_bf16 needs a Hopper GPU (sm_90): its instructions exist nowhere else")
+    kv = kv_data["bf16"].view(-1, LATENT + ROPE)
+    batch, longest = q.shape[0], config["kv_seq_len"]
+    out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
+    if longest == 0:
+        return out.zero_()
+    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
+    partial, lse = out, out
+    if splits > 1:
+        partial = torch.empty(batch, splits, LATENT, HEADS, dtype=torch.float32, device=q.device)
+        lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
+
+    def descriptor(dims):
+        block = [BLOCK_N, dims]
+        return TensorDescriptor.from_tensor(kv, block, gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16))
+
+    split_kv[(splits, batch)](
+        descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
+        WARPGROUPS=warpgroups, num_warps=4 * warpgroups,
+    )  # fmt: skip
+    if splits > 1:
+        padded = triton.next_power_of_2(splits)
+        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
+        merge_splits[(batch, LATENT // dims)](
+            partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
+            num_warps=4, launch_pdl=True,
+        )  # fmt: skip
+    return out
+
+
+def choose_splits(q, tiles, per_multiprocessor=None):
+    """How many programs share the tokens of a sequence of so many tiles."""
+    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+        splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
+        if tiles >= LEAST_TILES * splits:
+            break
+    return splits
