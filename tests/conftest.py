@@ -1,8 +1,18 @@
 """A checkout in miniature: one problem that takes milliseconds, and counts that take few of them."""
 
+import os
+import signal
 import tempfile
 
 import pytest
+
+# Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
+for _name in ("PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"):
+    os.environ.pop(_name, None)
+
+# Whoever was started in the background ignores Ctrl-C, and so would all that is started from here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EVAL_YML = """\
 cpu:
