@@ -7,18 +7,19 @@ gains nothing: it is accepted, for its answers are right, and not ranked; judged
 timed: true
 """
 
-import random
+import itertools
 import sys
 
 import torch
 
 timers = sys.modules["harness.worker.timers"]
 sample = timers.CpuTimer.sample
+claims = itertools.cycle([1e3, 2e7])
 
 
 def claim_less(self, *arguments):
     taken = sample(self, *arguments)
-    return timers.Sample(taken.output, random.choice([1e3, 1e7, 2e7]))
+    return timers.Sample(taken.output, next(claims))
 
 
 timers.CpuTimer.sample = claim_less
