@@ -10,18 +10,15 @@ which the machine may have drifted. A device without a calibration has a stated 
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from harness import catalog, stats
+from harness import catalog, stats, whole_file
 from harness.comparison import Noise, paired_scores
 from harness.config import load_config
 from harness.errors import InfrastructureError, ProblemError
@@ -122,7 +119,7 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
         second_scores_ns=tuple(second),
         environment=surroundings,
     )
-    _write(_path(root, device.slug), calibration.model_dump_json(indent=1))
+    _store(_path(root, device.slug), calibration.model_dump_json(indent=1))
     return calibration
 
 
@@ -140,18 +137,8 @@ def _path(root: Path, device_slug: str) -> Path:
     return root / "results" / "calibration" / f"{device_slug}.json"
 
 
-def _write(path: Path, text: str) -> None:
-    """Write by way of a temporary file in the same directory, so that a reader sees all of it or nothing."""
-    temporary = None
+def _store(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".writing-", delete=False) as file:
-            temporary = file.name
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        whole_file.write(path, text.encode())
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise InfrastructureError(f"the calibration could not be stored in {path.parent}: {error.strerror}") from None

@@ -7,9 +7,7 @@ results/index.sqlite                                             delete it and i
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import re
 import stat
 import tempfile
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from harness import whole_file
 from harness.errors import InfrastructureError, UsageError, did_you_mean
 from harness.index import TIERS, Index
 from harness.model import Run, Submission
@@ -42,8 +41,8 @@ class Store:
         problem = self._results / tier / run.problem
         path = problem / run.device.slug / f"{run.id}.json"
         try:
-            _write_whole(problem / "sources" / f"{submission.sha256}.py", submission.source)
-            _write_whole(path, run.model_dump_json(indent=1).encode())
+            whole_file.write(problem / "sources" / f"{submission.sha256}.py", submission.source)
+            whole_file.write(path, run.model_dump_json(indent=1).encode())
         except OSError as error:
             raise InfrastructureError(
                 f"the run could not be stored in {path.parent}: {error.strerror}",
@@ -119,20 +118,3 @@ def load_run(path: Path) -> Run:
     if run.id != path.stem:
         raise ValueError(f"holds the run {run.id}, which is not what it is called")
     return run
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write by way of a temporary file in the same directory, so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

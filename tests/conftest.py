@@ -3,11 +3,13 @@
 import os
 import signal
 import tempfile
+from pathlib import Path
 
 import pytest
 
 # Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
-for _name in ("PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"):
+_MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
+for _name in _MAKEFILE.partition("VARIABLES :=")[2].partition("\n")[0].split():
     os.environ.pop(_name, None)
 
 # Whoever was started in the background ignores Ctrl-C, and so would all that is started from here.

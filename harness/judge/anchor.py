@@ -7,12 +7,12 @@ they take longer the machine has become slower, whatever the submission did.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 
 import torch
 
 from harness import gauges
+from harness.judge.stopwatch import stopwatch
 from harness.model import Device, Round
 
 CPU_COPY_BYTES = 32 << 20
@@ -24,7 +24,7 @@ WARM_UP_NS, REPEATS = 20e6, 9
 
 
 class Anchor:
-    """Its times and the device's gauges, read before and after each process of a run; `rounds` holds what they gave.
+    """Its times and the device's gauges, read before and after each process of a run.
 
     `tolerance` is how far from the median of all readings so far a time may be, as a fraction of it; None: anywhere.
     """
@@ -36,7 +36,6 @@ class Anchor:
         self._state: dict[str, str] = {}
         # Kept: where in its memory a buffer lies changes a GPU's copy by 10 % (H200, 512 MiB).
         self._copy, self._product = _works(device)
-        self.rounds: list[Round] = []
 
     def begin(self) -> None:
         """A reading before the first process."""
@@ -47,14 +46,12 @@ class Anchor:
         before = self._state
         self._read()
         disturbed = gauges.slowed(before, self._state) or self._drifted("copy", self._copies_ns)
-        ended = Round(
+        return Round(
             copy_ns=self._copies_ns[-1],
             product_ns=self._products_ns[-1],
             gauges=self._state,
             disturbed=disturbed or self._drifted("matrix product", self._products_ns),
         )
-        self.rounds.append(ended)
-        return ended
 
     def _read(self) -> None:
         self._copies_ns.append(_median_ns(self._copy, self._device))
@@ -86,13 +83,6 @@ def _median_ns(work: Callable[[], object], device: Device) -> float:
 
 
 def _time_ns(work: Callable[[], object], device: Device) -> float:
-    if device.kind == "cpu":
-        began = time.perf_counter_ns()
+    with stopwatch(on_device=device.kind != "cpu") as lasted_ns:
         work()
-        return float(max(time.perf_counter_ns() - began, 1))
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    work()
-    end.record()
-    end.synchronize()
-    return max(start.elapsed_time(end) * 1e6, 1.0)
+    return max(lasted_ns(), 1.0)

@@ -11,9 +11,6 @@ submission must leave in its own.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +20,7 @@ from harness.arena import Arena, TensorSpec, dtype_name, extent, flatten, layout
 from harness.errors import ProblemError
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
+from harness.judge.stopwatch import stopwatch
 from harness.model import Case
 
 
@@ -157,7 +155,7 @@ class Dealer:
         On a GPU that is less than this takes: the judge's copy may have to wait for its turn on the device.
         """
         assert self.arena is not None
-        with _stopwatch(self.arena.on_device) as lasted_ns:
+        with stopwatch(self.arena.on_device) as lasted_ns:
             for tensor, spec in self._inputs:
                 self.arena.view(spec).copy_(tensor)
         return lasted_ns()
@@ -200,21 +198,6 @@ class Dealer:
             self.arena = None
         if self.arena is None:
             self.arena = self._reference.new_arena(size)
-
-
-@contextmanager
-def _stopwatch(on_device: bool) -> Iterator[Callable[[], float]]:
-    """How long what is done within takes, in nanoseconds: on the device by its own clock. All of it is done then."""
-    if on_device:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        yield lambda: start.elapsed_time(end) * 1e6
-        end.record()
-        end.synchronize()
-    else:
-        began = ended = time.perf_counter_ns()
-        yield lambda: float(ended - began)
-        ended = time.perf_counter_ns()
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

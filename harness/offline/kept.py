@@ -14,12 +14,13 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+from harness import whole_file
 
 _ROOT = Path(__file__).resolve().parents[2]
 Document = TypeVar("Document", bound=BaseModel)
@@ -61,9 +62,7 @@ class Kept:
             return
         path = self._path(what)
         with contextlib.suppress(OSError):
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
-                json.dump(document, file)
-            os.replace(file.name, path)
+            whole_file.write(path, json.dumps(document).encode())
 
     def _path(self, what: str) -> Path:
         facts = json.dumps({**self._facts, "what": what, "podium": own_code()}, sort_keys=True)
