@@ -260,13 +260,15 @@ class Round(Value):
     """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
     it, and what the device's driver says (`gauges`, in its own words and units).
 
-    `disturbed` says what was wrong. Such a process is timed once more and then not `kept`.
+    `disturbed` says what was wrong; `objection` what the judge's clock (judge/clock.py) has against what was timed.
+    Such a process is timed again and then not `kept`.
     """
 
     copy_ns: Nanoseconds
     product_ns: Nanoseconds
     gauges: dict[str, Text] = Field(default_factory=dict)
     disturbed: Text | None = None
+    objection: Text | None = None
     kept: bool = True
 
 

@@ -1,5 +1,6 @@
 """The judge's clock: how long a GPU sleeps, and what is made of time that a call took outside its interval."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +9,10 @@ from harness.judge.clock import (
     HIDDEN_NS,
     IDLE_EXCESS_NS,
     LEAST_PATIENCE_S,
+    MOST_SET_ASIDE,
     PATIENCE_S,
     UNFLUSHED_LEAST,
+    Doubts,
     Sitting,
     Turnarounds,
     excess_ns,
@@ -17,6 +20,8 @@ from harness.judge.clock import (
     objection,
     patience_s,
 )
+from harness.judge.session import Fault
+from harness.model import Case, Verdict
 
 
 def test_the_judge_waits_for_whoever_has_been_ready_once_and_not_for_whoever_never_was():
@@ -83,39 +88,68 @@ def test_work_in_the_place_of_the_flush_shows_in_calls_without_one(kind, latency
         turnarounds([20e3] * 2, 100.0),
     )
     assert excess_ns(kind, cheat.calls, cheat.idle) <= 1e3 and cheat.hidden_ns(kind) >= latency - 2e3
-    assert objection("cuda", 1e3, [[1e3] * 8] * 5, [cheat.hidden_ns(kind)] * 5, [0.0] * 5).certain
+    assert objection("cuda", cheat, cheat.idle).certain
 
 
 STEADY, SCATTERED = [1e5] * 8, [1e7, 2e7, 3e7, 4e7] * 2
 
 
+def timed(latencies, hidden=0.0, idle_excess=0.0):
+    """A sitting and idle calls apart from it, with so much work beside the interval, or in every call."""
+    calls = Turnarounds([latency + hidden + idle_excess + 50e3 for latency in latencies], list(latencies))
+    warm = turnarounds([20e3 + hidden + idle_excess] * 2, float(np.median(latencies)))
+    idle, idle_warm = turnarounds([50e3 + idle_excess] * 4, 100.0), turnarounds([20e3 + idle_excess] * 2, 100.0)
+    return Sitting(calls, idle, warm, idle_warm), turnarounds([50e3] * 4, 100.0)
+
+
 @pytest.mark.parametrize("kind", HIDDEN_NS)
-def test_work_outside_the_interval_in_every_process_is_objected_to(kind):
+def test_work_outside_the_interval_is_objected_to(kind):
     much = 2 * HIDDEN_NS[kind]
-    found = objection(kind, 1e5, [STEADY] * 5, [much] * 5, [0.0] * 5)
-    assert "outside the timed interval" in found.words and found.certain
-    assert objection(kind, 1e5, [STEADY] * 5, [much] * 4 + [0.0], [0.0] * 5) is None, "noise in some is not work"
-    assert objection(kind, 1e5, [STEADY] * 5, [-much] * 5, [-much] * 5) is None
-    assert objection(kind, 10 * much, [STEADY] * 5, [much] * 5, [0.0] * 5) is None, "a small share of a long call"
+    found = objection(kind, *timed(STEADY, hidden=much))
+    assert "outside the timed interval, beside 100.0 us in it" in found.words and found.certain
+    assert objection(kind, *timed(STEADY)) is objection(kind, *timed(SCATTERED)) is None
+    assert objection(kind, *timed([10 * much] * 8, hidden=much)) is None, "a small share of a long call"
 
 
 @pytest.mark.parametrize("kind", IDLE_EXCESS_NS)
 def test_work_in_every_call_idle_ones_too_is_objected_to(kind):
-    much = 2 * IDLE_EXCESS_NS[kind]
-    found = objection(kind, 1e5, [STEADY] * 5, [0.0] * 5, [much] * 5)
+    found = objection(kind, *timed(STEADY, idle_excess=2 * IDLE_EXCESS_NS[kind]))
     assert "computes nothing" in found.words and found.certain
-    assert objection(kind, 1e5, [STEADY] * 5, [0.0] * 5, [much] * 4 + [0.0]) is None
 
 
 @pytest.mark.parametrize("kind", HIDDEN_NS)
-def test_where_all_processes_were_disturbed_nobody_is_accused(kind):
-    much = 2 * HIDDEN_NS[kind]
-    assert not objection(kind, 1e5, [SCATTERED] * 3, [much] * 3, [0.0] * 3).certain
-    assert objection(kind, 1e5, [SCATTERED] * 2 + [STEADY], [much] * 2 + [0.0], [0.0] * 3) is None
-    assert objection(kind, 1e5, [SCATTERED] * 2 + [STEADY], [0.0] * 2 + [much], [0.0] * 3).certain
+def test_where_the_latencies_scatter_more_than_the_margin_nothing_is_certain(kind):
+    assert not objection(kind, *timed(SCATTERED, hidden=1e9)).certain
     jitter = [1e3, 2e3, 3e3, 4e3] * 2
-    assert objection(kind, 1e5, [jitter] * 3, [much] * 3, [0.0] * 3).certain, "too little to explain as much"
+    assert objection(kind, *timed(jitter, hidden=1e9)).certain, "too little to explain as much"
 
 
-def test_a_run_without_the_clock_s_findings_is_not_objected_to():
-    assert objection("cuda", 1e5, [], [], []) is None
+CASES = [Case(parameters={"rows": rows}) for rows in (1, 2)]
+HONEST, HIDING, SCATTERING = timed(STEADY), timed(STEADY, hidden=1e9), timed(SCATTERED, hidden=1e9)
+
+
+def about(doubts, *timings):
+    found = dict(zip((case.key for case in CASES), timings, strict=True))
+    sittings, apart = ({key: pair[i] for key, pair in found.items()} for i in (0, 1))
+    return doubts.about(CASES, sittings, apart)
+
+
+def test_work_hidden_in_one_case_of_three_processes_is_a_verdict_however_many_lie_between():
+    doubts = Doubts("cuda")
+    assert about(doubts, HONEST, HONEST) is None
+    assert about(doubts, HONEST, HIDING).startswith("rows=2: 1,000,000 us a call were spent outside")
+    assert about(doubts, HIDING, HIDING).startswith("rows=1: ")
+    assert about(doubts, HONEST, HONEST) is None
+    with pytest.raises(Fault, match=r"rows=2: .* outside the timed interval") as raised:
+        about(doubts, HONEST, HIDING)
+    assert raised.value.ending.verdict is Verdict.INTEGRITY_VIOLATION
+
+
+def test_what_scatters_is_objected_to_and_never_a_verdict():
+    doubts = Doubts("cuda")
+    assert all(about(doubts, SCATTERING, HONEST) for _ in range(20))
+
+
+def test_a_run_s_processes_are_not_timed_again_for_ever():
+    doubts = Doubts("cuda")
+    assert [doubts.set_aside() for _ in range(6)] == [True] * MOST_SET_ASIDE + [False] * (6 - MOST_SET_ASIDE)

@@ -8,9 +8,10 @@ from test_judging import HONEST, judge
 
 from harness import gauges, stats
 from harness.device import detect
-from harness.judge import anchor, trial
+from harness.judge import anchor, clock, trial
 from harness.judge.anchor import Anchor
-from harness.model import Device, Round, Verdict
+from harness.judge.clock import Objection
+from harness.model import NOISY, Device, Round, Verdict
 
 H200 = Device(
     kind="cuda", name="x", slug="x", arch="sm_90", torch_device="cuda:0", memory_bytes=1 << 37, flush_bytes=1 << 28
@@ -83,7 +84,7 @@ def test_a_program_that_fails_or_hangs_tells_nothing(tmp_path, monkeypatch):
 
 
 def test_the_judge_s_own_work_takes_time_on_this_machine(toy_root):
-    own = Anchor(detect(toy_root, "cpu"), 0.5)
+    own = Anchor(detect(toy_root, "cpu"), None)
     own.begin()
     ended = own.end_round()
     assert ended.copy_ns > 1e4 and ended.product_ns > 1e4 and ended.gauges == {} and ended.disturbed is None
@@ -129,6 +130,44 @@ def test_a_run_on_a_machine_that_stays_disturbed_is_accepted_and_not_ranked(toy_
     scripted(True, True, False)
     run = judge(toy_root, HONEST)
     assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == "unstable" and not run.ranked
+
+
+@pytest.fixture
+def objecting(monkeypatch):
+    """Has the judge's clock object to the processes that it is told to, for certain or not."""
+
+    def objecting(*certain):
+        sequence = iter(certain)
+
+        def objection(device_kind, sitting, idle_apart):
+            found = next(sequence, None)
+            return None if found is None else Objection("too much", found)
+
+        monkeypatch.setattr(clock, "objection", objection)
+
+    return objecting
+
+
+def test_a_process_that_the_clock_objects_to_counts_for_nothing(toy_root, objecting):
+    objecting(True, None, True, None)
+    run = judge(toy_root, HONEST)
+    assert [each.kept for each in run.rounds] == [False, True, False, True]
+    assert "too much" in run.rounds[0].objection and run.rounds[1].objection is None
+    assert run.ranked and all(len(m.samples_ns) == 2 for m in run.measurements)
+
+
+def test_a_case_objected_to_in_three_processes_for_certain_is_a_violation(toy_root, objecting):
+    objecting(True, None, True, True)
+    run = judge(toy_root, HONEST)
+    assert run.ending.verdict is Verdict.INTEGRITY_VIOLATION and "too much" in run.ending.message and not run.score
+    assert [each.kept for each in run.rounds] == [False, True, False, True] and not run.ranked
+
+
+def test_a_run_that_the_clock_is_never_sure_of_is_accepted_and_not_ranked(toy_root, objecting):
+    objecting(*[False] * 20)
+    run = judge(toy_root, HONEST)
+    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == NOISY and not run.ranked
+    assert [each.kept for each in run.rounds] == [False] * clock.MOST_SET_ASIDE + [True, True]
 
 
 def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root):

@@ -16,12 +16,14 @@ are made without a flush: they leave no room for it, and an honest submission ta
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.judge.session import Answer
+from harness.judge.session import Answer, Fault
+from harness.model import Case, Verdict
 
 PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
 """How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
@@ -34,8 +36,8 @@ What a call takes on a GPU besides its latency is the device's own time for the 
 
 HIDDEN_SHARE = 0.25
 HIDDEN_NS = {"cpu": 5e6, "cuda": 0.2e6, "rocm": 0.5e6}
-"""Time beside the interval that is put down to noise: this share of the latency and this much, in every process of a
-run. From honest submissions, measured by bench/honest_clock.py (docs/security.md); not measured on ROCm."""
+"""Time beside the interval that is put down to noise: this share of the latency and this much. From honest submissions,
+measured by bench/honest_clock.py (docs/security.md); not measured on ROCm."""
 
 IDLE_EXCESS_SHARE = 1.0
 IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 1e6, "rocm": 2e6}
@@ -47,6 +49,9 @@ MOST_SPREAD = 1.5
 was disturbed: what its calls took outside is no evidence."""
 
 UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
+
+ACCUSED, MOST_SET_ASIDE = 3, 4
+"""Processes, see Doubts. Of honest ones on a busy CPU one case in a hundred is objected to (docs/security.md)."""
 
 
 @dataclass
@@ -106,42 +111,68 @@ def flushes(count: int) -> list[bool]:
 
 @dataclass(frozen=True)
 class Objection:
-    """What is wrong with a case's latency as the judge's clock sees it, in words.
+    """What is wrong with a sitting's latencies as the judge's clock sees it, in words.
 
-    Where it is not `certain`, the machine was too noisy in all processes to say so of the submission."""
+    Where it is not `certain`, what was timed varied too much for it to be the submission's doing for sure."""
 
     words: str
     certain: bool
 
 
-def objection(
-    device_kind: str,
-    latency_ns: float,
-    samples_ns: Sequence[Sequence[float]],
-    hidden_ns: Sequence[float],
-    idle_excess_ns: Sequence[float],
-) -> Objection | None:
-    """The objection to a case's latency, or None; one value a process, and of `samples_ns` one sequence.
-
-    Noise may be large in a process or two; work that is hidden is there in all, those in which little varied included.
-    """
-    quiet = [_is_quiet(samples, HIDDEN_NS[device_kind]) for samples in samples_ns]
-
-    def least(values_ns: Sequence[float]) -> float:
-        telling = [value for value, is_quiet in zip(values_ns, quiet, strict=True) if is_quiet]
-        return min(telling or values_ns, default=0.0)
-
-    hidden, excess = least(hidden_ns), least(idle_excess_ns)
+def objection(device_kind: str, sitting: Sitting, idle_apart: Turnarounds) -> Objection | None:
+    """What the clock has against a sitting, or None; `idle_apart`: idle calls in a process without the submission."""
+    latency_ns = float(np.median(sitting.calls.latency_ns))
+    hidden, excess = sitting.hidden_ns(device_kind), excess_ns(device_kind, sitting.idle, idle_apart)
     if hidden > HIDDEN_SHARE * latency_ns + HIDDEN_NS[device_kind]:
-        return Objection(f"{hidden / 1e3:,.0f} us a call were spent outside the timed interval", any(quiet))
-    if excess > IDLE_EXCESS_SHARE * latency_ns + IDLE_EXCESS_NS[device_kind]:
+        words = f"{hidden / 1e3:,.0f} us a call were spent outside the timed interval"
+    elif excess > IDLE_EXCESS_SHARE * latency_ns + IDLE_EXCESS_NS[device_kind]:
         words = f"even a call that computes nothing took {excess / 1e3:,.0f} us longer than without the submission"
-        return Objection(words, any(quiet))
-    return None
+    else:
+        return None
+    return Objection(
+        f"{words}, beside {latency_ns / 1e3:,.1f} us in it", _is_quiet(sitting.calls, HIDDEN_NS[device_kind])
+    )
 
 
-def _is_quiet(samples_ns: Sequence[float], margin_ns: float) -> bool:
-    low, high = np.quantile(samples_ns, (0.25, 0.75))
+class Doubts:
+    """The objections to a run's processes so far.
+
+    A process that is objected to is timed again and counts for nothing, so a submission that hides work in some
+    processes and not in others is scored by the others. A busy machine is objected to now and then; a case that is so
+    for certain in ACCUSED processes has work hidden. After MOST_SET_ASIDE processes nothing is timed again: what is
+    then objected to counts, and keeps the run from being ranked.
+    """
+
+    def __init__(self, device_kind: str) -> None:
+        self._device_kind = device_kind
+        self._certain: Counter[str] = Counter()
+        self._set_aside = 0
+
+    def about(
+        self, cases: Sequence[Case], sittings: Mapping[str, Sitting], idle_apart: Mapping[str, Turnarounds]
+    ) -> str | None:
+        """What is to be said against a process; None if nothing. Both mappings are by the cases' keys.
+
+        Raises Fault for hidden work."""
+        said = None
+        for case in cases:
+            seen = objection(self._device_kind, sittings[case.key], idle_apart[case.key])
+            if seen is None:
+                continue
+            said = said or f"{case.label}: {seen.words}"
+            self._certain[case.key] += seen.certain
+            if self._certain[case.key] == ACCUSED:
+                raise Fault(Verdict.INTEGRITY_VIOLATION, f"{case.label}: {seen.words}")
+        return said
+
+    def set_aside(self) -> bool:
+        """Whether a process that was objected to is to be timed again."""
+        self._set_aside += 1
+        return self._set_aside <= MOST_SET_ASIDE
+
+
+def _is_quiet(calls: Turnarounds, margin_ns: float) -> bool:
+    low, high = np.quantile(calls.latency_ns, (0.25, 0.75))
     return bool(high <= MOST_SPREAD * low or high - low <= margin_ns)
 
 

@@ -14,7 +14,7 @@ import torch
 from harness import environment, roofline, stats
 from harness.config import EvalConfig
 from harness.device import check_answers
-from harness.judge.clock import Objection, excess_ns, objection
+from harness.judge.clock import excess_ns
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed
 from harness.judge.session import Fault
@@ -75,14 +75,13 @@ def evaluate(
                 for timings in trial.timings
             ]
             surroundings |= {"null_kernel_ns": trial.null_kernel_ns, "tick_ns": trial.tick_ns}
-            ending = _ending(trial, measurements, device)
+            ending = _ending(trial, measurements)
         except Fault as fault:
             check_answers(device)  # a submission is not to blame for a device that is gone
             measurements, ending = [], fault.ending
     accepted = ending.verdict is Verdict.ACCEPTED
     unjudged = ending.verdict is Verdict.INFRASTRUCTURE_ERROR
     safe = isolation.confines or allow_unsandboxed
-    doubtful = any(_objection(measurement, device) is not None for measurement in measurements)
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
         problem=problem.name,
@@ -102,9 +101,7 @@ def evaluate(
         rounds=tuple(trial.rounds),
         score=_score(measurements, config.confidence, trial.tick_ns) if accepted and measurements else None,
         unranked_because=(
-            UNJUDGED
-            if unjudged
-            else _unranked_because(trial, quick, safe, doubtful, reproduced=master_seed is not None)
+            UNJUDGED if unjudged else _unranked_because(trial, quick, safe, reproduced=master_seed is not None)
         ),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
@@ -165,7 +162,7 @@ def _measurement(
     )
 
 
-def _ending(trial: Trial, measurements: Sequence[Measurement], device: Device) -> Ending:
+def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
     """The verdict where nothing ended the trial early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
@@ -178,22 +175,13 @@ def _ending(trial: Trial, measurements: Sequence[Measurement], device: Device) -
                 f"{measurement.floor.latency_ns / 1e3:.2f} us that the device needs at its peak"
             )
             return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
-        seen = _objection(measurement, device)
-        if seen is not None and seen.certain:
-            times = f"{seen.words}, beside {measurement.latency.latency_ns / 1e3:,.1f} us in it"
-            return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=f"{measurement.case.label}: {times}")
     how = " through Triton's interpreter" if trial.interpreted else ""
     return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}")
 
 
-def _objection(measurement: Measurement, device: Device) -> Objection | None:
-    return objection(
-        device.kind,
-        measurement.latency.latency_ns,
-        measurement.samples_ns,
-        measurement.hidden_ns,
-        measurement.idle_excess_ns,
-    )
+def _doubtful(rounds: Sequence[Round]) -> bool:
+    """Whether a process counts that the judge's clock could not confirm, having been timed again often enough."""
+    return any(each.kept and each.objection is not None for each in rounds)
 
 
 def _unstable(rounds: Sequence[Round]) -> bool:
@@ -202,16 +190,16 @@ def _unstable(rounds: Sequence[Round]) -> bool:
     return 4 * sum(each.disturbed is not None for each in kept) > len(kept)
 
 
-def _unranked_because(trial: Trial, quick: bool, safe: bool, doubtful: bool, reproduced: bool) -> str | None:
+def _unranked_because(trial: Trial, quick: bool, safe: bool, reproduced: bool) -> str | None:
     if reproduced:
-        return NOISY if doubtful else REPRODUCED
+        return NOISY if _doubtful(trial.rounds) else REPRODUCED
     if trial.interpreted:
         return "interpreted"
     if trial.skipped:
         return "skipped"
     if quick:
         return "quick"
-    if doubtful:
+    if _doubtful(trial.rounds):
         return NOISY
     if _unstable(trial.rounds):
         return UNSTABLE

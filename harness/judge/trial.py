@@ -23,7 +23,7 @@ from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall
-from harness.judge.clock import PATIENCE_S, Sitting, Turnarounds, flushes, patience_s
+from harness.judge.clock import PATIENCE_S, Doubts, Sitting, Turnarounds, flushes, patience_s
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Fault, Session
@@ -121,30 +121,43 @@ class Trial:
             return
         idle = self._time_idle_calls(paces)
         self.tick_ns = stats.tick([latency_ns for calls in idle.values() for latency_ns in calls.latency_ns])
-        processes = self._time_processes(paces)
+        processes = self._time_processes(paces, idle)
         self.timings = [
             Timings(case, [sittings[case.key] for sittings in processes], idle[case.key]) for case in self._benchmarks
         ]
 
-    def _time_processes(self, paces: dict[str, Pace]) -> list[dict[str, Sitting]]:
-        """The sittings of each process, by the cases' keys.
-
-        As many processes as the configuration says, and some more while the score's interval is wide. One in which the
-        machine was disturbed is timed once more.
-        """
-        anchor = Anchor(self._device, self._sampling.anchor_tolerance)
+    def _time_processes(self, paces: dict[str, Pace], idle: dict[str, Turnarounds]) -> list[dict[str, Sitting]]:
+        """The sittings of each process: as many as the configuration says, and some more while the score's interval is
+        wide."""
+        anchor, doubts = Anchor(self._device, self._sampling.anchor_tolerance), Doubts(self._device.kind)
         anchor.begin()
         processes: list[dict[str, Sitting]] = []
         while not self._enough(processes):
-            line = f"timing, process {len(processes) + 1} of {max(self._sampling.processes, len(processes) + 1)}"
-            sittings = self._time_process(len(processes), "", paces, line)
-            self.rounds.append(anchor.end_round())
-            if self.rounds[-1].disturbed is not None:
-                self.rounds[-1] = self.rounds[-1].model_copy(update={"kept": False})
-                sittings = self._time_process(len(processes), " again", paces, f"{line} again: it was disturbed")
-                self.rounds.append(anchor.end_round())
-            processes.append(sittings)
+            processes.append(self._time_soundly(len(processes), paces, idle, anchor, doubts))
         return processes
+
+    def _time_soundly(
+        self, number: int, paces: dict[str, Pace], idle: dict[str, Turnarounds], anchor: Anchor, doubts: Doubts
+    ) -> dict[str, Sitting]:
+        """A process timed; again, where the machine was disturbed, and as often as the judge's clock objects to it and
+        doubts allow."""
+        why, again = "", ""
+        while True:
+            line = f"timing, process {number + 1} of {max(self._sampling.processes, number + 1)}{why}"
+            sittings = self._time_process(number, again, paces, line)
+            ended = anchor.end_round()
+            if ended.disturbed is not None and not again:
+                self.rounds.append(ended.model_copy(update={"kept": False}))
+                why = " again: it was disturbed"
+            else:
+                self.rounds.append(ended)
+                objection = doubts.about(self._benchmarks, sittings, idle)
+                aside = objection is not None and doubts.set_aside()
+                self.rounds[-1] = ended.model_copy(update={"objection": objection, "kept": not aside})
+                if not aside:
+                    return sittings
+                why = " again: the judge's clock could not confirm it"
+            again += " again"
 
     def _enough(self, processes: Sequence[dict[str, Sitting]]) -> bool:
         sampling = self._sampling
