@@ -68,6 +68,7 @@ def grid(**choices: list[Any]) -> list[Variant]:
 VARIANTS: dict[str, list[Variant]] = {
     "kv_replicate/triton_fused": [
         {},
+        *grid(burst_bytes=[0, 2 << 20, 4 << 20]),
         {"cache": ""},
         *grid(tile_bytes=[512], num_warps=[1, 2, 4]),
         *grid(tile_bytes=[2048], num_warps=[4, 8]),
@@ -93,7 +94,7 @@ VARIANTS: dict[str, list[Variant]] = {
     "mla/triton_fp8": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[2, 4])],
     "mla/triton_mxfp4": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[3])],
     "mla/triton_mxfp4_dot_scaled": [{}],
-    "prefill/gluon_hopper": [{}, *grid(ALTERNATE=[False, True])],
+    "prefill/gluon_hopper": [{}],
     "prefill/triton_flash": [
         {},
         *grid(BLOCK_M=[128], BLOCK_N=[64], num_warps=[4], num_stages=[2], TMA=[True], GROUPED=[False, True]),

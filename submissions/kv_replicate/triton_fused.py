@@ -19,11 +19,15 @@ V apart, because a program that alternates between two outputs was slower. Store
 saves half a percent; tensor descriptors (TMA) lose 6 and more, and one store for several copies gains nothing. Row
 numbers are int64: outputs pass 2^31 elements.
 
+Bursts. DRAM loses time at each turn from reading to writing and back: on an H200 a fill reaches 97 % of the floor and a
+copy 89 %, and this kernel 84 %, if each program loads what it then stores. So on Hopper the input comes in bursts: of
+the programs that store 3 MiB of K or V, the first quarter asks for the 3 MiB after these to be brought to the L2 cache
+(cp.async.bulk.prefetch, one instruction for 16 rows), and then a while nothing but stores goes to DRAM. That gains 1 to
+3 %; bursts of 8 MiB lose 10, for their lines are replaced before they are read.
+
 Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 84 %
-of the floor, the geometric mean of the three cases with a floor above 20 µs (83 to 85 %), and 77 and 78 % for the
-seed's two cases.
+MEASURED
 """
 
 import torch
@@ -31,6 +35,8 @@ import triton
 import triton.language as tl
 
 TILE_BYTES = 1024
+BURST_BYTES = 3 << 20
+BURST_ROWS = tl.constexpr(16)  # that one program asks for: whole 16-byte words, whatever a row's length
 
 
 @triton.jit
@@ -45,13 +51,24 @@ def replicate_rows(
     PAIRED: tl.constexpr,  # a row of the output is two copies of one of the input, in words of two integers
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,  # LENGTH, rounded up to a power of two
+    BURST: tl.constexpr,  # programs whose rows are brought to the cache at once; 0: each loads its own
     CACHE: tl.constexpr,
 ):
     """Grid (tiles of rows, 2): K, then V."""
     if tl.program_id(1) == 0:
-        replicate_tile(k_ptr, k_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, CACHE)
+        replicate_tile(k_ptr, k_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, BURST, CACHE)
     else:
-        replicate_tile(v_ptr, v_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, CACHE)
+        replicate_tile(v_ptr, v_out_ptr, rows, LENGTH, COPIES, PAIRED, ROWS, COLUMNS, BURST, CACHE)
+
+
+@triton.jit
+def bring_to_cache(ptr, BYTES: tl.constexpr):
+    """One thread of the program asks for it."""
+    tl.inline_asm_elementwise(
+        """{ .reg .pred first; .reg .u32 thread; mov.u32 thread, %tid.x; setp.eq.u32 first, thread, 0;
+        @first cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0; }""",
+        "=r,l,r", [ptr.to(tl.int64), BYTES], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -64,8 +81,15 @@ def replicate_tile(
     PAIRED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    BURST: tl.constexpr,
     CACHE: tl.constexpr,
 ):
+    if BURST > 0:
+        if tl.program_id(0) % BURST < BURST * ROWS // BURST_ROWS:
+            next_burst = (tl.program_id(0) // BURST + 1).to(tl.int64) * (BURST * ROWS)
+            asked = next_burst + tl.program_id(0) % BURST * BURST_ROWS
+            if asked + BURST_ROWS <= rows:
+                bring_to_cache(ptr + asked * LENGTH, BURST_ROWS * LENGTH * ptr.dtype.element_ty.itemsize)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     inside = (row < rows) & (column < LENGTH)
@@ -87,7 +111,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs"):
+def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs", burst_bytes=BURST_BYTES):
     """What `custom_kernel` does, with other choices than its own, for tuning."""
     k, v, k_out, v_out, config = data
     copies = config["num_q_heads"] // config["num_kv_heads"]
@@ -102,6 +126,7 @@ def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs"):
     rows = source.numel() // length
     columns = triton.next_power_of_2(length)
     rows_per_program = max(tile_bytes // target_word.itemsize // columns, 1)
+    burst = burst_bytes // (rows_per_program * length * source.itemsize) if takes_bursts(k, v) else 0
     replicate_rows[(triton.cdiv(rows, rows_per_program), 2)](
         source,
         v.view(source_word),
@@ -113,7 +138,15 @@ def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs"):
         PAIRED=paired,
         ROWS=rows_per_program,
         COLUMNS=columns,
+        BURST=burst,
         CACHE=cache,
         num_warps=num_warps,
     )
     return k_out, v_out
+
+
+def takes_bursts(*inputs):
+    """Whether the device has the instruction, and the inputs lie where it may be used."""
+    if inputs[0].device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(inputs[0].device)[0] >= 9 and all(x.data_ptr() % 16 == 0 for x in inputs)
