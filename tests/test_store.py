@@ -180,7 +180,7 @@ class TestWriting:
         def no_space(*_):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr(store_module.os, "replace", no_space)
+        monkeypatch.setattr(os, "replace", no_space)
         with pytest.raises(InfrastructureError) as caught:
             put(root, make_run("after"))
         assert str(folder(root)) in caught.value.message and "No space left" in caught.value.message
@@ -213,9 +213,11 @@ class TestWriting:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return step(*arguments)
 
-            setattr(store_module.os, last_step, killed)
-            put(root, make_run("after"))
-            os._exit(0)
+            try:
+                setattr(os, last_step, killed)
+                put(root, make_run("after"))
+            finally:
+                os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         paths, _, _, faults, _ = content(root)
         assert paths.keys() == {"before"} and faults == []
@@ -624,6 +626,28 @@ class TestStandings:
         for day, name in [(1, "a"), (3, "c"), (2, "b")]:
             put(root, make_run(name, None, Verdict.TIMEOUT, started_at=self.at(day)))
         assert standings(root)["mine"].id == "c"
+
+    def test_the_best_before_a_run_is_ranked_honest_earlier_and_on_its_board(self, root):
+        elsewhere = DEVICE.model_copy(update={"slug": "other"})
+        for name, score, changes in (
+            ("best", 4.0, {"started_at": self.at(1)}),
+            ("second", 5.0, {"started_at": self.at(2)}),
+            ("quick", 1.0, {"started_at": self.at(1), "unranked_because": "quick"}),
+            ("liar", 1.0, {"started_at": self.at(1), "submission_sha256": "bb"}),
+            ("other_revision", 1.0, {"started_at": self.at(1), "problem_revision": 2}),
+            ("elsewhere", 1.0, {"started_at": self.at(1), "device": elsewhere}),
+            ("mine", 3.0, {"started_at": self.at(3)}),
+            ("later", 1.0, {"started_at": self.at(4)}),
+        ):
+            put(root, make_run(name, score, **changes))
+        caught = {"started_at": self.at(5), "submission_sha256": "bb"}
+        put(root, make_run("caught", None, Verdict.INTEGRITY_VIOLATION, **caught))
+        with Store(root).index() as index:
+            before = {name: index.best_before(index.entry(name)) for name in ("best", "second", "mine", "later")}
+            assert index.entry("nothing") is None
+        assert {name: found and found.id for name, found in before.items()} == {
+            "best": None, "second": "best", "mine": "best", "later": "mine"
+        }  # fmt: skip
 
     def test_runs_of_another_revision_or_device_are_left_out_and_counted(self, root):
         other = DEVICE.model_copy(update={"slug": "other", "name": "Other"})
