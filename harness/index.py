@@ -13,7 +13,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -151,6 +151,24 @@ class Index:
         found = self._rows(query, (problem, device, revision, quick, unsandboxed))
         return {str(sha256) for (sha256,) in found}
 
+    def entry(self, run_id: str) -> Entry | None:
+        """A run by its id."""
+        rows = self._rows(f"SELECT {', '.join(_COLUMNS)}, 1 FROM runs WHERE id = ? LIMIT 1", (run_id,))
+        return _entry(rows[0]) if rows else None
+
+    def best_before(self, entry: Entry) -> Entry | None:
+        """The fastest ranked run on the same board that began before `entry`, of sources never found wrong."""
+        wrong = [verdict.value for verdict in Verdict if verdict.disqualifies]
+        query = f"""SELECT {", ".join(_COLUMNS)}, 1 FROM runs
+                    WHERE problem = :problem AND device = :device AND revision = :revision
+                    AND verdict = 'accepted' AND unranked IS NULL AND score_ns IS NOT NULL
+                    AND started_at < :started_at AND sha256 NOT IN
+                        (SELECT sha256 FROM runs WHERE problem = :problem AND device = :device
+                         AND revision = :revision AND verdict IN ({", ".join(f"'{value}'" for value in wrong)}))
+                    ORDER BY score_ns LIMIT 1"""
+        rows = self._rows(query, {name: getattr(entry, name) for name in (*_GROUP[:3], "started_at")})
+        return _entry(rows[0]) if rows else None
+
     def outdated(self, problem: str, revision: int, device: str) -> int:
         """How many runs of other revisions of the problem there are, which a board leaves out."""
         query = "SELECT TOTAL(all_runs) FROM standings WHERE problem = ? AND device = ? AND revision != ?"
@@ -160,7 +178,7 @@ class Index:
         """The files under `results` that are no runs, each with what is wrong with it."""
         return self._rows("SELECT path, fault FROM faults ORDER BY path")
 
-    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
+    def _rows(self, query: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         try:
             return self._database.execute(query, parameters).fetchall()
         except sqlite3.Error:

@@ -40,6 +40,17 @@ class Board:
     unranked: tuple[Entry, ...]
 
 
+@dataclass(frozen=True)
+class Bearings:
+    """Where one run's score lies: `times_baseline` and `times_best` are the best baseline's latency and the best one
+    before it, of `best`, over its own. None where there is nothing to hold it against."""
+
+    fraction_of_floor: float | None
+    times_baseline: float | None
+    times_best: float | None
+    best: str | None
+
+
 def rank(entries: Sequence[Entry], baselines: Sequence[str]) -> Board:
     """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with."""
     ranked = sorted((e for e in entries if e.ranked), key=lambda e: (e.score_ns or 0.0, e.submission))
@@ -47,6 +58,20 @@ def rank(entries: Sequence[Entry], baselines: Sequence[str]) -> Board:
     standings = [_standing(entry, ranked, best_baseline) for entry in ranked]
     unranked = sorted((e for e in entries if not e.ranked), key=lambda e: (e.verdict.exit_code, e.submission))
     return Board(tuple(standings), tuple(unranked))
+
+
+def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry | None) -> Bearings | None:
+    """Those of `entry`, which has a score or gets None, on `board`; `best` is the best ranked run before it."""
+    if entry.score_ns is None:
+        return None
+    others = [standing.entry for standing in board.standings if standing.entry.submission != entry.submission]
+    baseline_ns = min((e.score_ns for e in others if e.submission in baselines and e.score_ns), default=None)
+    return Bearings(
+        fraction_of_floor=entry.floor_ns / entry.score_ns if entry.floor_ns else None,
+        times_baseline=baseline_ns / entry.score_ns if baseline_ns else None,
+        times_best=best.score_ns / entry.score_ns if best and best.score_ns else None,
+        best=best.submission if best else None,
+    )
 
 
 def close(board: Board) -> list[tuple[Entry, Entry]]:

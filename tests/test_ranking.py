@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.index import Entry
 from harness.model import Estimate, Verdict
-from harness.ranking import close, rank
+from harness.ranking import Bearings, bearings, close, rank
 from harness.render import document, terminal
 from harness.render.boards import _duels
+from tests.test_store import make_run
 
 
 def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unranked=None, floor=None):
@@ -117,6 +118,25 @@ def test_the_share_of_the_floor_is_floor_over_score():
 def test_a_run_that_is_not_accepted_never_ranks_whatever_its_score(verdict):
     board = rank([entry("a", 1, 1, 1, verdict=verdict), entry("b", 9, 9, 9)], [])
     assert ranks(board) == {"b": "1"} and [e.submission for e in board.unranked] == ["a"]
+
+
+def test_a_run_is_held_against_the_best_baseline_but_itself_and_the_best_before_it():
+    mine, torch = entry("mine", 50, floor=20), entry("torch", 100)
+    board = rank([mine, torch, entry("aiter", 80)], ["torch", "aiter"])
+    assert bearings(mine, board, ["torch", "aiter"], torch) == Bearings(0.4, 1.6, 2.0, "torch")
+    assert bearings(torch, board, ["torch"], None) == Bearings(None, None, None, None)
+    assert bearings(entry("failed", verdict=Verdict.TIMEOUT), board, ["torch"], torch) is None
+
+
+def test_the_last_line_says_all_that_is_known_of_a_score():
+    accepted, wrong = make_run(score=100.0), make_run(score=None, verdict=Verdict.WRONG_ANSWER)
+    where = Bearings(fraction_of_floor=0.312, times_baseline=1.5, times_best=0.966, best="triton_fp8")
+    assert terminal.verdict_line(accepted, where) == (
+        "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31 % of the floor, "
+        "1.50 × the best baseline, 0.97 × the best so far (triton_fp8) (show run-1)"
+    )
+    assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
+    assert terminal.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
 
 
 def test_neighbours_within_two_per_cent_are_told_to_duel():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -71,7 +72,9 @@ def eval_(
         runs = docket.judge(root, task, waiting, here, quick, told, allow_unsandboxed)
     if as_json:
         board = boards.as_json(root, task, here.slug)
-        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "boards": board})
+        found = boards.bearings(root, task, runs)
+        where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
+        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, "boards": board})
     else:
         _print_outcome(root, task, here.slug, runs, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
@@ -254,5 +257,6 @@ def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run
     for run in runs:
         if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED:
             parts.append(terminal.failure(run))
-    parts.append("\n".join(terminal.verdict_line(run) for run in runs))
+    found = boards.bearings(root, problem, runs)
+    parts.append("\n".join(terminal.verdict_line(run, where) for run, where in zip(runs, found, strict=True)))
     print_parts(parts, as_markdown)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from harness import ranking
 from harness.errors import UsageError, did_you_mean
 from harness.index import Index
-from harness.model import Problem
-from harness.ranking import CLOSE, Board, close, rank
+from harness.model import Problem, Run
+from harness.ranking import Bearings, Board
 from harness.render import terminal
 from harness.render.document import Part
 from harness.store import Store
@@ -29,6 +31,20 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
     if published and problem.published:
         found += terminal.published(problem)
     return [*found, *faults]
+
+
+def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings | None]:
+    """Where each of `runs` stands, which are stored; None for one without a score."""
+    with Store(root).index() as index:
+        found: list[Bearings | None] = []
+        for run in runs:
+            entry = index.entry(run.id)
+            board = _board(index, problem, run.device.slug)
+            if entry is None:
+                found.append(None)
+            else:
+                found.append(ranking.bearings(entry, board, problem.baselines, index.best_before(entry)))
+        return found
 
 
 def as_json(root: Path, problem: Problem, device: str | None) -> list[dict[str, Any]]:
@@ -61,15 +77,15 @@ def _devices(index: Index, problem: Problem, device: str | None) -> dict[str, st
 
 
 def _board(index: Index, problem: Problem, folder: str) -> Board:
-    return rank(index.standings(problem.name, problem.revision, folder), problem.baselines)
+    return ranking.rank(index.standings(problem.name, problem.revision, folder), problem.baselines)
 
 
 def _duels(board: Board) -> list[str]:
     """What to do about neighbours that are too close for their runs to tell apart: of the best three pairs."""
     return [
-        f"{one.submission} and {other.submission} are within {CLOSE:.0%}: "
+        f"{one.submission} and {other.submission} are within {ranking.CLOSE:.0%}: "
         f"python -m harness compare {other.submission} {one.submission} --duel tells whether one is faster."
-        for one, other in close(board)[:3]
+        for one, other in ranking.close(board)[:3]
     ]
 
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from harness.model import NOISY, REPRODUCED, UNSANDBOXED, UNSTABLE, Estimate, Excess, Problem, Run, Verdict, outcome
-from harness.ranking import Board, Standing
+from harness.ranking import Bearings, Board, Standing
 from harness.render.document import Part, Table, Verbatim
 from harness.sandbox.isolation import NO_ISOLATION
 from harness.verification import ControlResult
@@ -105,12 +105,25 @@ def _ranked_row(standing: Standing) -> list[object]:
     ]
 
 
-def verdict_line(shown: Run) -> str:
-    """`accepted: torch_bf16 on mla: all 5 test cases are right; 812 µs`: what a caller wants to read last."""
-    score = f"; {significant(shown.score.latency_ns / 1e3)} µs" if shown.score else ""
+def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
+    """What a caller wants to read last.
+
+    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the floor, 1.5 × the best baseline, 0.97
+    × the best so far (triton_fp8)`: of `bearings` what there is.
+    """
     words = outcome(shown.ending.verdict, shown.unranked_because)
-    where = f" (show {shown.id})"
-    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}{where}"
+    figures = []
+    if shown.score:
+        centre, *interval = microseconds(shown.score).split(" ", 1)
+        figures.append(" ".join([centre, "µs", *interval]))
+    if bearings and bearings.fraction_of_floor:
+        figures.append(f"{significant(100 * bearings.fraction_of_floor, 2)} % of the floor")
+    if bearings and bearings.times_baseline:
+        figures.append(f"{bearings.times_baseline:.2f} \N{MULTIPLICATION SIGN} the best baseline")
+    if bearings and bearings.times_best:
+        figures.append(f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} the best so far ({bearings.best})")
+    score = f"; {', '.join(figures)}" if figures else ""
+    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score} (show {shown.id})"
 
 
 def problems(found: Sequence[Problem]) -> Part:
