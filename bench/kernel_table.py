@@ -5,6 +5,9 @@
     {"device", "date", "torch", "triton", "null_us"}     what the lines below it were measured on
     {"problem", "variant", "case", "floor_us", "us"}     "error" in the place of "us" where there is no time
 
+Beside the targets stand the published runs on the same device, whose several processes and checked calls leave the
+device time to cool: the share of the floor in their latencies.
+
 A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME".
 Of a submission's variants only the one without options counts: it is what `custom_kernel` does. Where a line comes
 twice the later one holds. Rewrites docs/kernels.md between its two marks; the words around them are written by hand.
@@ -15,12 +18,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from tabulate import tabulate
 
+from harness.store import load_run
+
 ROOT = Path(__file__).resolve().parents[1]
+
 BEGIN, END = "<!-- tables: python bench/kernel_table.py -->", "<!-- end of tables -->"
 
 PROBLEMS = ["kv_replicate", "fmha", "kv_decode", "mla", "prefill"]
@@ -53,7 +62,8 @@ def main() -> None:
     document = ROOT / "docs" / "kernels.md"
     head, _, rest = document.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    parts = [BEGIN, provenance(measured_on), targets(times, measured_on["null_us"])]
+    judged = published(measured_on["device"])
+    parts = [BEGIN, provenance(measured_on), targets(times, judged, measured_on["null_us"])]
     parts += [table(problem, times) for problem in PROBLEMS]
     document.write_text(head + "\n\n".join(parts) + "\n\n" + END + tail)
 
@@ -66,23 +76,38 @@ def provenance(measured_on: dict[str, Any]) -> str:
     )
 
 
-def targets(times: Times, null_us: float) -> str:
+def published(device: str) -> dict[str, dict[str, float]]:
+    """By kernel and case the microseconds of its latest ranked run under results/published."""
+    found: dict[str, tuple[str, dict[str, float]]] = {}
+    for path in (ROOT / "results" / "published").glob("*/*/*.json"):
+        run = load_run(path)
+        kernel = f"{run.problem}/{run.submission}"
+        if run.device.name == device and run.score and found.get(kernel, ("", {}))[0] < run.started_at:
+            found[kernel] = (run.started_at, {m.case.label: m.latency.latency_ns / 1e3 for m in run.measurements})
+    return {kernel: latencies for kernel, (_, latencies) in found.items()}
+
+
+def targets(times: Times, judged: dict[str, dict[str, float]], null_us: float) -> str:
     """Which targets are met, and the short cases, which should stay within twice the null kernel and the floor."""
     rows = []
     for kernel, wanted in TARGETS.items():
-        share = mean_share(times.get(kernel, {}))
-        short = [(us, floor) for us, floor in times.get(kernel, {}).values() if floor <= LONG_US]
+        found, latencies = times.get(kernel, {}), judged.get(kernel, {})
+        in_run = {case: (us, found[case][1]) for case, us in latencies.items() if case in found}
+        shares = [mean_share(in_run), mean_share(found)]
+        decisive = shares[0] or shares[1]
+        short = [(us, floor) for us, floor in (in_run or found).values() if floor <= LONG_US]
         within = sum(us <= 2 * (null_us + floor) for us, floor in short)
         rows.append(
             [
                 kernel,
                 f"{wanted} %",
-                "not measured" if share is None else f"{share:.1f} %",
-                "" if share is None else "met" if share >= wanted else "missed",
+                *("not measured" if share is None else f"{share:.1f} %" for share in shares),
+                "" if decisive is None else "met" if decisive >= wanted else "missed",
                 f"{within} of {len(short)}" if short else "none",
             ]
         )
-    head = ["kernel", "target", "measured", "", f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)"]
+    head = ["kernel", "target", "judged run", "back to back", ""]
+    head.append(f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)")
     return "## Targets\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
 
 

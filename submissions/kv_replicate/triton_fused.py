@@ -27,7 +27,9 @@ the programs that store 3 MiB of K or V, the first quarter asks for the 3 MiB af
 
 Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores.
 
-MEASURED
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
+three cases with a floor above 20 µs (85 to 87 %; without bursts 83 to 85), and 77 and 78 % for the seed's two cases,
+whose 2 MiB are no more than one burst.
 """
 
 import torch
