@@ -21,7 +21,7 @@ from typing import Any
 
 from harness import stats
 from harness.errors import UsageError
-from harness.model import Case, Measurement, Run, Verdict, outcome
+from harness.model import NOISY, Case, Measurement, Run, Verdict, outcome
 from harness.stats import Ratio
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
@@ -29,6 +29,7 @@ ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cud
 
 DOUBTFUL_LABELS = {
     "host-bound": "host-bound: the host, not the kernel, may set the latency",
+    NOISY: "noisy: the judge's own clock could not confirm the times",
     "unstable": "unstable: the device's clocks did not hold still",
 }
 

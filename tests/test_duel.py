@@ -10,6 +10,8 @@ from harness.comparison import Speed, compare_pairs
 from harness.config import load_config
 from harness.device import detect
 from harness.errors import InfrastructureError, UsageError
+from harness.judge import clock
+from harness.judge.clock import Objection
 from harness.judge.duel import Disqualified, duel
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
@@ -90,6 +92,36 @@ def test_one_that_fails_is_named_with_its_verdict(fight, source, code, words):
     with pytest.raises(Disqualified) as caught:
         fight(HONEST, source, pairs=1)
     assert caught.value.exit_code == code and words in str(caught.value)
+
+
+def test_one_whose_work_is_outside_its_clock_is_disqualified(fight):
+    lying = """
+import sys, time
+timers = sys.modules["harness.worker.timers"]
+sample = timers.CpuTimer.sample
+def claim_less(self, *arguments):
+    return timers.Sample(sample(self, *arguments).output, 1e3)
+timers.CpuTimer.sample = claim_less
+def custom_kernel(data):
+    time.sleep(0.05)
+    return data[0] * 2
+"""
+    with pytest.raises(Disqualified, match=r"second: integrity violation: .* outside the timed interval") as caught:
+        fight(HONEST, lying, pairs=1)
+    assert caught.value.exit_code == 14
+
+
+@pytest.mark.parametrize("objections, noisy", [([False], False), ([False] * 20, True)], ids=["once", "always"])
+def test_a_pair_that_the_clock_objects_to_is_played_again_and_not_for_ever(fight, monkeypatch, objections, noisy):
+    sequence = iter(objections)
+
+    def objection(*_):
+        return Objection("too much", False) if next(sequence, None) is not None else None
+
+    monkeypatch.setattr(clock, "objection", objection)
+    (measurement,) = fight(HONEST, HONEST).measurements
+    assert len(measurement.a_samples_ns) == len(measurement.b_samples_ns) == 2
+    assert ("noisy" in measurement.labels) == noisy
 
 
 def test_an_interpreted_kernel_cannot_be_timed(fight):

@@ -7,14 +7,15 @@
             blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
                                └─ the n-th call of A and the n-th of B have the same inputs
 
-Only one of the two computes at a time; the other waits for its turn. Every output is checked, as in an evaluation.
+Only one of the two computes at a time; the other waits for its turn. Every output is checked, as in an evaluation, and
+the judge's clock is held against what each says (clock.py): a pair that it objects to is played again.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,19 +24,21 @@ from harness import roofline, stats
 from harness.comparison import PairedMeasurement
 from harness.config import EvalConfig
 from harness.errors import PodiumError, UsageError
+from harness.judge.clock import Doubts, Sitting, Turnarounds, flushes
 from harness.judge.evaluate import be_a_quiet_neighbour
 from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
 from harness.judge.session import Fault, Session
-from harness.judge.trial import Trial
-from harness.model import Case, Device, Ending, Problem, Skipped, Submission, Verdict
+from harness.judge.trial import Pace, Trial
+from harness.model import NOISY, Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
 
 PAIRS = 8
 BLOCK = (0, 1, 1, 0)
+IDLE_ONE_IN = 4  # calls
 
 
 class Disqualified(PodiumError):
@@ -97,6 +100,8 @@ class _Contestant(Trial):
         half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
         super().__init__(reference, submission.path, half, folder, config.sampling(device.kind, quick=False), narrate)
         self.name = submission.name
+        self._doubts = Doubts(device.kind)
+        self._idle: dict[str, Turnarounds] = {}
 
     @property
     def cases(self) -> list[Case]:
@@ -106,8 +111,8 @@ class _Contestant(Trial):
     def warmup_calls(self) -> int:
         return self._sampling.warmup_calls
 
-    def qualify(self) -> dict[str, tuple[int, float]]:
-        """The test cases, then the pilot: samples and seconds of patience for each benchmark case, by its key."""
+    def qualify(self) -> dict[str, Pace]:
+        """The test cases, then the pilot and idle calls: how each benchmark case is sampled, by its key."""
         with _named(self.name), self._session() as session:
             self._check_tests(session)
             wrong = [check for check in self.checks if check.verdict is not Verdict.ACCEPTED]
@@ -118,7 +123,8 @@ class _Contestant(Trial):
                 raise UsageError(f"{self.name} is interpreted here: interpreted time is no measurement", hint)
             paces = self._pilot(session)
             session.finish()
-        return {key: (pace.count, pace.patience_s) for key, pace in paces.items()}
+        self._idle = self._time_idle_calls(paces)
+        return paces
 
     @contextmanager
     def worker(self) -> Iterator[Session]:
@@ -135,11 +141,30 @@ class _Contestant(Trial):
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             yield dealer
 
-    def call(self, session: Session, dealer: Dealer, case: Case, patience_s: float) -> tuple[float, list[str]]:
-        """One checked call: its latency in ns, and its labels."""
+    def call(
+        self, session: Session, dealer: Dealer, case: Case, patience_s: float, sitting: Sitting, flush: bool
+    ) -> None:
+        """One checked call into `sitting`, and now and then an idle one."""
         with _named(self.name):
-            reply = self._caller.put_timed(session, dealer, case, patience_s).reply
-        return reply.latency_ns, list(reply.labels)
+            answer = self._caller.put_timed(session, dealer, case, patience_s, flush)
+            calls, idle = sitting.kind(flush)
+            calls.add(answer)
+            sitting.labels.update(answer.reply.labels)
+            if IDLE_ONE_IN * len(idle) < len(calls):
+                idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush))
+
+    def warm_up(self, session: Session, dealer: Dealer, case: Case, patience_s: float) -> None:
+        with _named(self.name):
+            self._caller.put_timed(session, dealer, case, patience_s)
+
+    def objection(self, sittings: Mapping[str, Sitting]) -> str | None:
+        """What the judge's clock has against a pair's worker. Raises Disqualified for hidden work."""
+        with _named(self.name):
+            return self._doubts.about(self.cases, sittings, self._idle)
+
+    def set_aside(self) -> bool:
+        """Whether a pair that was objected to is to be played again."""
+        return self._doubts.set_aside()
 
 
 class _Match:
@@ -160,14 +185,34 @@ class _Match:
             line = f"timing in turns, pair {pair + 1} of {pairs}"
             start = Step("in turns", "", pair * len(self._cases), pairs * len(self._cases), line)
             tell(self._narrate, start)
-            self._play(f"pair {pair}", paces, start)
+            for side, sittings in enumerate(self._soundly(pair, paces, start)):
+                for key, sitting in sittings.items():
+                    self._samples[key][side].append(tuple(sitting.calls.latency_ns))
+                    self._labels[key].update(sitting.labels)
         measurements = tuple(self._measurement(case) for case in self._cases)
         first = self._contestants[0]
         return Duel(measurements, tuple(first.skipped), first.master_seed)
 
-    def _play(self, phase: str, paces: list[dict[str, tuple[int, float]]], start: Step) -> None:
-        """One pair of fresh workers, through every case."""
+    def _soundly(self, pair: int, paces: list[dict[str, Pace]], start: Step) -> tuple[dict[str, Sitting], ...]:
+        """A pair played, again as long as the judge's clock objects and doubts allow; then it is labelled `noisy`."""
+        again = ""
+        while True:
+            sittings = self._play(f"pair {pair}{again}", paces, start)
+            told = zip(self._contestants, sittings, strict=True)
+            objected_to = [contestant for contestant, found in told if contestant.objection(found) is not None]
+            if not objected_to:
+                return sittings
+            if not all([contestant.set_aside() for contestant in objected_to]):
+                for labels in self._labels.values():
+                    labels.add(NOISY)
+                return sittings
+            tell(self._narrate, replace(start, line=f"{start.line} again: the judge's clock could not confirm it"))
+            again += " again"
+
+    def _play(self, phase: str, paces: list[dict[str, Pace]], start: Step) -> tuple[dict[str, Sitting], ...]:
+        """One pair of fresh workers, through every case: for each side its sittings, by the cases' keys."""
         random = secrets.SystemRandom()
+        found: tuple[dict[str, Sitting], ...] = ({}, {})
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for side in random.sample((0, 1), 2):  # which starts first is left to chance
@@ -175,36 +220,33 @@ class _Match:
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
                 both = [pace[case.key] for pace in paces]
                 # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
-                blocks = math.ceil(min(count for count, _ in both) / 2)
+                pace = Pace(min(each.count for each in both), max(each.patience_s for each in both))
                 step = Step("in turns", case.label, start.done + number, start.total)
-                self._time(case, phase, sessions, blocks, max(patience_s for _, patience_s in both), step)
+                for side, sitting in enumerate(self._time(case, phase, sessions, pace, step)):
+                    found[side][case.key] = sitting
             for side, session in sessions.items():
                 self._contestants[side].finish(session)
+        return found
 
     def _time(
-        self, case: Case, phase: str, sessions: dict[int, Session], blocks: int, patience_s: float, step: Step
-    ) -> None:
-        """Warm up on one case, then take its blocks of samples."""
-        samples: tuple[list[float], list[float]] = ([], [])
+        self, case: Case, phase: str, sessions: dict[int, Session], pace: Pace, step: Step
+    ) -> tuple[Sitting, Sitting]:
+        """Warm up on one case, then take its blocks of samples, and between them some calls without a flush."""
+        sittings = (Sitting(), Sitting())
         with ExitStack() as stack:
             dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
-
-            def call(side: int) -> float:
-                contestant = self._contestants[side]
-                latency_ns, labels = contestant.call(sessions[side], dealers[side], case, patience_s)
-                self._labels[case.key].update(labels)
-                return latency_ns
-
             for _ in range(self._contestants[0].warmup_calls):
-                call(0), call(1)
-            for block in range(1, blocks + 1):
+                for side, contestant in enumerate(self._contestants):
+                    contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s)
+            plan = flushes(math.ceil(pace.count / 2))
+            for number, flush in enumerate(plan, 1):
                 swapped = secrets.randbelow(2)
-                for position in BLOCK:
+                for position in BLOCK if flush else BLOCK[:2]:
                     side = position ^ swapped
-                    samples[side].append(call(side))
-                tell(self._narrate, replace(step, done=step.done + block / blocks, sample=(block, blocks)))
-        for side in (0, 1):
-            self._samples[case.key][side].append(tuple(samples[side]))
+                    contestant, arguments = self._contestants[side], (sessions[side], dealers[side], case)
+                    contestant.call(*arguments, pace.patience_s, sittings[side], flush)
+                tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
+        return sittings
 
     def _measurement(self, case: Case) -> PairedMeasurement:
         """One case's samples. Raises Disqualified for a latency below the floor, as an evaluation would find."""
