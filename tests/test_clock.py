@@ -1,5 +1,7 @@
 """The judge's clock: how long a GPU sleeps, and what is made of time that a call took outside its interval."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,12 @@ def sitting(latency, cold, warm, claimed=None, base=50e3, base_unflushed=20e3):
         turnarounds([base_unflushed + warm] * 2, 0.0),
         turnarounds([base_unflushed] * 2, 100.0),
     )
+
+
+def test_a_sitting_bears_the_labels_of_more_calls_than_its_mean_leaves_out():
+    calls = turnarounds([1.0] * 8)
+    assert Sitting(calls, borne=Counter({"host-bound": 2})).labels == set()
+    assert Sitting(calls, borne=Counter({"host-bound": 3})).labels == {"host-bound"}
 
 
 KINDS = st.sampled_from(["cpu", "cuda", "rocm"])

@@ -48,6 +48,9 @@ MOST_SPREAD = 1.5
 """A process in which the third quartile of a case's latencies is further above the first, and by more than the margin,
 was disturbed: what its calls took outside is no evidence."""
 
+LABELLED_SHARE = 0.25
+"""The interquartile mean leaves out as many of the slowest."""
+
 UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
 
 ACCUSED, MOST_SET_ASIDE = 3, 4
@@ -78,13 +81,19 @@ class Turnarounds:
 @dataclass
 class Sitting:
     """The calls of one case in one process, and the idle calls among them, each kind with a flush and without; and the
-    labels that any of them bore."""
+    labels that calls bore, with how many did."""
 
     calls: Turnarounds = field(default_factory=Turnarounds)
     idle: Turnarounds = field(default_factory=Turnarounds)
     unflushed: Turnarounds = field(default_factory=Turnarounds)
     idle_unflushed: Turnarounds = field(default_factory=Turnarounds)
-    labels: set[str] = field(default_factory=set)
+    borne: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def labels(self) -> set[str]:
+        """Those of more than LABELLED_SHARE of its calls."""
+        count = len(self.calls) + len(self.unflushed)
+        return {label for label, borne in self.borne.items() if borne > LABELLED_SHARE * count}
 
     def kind(self, flush: bool) -> tuple[Turnarounds, Turnarounds]:
         """The calls with a flush or those without, and the idle ones of that kind."""

@@ -149,7 +149,7 @@ class _Contestant(Trial):
             answer = self._caller.put_timed(session, dealer, case, patience_s, flush)
             calls, idle = sitting.kind(flush)
             calls.add(answer)
-            sitting.labels.update(answer.reply.labels)
+            sitting.borne.update(answer.reply.labels)
             if IDLE_ONE_IN * len(idle) < len(calls):
                 idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush))
 

@@ -294,7 +294,7 @@ class Trial:
                 calls.add(answer)
                 if 2 * len(idle) < len(calls):
                     idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
-                sitting.labels.update(answer.reply.labels)
+                sitting.borne.update(answer.reply.labels)
                 threads_grew += answer.reply.more_threads > 0
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         if threads_grew > pace.count / 2:
