@@ -8,6 +8,7 @@ It prints `holds`, or what it could do that it should not; a traceback says what
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import importlib.util
 import socket
@@ -21,7 +22,7 @@ from harness.sandbox.confinement import confine_as_told
 
 ANSWER = b"holds\n"
 TRY_S = 60.0
-"""Importing torch and initialising a GPU takes seconds, on a machine that does so for the first time many."""
+"""Initialising a GPU takes seconds on a machine that does so for the first time."""
 
 
 def main() -> None:
@@ -30,8 +31,10 @@ def main() -> None:
     _work()
     attempts = _attempts(int(judge_pid), judge_environment, Path(scratch)) if confined == "True" else {}
     broken = [what for what, attempt in attempts.items() if _succeeds(attempt)]
-    if device_kind != "cpu" and not broken:
-        _compute_on_gpu()
+    if device_kind == "cuda" and not broken:
+        _compute_by_libcuda()
+    elif device_kind == "rocm" and not broken:
+        _compute_by_torch()
     print("; ".join(broken) or "holds", flush=True)
 
 
@@ -46,8 +49,28 @@ def _work() -> None:
     subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
 
 
-def _compute_on_gpu() -> None:
-    """The runtime finds the one device and can use it. Raises RuntimeError."""
+def _compute_by_libcuda() -> None:
+    """The driver finds the one device, and it fills memory. Raises OSError. Torch would take seconds to be imported."""
+    driver, size = ctypes.CDLL("libcuda.so.1"), 4096
+    count, device, context, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+    filled = ctypes.create_string_buffer(size)
+    for call, arguments in (
+        ("cuInit", (0,)),
+        ("cuDeviceGetCount", (ctypes.byref(count),)),
+        ("cuDeviceGet", (ctypes.byref(device), 0)),
+        ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), device)),
+        ("cuCtxSetCurrent", (context,)),
+        ("cuMemAlloc_v2", (ctypes.byref(memory), ctypes.c_size_t(size))),
+        ("cuMemsetD8_v2", (memory, ctypes.c_ubyte(7), ctypes.c_size_t(size))),
+        ("cuMemcpyDtoH_v2", (filled, memory, ctypes.c_size_t(size))),
+    ):
+        if status := driver[call](*arguments):
+            raise OSError(f"{call} fails: {status}")
+    assert count.value == 1 and filled.raw == bytes([7]) * size
+
+
+def _compute_by_torch() -> None:
+    """The same on ROCm. Raises RuntimeError."""
     import torch
 
     assert torch.cuda.device_count() == 1 and torch.ones(1, device="cuda").item() == 1

@@ -32,7 +32,7 @@ _looking = threading.Lock()
 def strongest(device: Device) -> Isolation:
     """The strongest isolation that holds here for work on `device`.
 
-    Tried once a process: tenths of a second, and for a GPU the seconds in which torch gets ready for it.
+    Tried once a process: tenths of a second, and on ROCm the seconds in which torch gets ready for the device.
     """
     with _looking:
         if device.torch_device not in _found:
