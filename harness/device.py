@@ -10,7 +10,7 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -77,6 +77,22 @@ def check_answers(device: Device) -> None:
 def slug(name: str) -> str:
     """`nvidia-h200` for NVIDIA H200: the name of a device's folder."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
+
+
+def pci_address(device: Device) -> str:
+    """`0000:0f:00.0`, as the kernel writes it."""
+    import torch
+
+    properties: Any = torch.cuda.get_device_properties(device.torch_device)
+    return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+
+
+def nvidia_name(device: Device) -> str:
+    """`GPU-` and its UUID. The driver counts cards otherwise than torch, whose numbers CUDA_VISIBLE_DEVICES changes."""
+    import torch
+
+    properties: Any = torch.cuda.get_device_properties(device.torch_device)
+    return f"GPU-{properties.uuid}"
 
 
 def _driver_present() -> bool:

@@ -8,6 +8,7 @@ from test_judging import HONEST, judge
 
 from harness import gauges, stats
 from harness.device import detect
+from harness.gauges import amd_smi, nvidia_smi
 from harness.judge import anchor, clock, trial
 from harness.judge.anchor import Anchor
 from harness.judge.clock import Objection
@@ -29,9 +30,9 @@ esac
 
 
 @pytest.fixture
-def nvidia_smi(tmp_path, monkeypatch):
+def nvidia_smi_says(tmp_path, monkeypatch):
     """Puts a program of that name on the path that says the card was slowed down for so many microseconds."""
-    monkeypatch.setattr(gauges, "_uuid", lambda device: "GPU-1")
+    monkeypatch.setattr(nvidia_smi, "nvidia_name", lambda device: "GPU-1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def installed(slow=0):
@@ -43,8 +44,8 @@ def nvidia_smi(tmp_path, monkeypatch):
     return installed
 
 
-def test_the_driver_s_words_are_taken_and_what_it_does_not_know_is_left_out(nvidia_smi):
-    asked = nvidia_smi(slow=1500)
+def test_the_driver_s_words_are_taken_and_what_it_does_not_know_is_left_out(nvidia_smi_says):
+    asked = nvidia_smi_says(slow=1500)
     assert gauges.identity(H200) == {
         "uuid": "GPU-1",
         "driver_version": "580.1",
@@ -58,25 +59,76 @@ def test_the_driver_s_words_are_taken_and_what_it_does_not_know_is_left_out(nvid
     assert gauges.others(H200, {17}) == ["kept to itself (4)"]
 
 
-def test_a_card_that_was_too_hot_meanwhile_is_said_to_have_been_slowed_down(nvidia_smi):
-    nvidia_smi(slow=0)
+def test_a_card_that_was_too_hot_meanwhile_is_said_to_have_been_slowed_down(nvidia_smi_says):
+    nvidia_smi_says(slow=0)
     before = gauges.state(H200)
-    nvidia_smi(slow=2500)
+    nvidia_smi_says(slow=2500)
     assert gauges.slowed(before, gauges.state(H200)) == "hw thermal slowdown for 2.5 ms"
     assert gauges.slowed(before, before) is None and gauges.slowed({}, {}) is None
 
 
+MI300X = H200.model_copy(update={"kind": "rocm", "arch": "gfx942"})
+AMD_SMI = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in
+"list "*) echo '[{{"gpu": 0, "bdf": "0000:0f:00.0", "uuid": "7eff-1", "kfd_id": 5}}]' ;;
+"static "*) echo '[{{"gpu": 0, "driver": {{"name": "amdgpu", "version": "6.12"}}, "limit": {{"max_power": {{"value": 750, "unit": "W"}}}}}}]' ;;
+*throttle*) echo '[{{"gpu": 0, "throttle": {{"ppt_accumulated": 9, "hbm_thermal_accumulated": {slow}, "prochot_accumulated": "N/A"}}}}]' ;;
+"metric "*) echo 'WARNING: not in the group render'; echo '{{"gpu_data": [{{"gpu": 0, "power": {{"socket_power": {{"value": 142, "unit": "W"}}}},
+    "clock": {{"gfx_0": {{"clk": {{"value": 2100, "unit": "MHz"}}, "min_clk": "N/A"}}, "gfx_1": {{"clk": "N/A"}}}}, "temperature": {{"hotspot": "N/A"}}}}]}}' ;;
+"process "*) echo '[{{"gpu": 0, "process_list": [{{"process_info": {{"name": "python3", "pid": 4242}}}}, {{"process_info": "None"}}]}}]' ;;
+*) exit 2 ;;
+esac
+"""  # noqa: E501
+
+
+@pytest.fixture
+def amd_smi_says(tmp_path, monkeypatch):
+    """The same for amd-smi, which counts what slowed the card down in milliseconds."""
+    monkeypatch.setattr(amd_smi, "pci_address", lambda device: "0000:0f:00.0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def says(script=AMD_SMI, slow=0):
+        program = tmp_path / "amd-smi"
+        program.write_text(script.format(log=tmp_path / "asked", slow=slow))
+        program.chmod(0o755)
+        return tmp_path / "asked"
+
+    return says
+
+
+def test_amd_s_words_are_taken_by_the_same_rules(amd_smi_says):
+    asked = amd_smi_says(slow=0)
+    assert gauges.identity(MI300X) == {
+        "uuid": "7eff-1", "driver.name": "amdgpu", "driver.version": "6.12", "limit.max_power": "750"
+    }  # fmt: skip
+    before = gauges.state(MI300X)
+    assert before == {
+        "clock.gfx_0.clk": "2100", "power.socket_power": "142", "throttle.hbm_thermal_accumulated": "0"
+    }  # fmt: skip
+    assert gauges.others(MI300X, set()) == ["python3 (4242)"] and gauges.others(MI300X, {4242}) == []
+    assert all("--gpu=0000:0f:00.0" in line for line in asked.read_text().splitlines())
+    amd_smi_says(slow=12)
+    assert gauges.slowed(before, gauges.state(MI300X)) == "hbm thermal for 12.0 ticks of the firmware"
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 9\n", "#!/bin/sh\necho what?\n", "#!/bin/sh\necho '[1]'\n"])
+def test_an_amd_smi_that_fails_tells_nothing(amd_smi_says, script):
+    amd_smi_says(script)
+    assert gauges.identity(MI300X) == gauges.state(MI300X) == {} and gauges.others(MI300X, set()) == []
+
+
 def test_without_the_program_or_on_another_device_nothing_is_known(tmp_path, monkeypatch, toy_root):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(gauges, "_uuid", lambda device: "GPU-1")
+    monkeypatch.setattr(nvidia_smi, "nvidia_name", lambda device: "GPU-1")
     assert gauges.identity(H200) == gauges.state(H200) == {} and gauges.others(H200, set()) == []
     assert gauges.state(detect(toy_root, "cpu")) == {}
 
 
 def test_a_program_that_fails_or_hangs_tells_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gauges, "_uuid", lambda device: "GPU-1")
-    monkeypatch.setattr(gauges, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(nvidia_smi, "nvidia_name", lambda device: "GPU-1")
+    monkeypatch.setattr(nvidia_smi, "_TIMEOUT_S", 0.2)
     for script in ("exit 9", "exec sleep 5"):
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)

@@ -6,8 +6,8 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from harness.device import nvidia_name, pci_address
 from harness.model import Device
 
 _NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
@@ -22,14 +22,14 @@ def gpu_nodes(device: Device, only: bool) -> list[str]:
     if device.kind == "cpu":
         return []
     if device.kind == "cuda":
-        own = [_nvidia_node(_pci_address(device))] if only else _existing("/dev", "nvidia[0-9]*")
+        own = [_nvidia_node(pci_address(device))] if only else _existing("/dev", "nvidia[0-9]*")
         return [
             *own,
             *_existing("/dev", "nvidiactl"),
             *_existing("/dev", "nvidia-uvm*"),
             *_existing("/dev/nvidia-caps", "*"),
         ]
-    own = [_render_node(_pci_address(device))] if only else _existing("/dev/dri", "renderD*")
+    own = [_render_node(pci_address(device))] if only else _existing("/dev/dri", "renderD*")
     return [*_existing("/dev", "kfd"), *own]
 
 
@@ -43,27 +43,13 @@ def visibility(device: Device, only: bool) -> dict[str, str]:
     own = outer[index] if index < len(outer) and outer[index] else str(index)
     if only and own.isdigit():
         # Runtimes count only the cards that they can open; a name of NVIDIA's does not depend on counting.
-        own = "0" if device.kind == "rocm" else _nvidia_name(device)
+        own = "0" if device.kind == "rocm" else nvidia_name(device)
     return {variable: own}
 
 
 def groups_of(nodes: Iterable[str]) -> tuple[int, ...]:
     """The groups whose members may open `nodes`, less root's."""
     return tuple(sorted({os.stat(node).st_gid for node in nodes if os.path.exists(node)} - {0}))
-
-
-def _pci_address(device: Device) -> str:
-    """`0000:0f:00.0`, as the kernel writes it."""
-    import torch  # the harness imports without it
-
-    properties: Any = torch.cuda.get_device_properties(device.torch_device)
-    return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-
-
-def _nvidia_name(device: Device) -> str:
-    import torch
-
-    return f"GPU-{torch.cuda.get_device_properties(device.torch_device).uuid}"
 
 
 def _nvidia_node(address: str) -> str:
