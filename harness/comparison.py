@@ -175,6 +175,8 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
     if ratio.low is None or ratio.high is None:
         return Finding(Speed.AMBIGUOUS, "too few processes: an interval takes two of each", ratio)
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
+    if NOISY in labels:
+        return Finding(Speed.AMBIGUOUS, DOUBTFUL_LABELS[NOISY], ratio)
     difference, interval = _signed(ratio.value), f"{_signed(ratio.low)} to {_signed(ratio.high)}"
     if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
         speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER

@@ -189,10 +189,12 @@ def objecting(monkeypatch):
     """Has the judge's clock object to the processes that it is told to, for certain or not."""
 
     def objecting(*certain):
-        sequence = iter(certain)
+        script, known = iter(certain), []
 
-        def objection(device_kind, sitting, idle_apart):
-            found = next(sequence, None)
+        def objection(device_kind, sitting, apart, tick_ns):
+            if not any(sitting is seen for seen, _ in known):
+                known.append((sitting, next(script, None)))
+            found = next(found for seen, found in known if sitting is seen)
             return None if found is None else Objection("too much", found)
 
         monkeypatch.setattr(clock, "objection", objection)
@@ -201,9 +203,9 @@ def objecting(monkeypatch):
 
 
 def test_a_process_that_the_clock_objects_to_counts_for_nothing(toy_root, objecting):
-    objecting(True, None, True, None)
+    objecting(True, None, None)
     run = judge(toy_root, HONEST)
-    assert [each.kept for each in run.rounds] == [False, True, False, True]
+    assert [each.kept for each in run.rounds] == [False, True, True]
     assert "too much" in run.rounds[0].objection and run.rounds[1].objection is None
     assert run.ranked and all(len(m.samples_ns) == 2 for m in run.measurements)
 
@@ -212,7 +214,15 @@ def test_a_case_objected_to_in_three_processes_for_certain_is_a_violation(toy_ro
     objecting(True, None, True, True)
     run = judge(toy_root, HONEST)
     assert run.ending.verdict is Verdict.INTEGRITY_VIOLATION and "too much" in run.ending.message and not run.score
-    assert [each.kept for each in run.rounds] == [False, True, False, True] and not run.ranked
+    assert [each.kept for each in run.rounds] == [False, True, False, False] and not run.ranked
+    assert "too much" in run.rounds[-1].objection
+
+
+def test_a_run_of_which_more_than_a_third_was_set_aside_is_not_ranked(toy_root, objecting):
+    objecting(True, None, False, None)
+    run = judge(toy_root, HONEST)
+    assert [each.kept for each in run.rounds] == [False, True, False, True]
+    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == NOISY
 
 
 def test_a_run_that_the_clock_is_never_sure_of_is_accepted_and_not_ranked(toy_root, objecting):

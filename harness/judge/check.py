@@ -10,6 +10,7 @@ writes to it cannot show two faces.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -48,13 +49,13 @@ class Difference:
     mismatches: dict[str, int] = field(default_factory=dict)
     different_bits: int = 0
     bad_specials: int = 0
-    squared_error: float = 0.0
-    squared_reference: float = 0.0
+    squared_errors: list[float] = field(default_factory=list)
+    squared_references: list[float] = field(default_factory=list)
     worst_row: float = 0.0
 
     @property
     def rel_l2(self) -> float:
-        return _ratio(math.sqrt(self.squared_error), math.sqrt(self.squared_reference))
+        return _ratio(math.sqrt(math.fsum(self.squared_errors)), math.sqrt(math.fsum(self.squared_references)))
 
     def excess(self, name: str, tolerance: Tolerance) -> Excess:
         """Where this tensor stands against the tolerance called `name`. Memory and integers are compared bit for bit,
@@ -226,7 +227,7 @@ def _difference(
             continue
         if not different:
             exact = float64(want)
-            total.squared_reference += float(torch.where(exact.isfinite(), exact, 0.0).square().sum())
+            total.squared_references.append(float(torch.where(exact.isfinite(), exact, 0.0).square().sum()))
         else:
             _accumulate(total, float64(want), float64(got), tolerances)
     if bitwise and total.different_bits:
@@ -248,15 +249,19 @@ def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolera
     # Fetched from the device at once: each fetch of its own would wait for it.
     bad_count, squared_error, squared_reference, worst_row, *counts = torch.stack([s.double() for s in sums]).tolist()
     total.bad_specials += int(bad_count)
-    total.squared_error += squared_error
-    total.squared_reference += squared_reference
+    total.squared_errors.append(squared_error)
+    total.squared_references.append(squared_reference)
     total.worst_row = max(total.worst_row, worst_row)
     for name, count in zip(tolerances, counts, strict=True):
         total.mismatches[name] += int(count)
 
 
 def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Both tensors as matrices of rows (last axis), a bounded number of elements at a time."""
+    """Both tensors as matrices of rows (last axis), a bounded number of elements at a time.
+
+    In an order that nobody knows: a worker that has answered and goes on writing cannot keep ahead of who reads. Sums
+    over them are exact (fsum), so that they do not depend on it.
+    """
     width = expected.shape[-1] if expected.dim() else 1
     if expected.numel() == 0:
         return
@@ -264,19 +269,21 @@ def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torc
     kind = expected.device.type
     most = min(CHUNK_ELEMENTS[kind], max(expected.numel() // CHUNK_SHARE[kind], MIN_CHUNK_ELEMENTS))
     rows = max(most // width, 1)
-    for start in range(0, want.shape[0], rows):
+    starts = list(range(0, want.shape[0], rows))
+    secrets.SystemRandom().shuffle(starts)
+    for start in starts:
         yield want[start : start + rows], got[start : start + rows]
 
 
 def _rel_l2(actual: torch.Tensor, exact: torch.Tensor) -> float:
-    squared_error = squared_exact = 0.0
+    squared_errors, squared_exact = [], []
     for want, got in _chunks(exact, actual):
         want = float64(want)
         got = float64(got).to(want.device)
         same = (want == got) | (want.isnan() & got.isnan())  # infinities among them, whose difference is NaN
-        squared_error += float(torch.where(same, 0.0, got - want).square().sum())
-        squared_exact += float(torch.where(want.isfinite(), want, 0.0).square().sum())
-    return _ratio(math.sqrt(squared_error), math.sqrt(squared_exact))
+        squared_errors.append(float(torch.where(same, 0.0, got - want).square().sum()))
+        squared_exact.append(float(torch.where(want.isfinite(), want, 0.0).square().sum()))
+    return _ratio(math.sqrt(math.fsum(squared_errors)), math.sqrt(math.fsum(squared_exact)))
 
 
 def float64(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,12 +5,15 @@
                                              └──────────── the same for an idle call ────────────┘
 
 The inputs of a call are secret until its clock runs, and its snapshot is taken before it is answered: whatever a
-submission computes for it, it computes in between. So turnaround - latency is the same for every honest submission, and
-the same as for a call that computes nothing; what a submission does outside the interval that the worker times comes on
-top. Every timed call is measured so: there is no audit that a submission could tell from the rest.
+submission computes for it, it computes in between. So turnaround - latency is what a call that computes nothing takes,
+and what a submission does outside the interval that the worker times comes on top. The turnarounds are held against the
+very figure that is scored, so it does not matter in which calls the worker lies; and idle calls, whose latencies it
+could lie about too, may be only so much slower than in a process without the submission. Every timed call is measured
+so: there is no audit that a submission could tell from the rest.
 
-Work in the place of the flush, or beside it in a thread, would not show so. Some calls, and nobody knows which before,
-are made without a flush: they leave no room for it, and an honest submission takes no longer with warm caches.
+Work in the place of the flush, or beside it in a thread, would not show so. Some calls are made without a flush: they
+leave no room for it, and an honest submission takes no longer with warm caches. That the worker is told which they are
+is of no use to it: in them too the work must be done within the latency that the others claim.
 """
 
 from __future__ import annotations
@@ -22,17 +25,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.judge.session import Answer, Fault
-from harness.model import Case, Verdict
+from harness import stats
+from harness.judge.session import Answer, CallReply
 
 PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
 """How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
 same for a submission that waits for the device in its calls and so is never ready before."""
 
 COMPARED = {"cpu": (0.0, 0.75), "cuda": (0.5, 0.5), "rocm": (0.5, 0.5)}
-"""Which quantile of the calls is held against which of the idle calls. A busy machine makes single calls slow and none
-quick, and work that is hidden slows all: on a CPU the quickest call must take longer than three in four idle ones do.
-What a call takes on a GPU besides its latency is the device's own time for the most part, and steady."""
+"""Which quantile of the turnarounds is held against which of what idle calls take besides their latencies. A busy
+machine makes single calls slow and none quick, and work that is hidden slows all: on a CPU even the quickest call must
+take longer than the latency and three in four idle ones do. A GPU's calls are steady."""
 
 HIDDEN_SHARE = 0.25
 HIDDEN_NS = {"cpu": 5e6, "cuda": 0.2e6, "rocm": 0.5e6}
@@ -41,9 +44,7 @@ measured by bench/honest_clock.py (docs/security.md); not measured on ROCm."""
 
 IDLE_EXCESS_SHARE = 1.0
 IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 1e6, "rocm": 2e6}
-"""The same for idle calls beside those of another process, which differ more."""
-
-
+"""How much slower idle calls may be than those of another process; what is beyond counts for nothing."""
 MOST_SPREAD = 1.5
 """A process in which the third quartile of a case's latencies is further above the first, and by more than the margin,
 was disturbed: what its calls took outside is no evidence."""
@@ -52,6 +53,8 @@ LABELLED_SHARE = 0.25
 """The interquartile mean leaves out as many of the slowest."""
 
 UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
+
+LEAVES_THREADS = "each call leaves more threads running than it found"
 
 ACCUSED, MOST_SET_ASIDE = 3, 4
 """Processes, see Doubts. Of honest ones on a busy CPU one case in a hundred is objected to (docs/security.md)."""
@@ -88,6 +91,28 @@ class Sitting:
     unflushed: Turnarounds = field(default_factory=Turnarounds)
     idle_unflushed: Turnarounds = field(default_factory=Turnarounds)
     borne: Counter[str] = field(default_factory=Counter)
+    threads_grew: int = 0
+
+    def note(self, reply: CallReply) -> None:
+        self.borne.update(reply.labels)
+        self.threads_grew += reply.more_threads > 0
+
+    def slower(self, other: Sitting, device_kind: str) -> Sitting:
+        """Of two that hold idle calls only, of each kind the slower."""
+        _, usual = COMPARED[device_kind]
+
+        def besides(calls: Turnarounds) -> float:
+            return float(np.quantile(calls.besides_ns, usual))
+
+        return Sitting(
+            idle=max(self.idle, other.idle, key=besides),
+            idle_unflushed=max(self.idle_unflushed, other.idle_unflushed, key=besides),
+        )
+
+    @property
+    def leaves_threads(self) -> bool:
+        """Whether most calls left more threads running than they found."""
+        return self.threads_grew > len(self.calls) / 2
 
     @property
     def labels(self) -> set[str]:
@@ -99,11 +124,31 @@ class Sitting:
         """The calls with a flush or those without, and the idle ones of that kind."""
         return (self.calls, self.idle) if flush else (self.unflushed, self.idle_unflushed)
 
-    def hidden_ns(self, device_kind: str) -> float:
-        """How much longer its calls took than they say, those with a flush or those without, whichever is more."""
-        latency_ns = float(np.median(self.calls.latency_ns))
-        warm = Turnarounds(self.unflushed.turnaround_ns, [latency_ns] * len(self.unflushed))
-        return max(excess_ns(device_kind, self.calls, self.idle), excess_ns(device_kind, warm, self.idle_unflushed))
+
+@dataclass(frozen=True)
+class Finding:
+    """What a sitting's calls took from outside beyond the latency that they are scored by and an idle call, in ns; and
+    how much longer its idle calls took than those of a process without the submission. Of the calls with a flush and
+    those without, whichever is more."""
+
+    hidden_ns: float
+    idle_excess_ns: float
+    latency_ns: float
+
+
+def find(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float = 0.0) -> Finding:
+    """`apart` holds idle calls only, of a process without the submission."""
+    quick, usual = COMPARED[device_kind]
+    latency_ns = stats.centre(sitting.calls.latency_ns, tick_ns)
+    most_ns = IDLE_EXCESS_SHARE * latency_ns + IDLE_EXCESS_NS[device_kind]
+    hidden, excess = [], []
+    for flush in (True, False):
+        calls, idle = sitting.kind(flush)
+        baseline_ns = float(np.quantile(apart.kind(flush)[1].besides_ns, usual))
+        excess.append(float(np.quantile(idle.besides_ns, usual)) - baseline_ns)
+        baseline_ns += min(excess[-1], most_ns)
+        hidden.append(float(np.quantile(calls.turnaround_ns, quick)) - latency_ns - baseline_ns)
+    return Finding(max(hidden), max(excess), latency_ns)
 
 
 def patience_s(was_ready: Sequence[bool]) -> float:
@@ -128,19 +173,14 @@ class Objection:
     certain: bool
 
 
-def objection(device_kind: str, sitting: Sitting, idle_apart: Turnarounds) -> Objection | None:
-    """What the clock has against a sitting, or None; `idle_apart`: idle calls in a process without the submission."""
-    latency_ns = float(np.median(sitting.calls.latency_ns))
-    hidden, excess = sitting.hidden_ns(device_kind), excess_ns(device_kind, sitting.idle, idle_apart)
-    if hidden > HIDDEN_SHARE * latency_ns + HIDDEN_NS[device_kind]:
-        words = f"{hidden / 1e3:,.0f} us a call were spent outside the timed interval"
-    elif excess > IDLE_EXCESS_SHARE * latency_ns + IDLE_EXCESS_NS[device_kind]:
-        words = f"even a call that computes nothing took {excess / 1e3:,.0f} us longer than without the submission"
-    else:
+def objection(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float = 0.0) -> Objection | None:
+    """What the clock has against a sitting, or None. `apart` as for `find`."""
+    found = find(device_kind, sitting, apart, tick_ns)
+    if found.hidden_ns <= HIDDEN_SHARE * found.latency_ns + HIDDEN_NS[device_kind]:
         return None
-    return Objection(
-        f"{words}, beside {latency_ns / 1e3:,.1f} us in it", _is_quiet(sitting.calls, HIDDEN_NS[device_kind])
-    )
+    inside, outside = f"{found.latency_ns / 1e3:,.1f} us in it", f"{found.hidden_ns / 1e3:,.0f} us a call"
+    certain = _is_quiet(sitting.calls, HIDDEN_NS[device_kind])
+    return Objection(f"{outside} were spent outside the timed interval, beside {inside}", certain)
 
 
 class Doubts:
@@ -157,22 +197,21 @@ class Doubts:
         self._certain: Counter[str] = Counter()
         self._set_aside = 0
 
-    def about(
-        self, cases: Sequence[Case], sittings: Mapping[str, Sitting], idle_apart: Mapping[str, Turnarounds]
-    ) -> str | None:
-        """What is to be said against a process; None if nothing. Both mappings are by the cases' keys.
+    def objections(
+        self, sittings: Mapping[str, Sitting], apart: Mapping[str, Sitting], tick_ns: float
+    ) -> dict[str, Objection]:
+        """By case, as the mappings are: what is to be said against a process. It does not count yet."""
+        found = {}
+        for key, sitting in sittings.items():
+            seen = objection(self._device_kind, sitting, apart[key], tick_ns)
+            if seen is not None:
+                found[key] = seen
+        return found
 
-        Raises Fault for hidden work."""
-        said = None
-        for case in cases:
-            seen = objection(self._device_kind, sittings[case.key], idle_apart[case.key])
-            if seen is None:
-                continue
-            said = said or f"{case.label}: {seen.words}"
-            self._certain[case.key] += seen.certain
-            if self._certain[case.key] == ACCUSED:
-                raise Fault(Verdict.INTEGRITY_VIOLATION, f"{case.label}: {seen.words}")
-        return said
+    def count(self, objections: Mapping[str, Objection]) -> str | None:
+        """Takes note of them. The case that has now been objected to often enough for a verdict, if there is one."""
+        self._certain.update(key for key, seen in objections.items() if seen.certain)
+        return next((key for key in objections if self._certain[key] >= ACCUSED), None)
 
     def set_aside(self) -> bool:
         """Whether a process that was objected to is to be timed again."""
@@ -183,9 +222,3 @@ class Doubts:
 def _is_quiet(calls: Turnarounds, margin_ns: float) -> bool:
     low, high = np.quantile(calls.latency_ns, (0.25, 0.75))
     return bool(high <= MOST_SPREAD * low or high - low <= margin_ns)
-
-
-def excess_ns(device_kind: str, calls: Turnarounds, idle: Turnarounds) -> float:
-    """How much longer `calls` took outside their latencies than idle calls did, at the quantiles of COMPARED."""
-    quick, usual = COMPARED[device_kind]
-    return float(np.quantile(calls.besides_ns, quick) - np.quantile(idle.besides_ns, usual))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from harness import roofline, stats
 from harness.comparison import PairedMeasurement
 from harness.config import EvalConfig
 from harness.errors import PodiumError, UsageError
-from harness.judge.clock import Doubts, Sitting, Turnarounds, flushes
+from harness.judge.clock import LEAVES_THREADS, Sitting, flushes
 from harness.judge.evaluate import be_a_quiet_neighbour
 from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference
@@ -100,8 +100,6 @@ class _Contestant(Trial):
         half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
         super().__init__(reference, submission.path, half, folder, config.sampling(device.kind, quick=False), narrate)
         self.name = submission.name
-        self._doubts = Doubts(device.kind)
-        self._idle: dict[str, Turnarounds] = {}
 
     @property
     def cases(self) -> list[Case]:
@@ -123,7 +121,7 @@ class _Contestant(Trial):
                 raise UsageError(f"{self.name} is interpreted here: interpreted time is no measurement", hint)
             paces = self._pilot(session)
             session.finish()
-        self._idle = self._time_idle_calls(paces)
+        self.apart = self._time_idle_calls(paces)
         return paces
 
     @contextmanager
@@ -149,7 +147,7 @@ class _Contestant(Trial):
             answer = self._caller.put_timed(session, dealer, case, patience_s, flush)
             calls, idle = sitting.kind(flush)
             calls.add(answer)
-            sitting.borne.update(answer.reply.labels)
+            sitting.note(answer.reply)
             if IDLE_ONE_IN * len(idle) < len(calls):
                 idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush))
 
@@ -157,14 +155,17 @@ class _Contestant(Trial):
         with _named(self.name):
             self._caller.put_timed(session, dealer, case, patience_s)
 
-    def objection(self, sittings: Mapping[str, Sitting]) -> str | None:
-        """What the judge's clock has against a pair's worker. Raises Disqualified for hidden work."""
+    def objections(self, sittings: dict[str, Sitting]) -> bool:
+        """Whether the judge's clock has something against a pair's worker. Raises Disqualified for hidden work."""
+        found = self.doubts.objections(sittings, self.apart, self.tick_ns)
+        hiding = self.doubts.count(found)
         with _named(self.name):
-            return self._doubts.about(self.cases, sittings, self._idle)
-
-    def set_aside(self) -> bool:
-        """Whether a pair that was objected to is to be played again."""
-        return self._doubts.set_aside()
+            for case in self.cases:
+                if case.key == hiding:
+                    raise Fault(Verdict.INTEGRITY_VIOLATION, f"{case.label}: {found[case.key].words}")
+                if sittings[case.key].leaves_threads:
+                    raise Fault(Verdict.INTEGRITY_VIOLATION, f"with {case.label} {LEAVES_THREADS}")
+        return bool(found)
 
 
 class _Match:
@@ -199,10 +200,10 @@ class _Match:
         while True:
             sittings = self._play(f"pair {pair}{again}", paces, start)
             told = zip(self._contestants, sittings, strict=True)
-            objected_to = [contestant for contestant, found in told if contestant.objection(found) is not None]
+            objected_to = [contestant for contestant, found in told if contestant.objections(found)]
             if not objected_to:
                 return sittings
-            if not all([contestant.set_aside() for contestant in objected_to]):
+            if not all([contestant.doubts.set_aside() for contestant in objected_to]):
                 for labels in self._labels.values():
                     labels.add(NOISY)
                 return sittings

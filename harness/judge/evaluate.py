@@ -14,7 +14,7 @@ import torch
 from harness import environment, roofline, stats
 from harness.config import EvalConfig
 from harness.device import check_answers
-from harness.judge.clock import excess_ns
+from harness.judge.clock import find
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed
 from harness.judge.session import Fault
@@ -146,6 +146,7 @@ def _measurement(
     centres = [stats.centre(samples, tick_ns) for samples in timings.samples_ns]
     latency = stats.estimate(centres, config.confidence)
     floor = roofline.floor(reference.cost(timings.case), device)
+    found = [find(device.kind, sitting, timings.apart, tick_ns) for sitting in timings.sittings]
     labels = set(timings.labels)
     if floor is not None and null_kernel_ns is not None and floor.latency_ns < 2 * null_kernel_ns:
         labels.add("latency-bound")
@@ -157,8 +158,8 @@ def _measurement(
         latency=latency,
         floor=floor,
         labels=tuple(sorted(labels)),
-        hidden_ns=tuple(sitting.hidden_ns(device.kind) for sitting in timings.sittings),
-        idle_excess_ns=tuple(excess_ns(device.kind, sitting.idle, timings.idle_apart) for sitting in timings.sittings),
+        hidden_ns=tuple(one.hidden_ns for one in found),
+        idle_excess_ns=tuple(one.idle_excess_ns for one in found),
     )
 
 
@@ -180,8 +181,9 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
 
 
 def _doubtful(rounds: Sequence[Round]) -> bool:
-    """Whether a process counts that the judge's clock could not confirm, having been timed again often enough."""
-    return any(each.kept and each.objection is not None for each in rounds)
+    """Whether the judge's clock objected to more than a third of the processes. One that still counts, for want of a
+    better one, is among as many."""
+    return 3 * sum(each.objection is not None for each in rounds) > len(rounds)
 
 
 def _unstable(rounds: Sequence[Round]) -> bool:

@@ -23,7 +23,7 @@ from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall
-from harness.judge.clock import PATIENCE_S, Doubts, Sitting, Turnarounds, flushes, patience_s
+from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, patience_s
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Fault, Session
@@ -35,11 +35,11 @@ from harness.sandbox.scratch import scratch
 
 @dataclass
 class Timings:
-    """One benchmark case: a sitting a process, and idle calls of a process without the submission."""
+    """One benchmark case: a sitting a process, and `apart` the idle calls of a process without the submission."""
 
     case: Case
     sittings: list[Sitting]
-    idle_apart: Turnarounds
+    apart: Sitting
 
     @property
     def labels(self) -> set[str]:
@@ -93,6 +93,8 @@ class Trial:
         self.rounds: list[Round] = []
         self.null_kernel_ns: float | None = None
         self.tick_ns = 0.0
+        self.doubts = Doubts(device.kind)
+        self.apart: dict[str, Sitting] = {}
         self._waiting: Session | None = None
 
     @property
@@ -119,45 +121,63 @@ class Trial:
             session.finish()
         if not paces:
             return
-        idle = self._time_idle_calls(paces)
-        self.tick_ns = stats.tick([latency_ns for calls in idle.values() for latency_ns in calls.latency_ns])
-        processes = self._time_processes(paces, idle)
+        self.apart = self._time_idle_calls(paces)
+        if self._device.kind != "cpu":  # whose clock ticks in ns
+            self.tick_ns = stats.tick([ns for sitting in self.apart.values() for ns in sitting.idle.latency_ns])
+        processes = self._time_processes(paces)
         self.timings = [
-            Timings(case, [sittings[case.key] for sittings in processes], idle[case.key]) for case in self._benchmarks
+            Timings(case, [sittings[case.key] for sittings in processes], self.apart[case.key])
+            for case in self._benchmarks
         ]
 
-    def _time_processes(self, paces: dict[str, Pace], idle: dict[str, Turnarounds]) -> list[dict[str, Sitting]]:
-        """The sittings of each process: as many as the configuration says, and some more while the score's interval is
-        wide."""
-        anchor, doubts = Anchor(self._device, self._sampling.anchor_tolerance), Doubts(self._device.kind)
+    def _time_processes(self, paces: dict[str, Pace]) -> list[dict[str, Sitting]]:
+        """The sittings of each process, by the cases' keys: as many processes as the configuration says, and some more
+        while the score's interval is wide."""
+        anchor = Anchor(self._device, self._sampling.anchor_tolerance)
         anchor.begin()
         processes: list[dict[str, Sitting]] = []
         while not self._enough(processes):
-            processes.append(self._time_soundly(len(processes), paces, idle, anchor, doubts))
+            processes.append(self._time_soundly(len(processes), paces, anchor))
         return processes
 
-    def _time_soundly(
-        self, number: int, paces: dict[str, Pace], idle: dict[str, Turnarounds], anchor: Anchor, doubts: Doubts
-    ) -> dict[str, Sitting]:
-        """A process timed; again, where the machine was disturbed, and as often as the judge's clock objects to it and
-        doubts allow."""
-        why, again = "", ""
+    def _time_soundly(self, number: int, paces: dict[str, Pace], anchor: Anchor) -> dict[str, Sitting]:
+        """A process timed; once more where the machine was disturbed, and again as often as the judge's clock objects
+        to it and doubts allow."""
+        why, again, disturbed = "", "", False
         while True:
             line = f"timing, process {number + 1} of {max(self._sampling.processes, number + 1)}{why}"
             sittings = self._time_process(number, again, paces, line)
             ended = anchor.end_round()
-            if ended.disturbed is not None and not again:
+            if ended.disturbed is not None and not disturbed:
+                disturbed, why = True, " again: it was disturbed"
                 self.rounds.append(ended.model_copy(update={"kept": False}))
-                why = " again: it was disturbed"
             else:
                 self.rounds.append(ended)
-                objection = doubts.about(self._benchmarks, sittings, idle)
-                aside = objection is not None and doubts.set_aside()
-                self.rounds[-1] = ended.model_copy(update={"objection": objection, "kept": not aside})
-                if not aside:
+                if not self._objects(sittings, paces):
                     return sittings
                 why = " again: the judge's clock could not confirm it"
             again += " again"
+
+    def _objects(self, sittings: dict[str, Sitting], paces: dict[str, Pace]) -> bool:
+        """Whether the process that has just been timed is to be set aside, for what the judge's clock says of it.
+
+        The last of the rounds is told. Raises Fault for hidden work."""
+        found = self.doubts.objections(sittings, self.apart, self.tick_ns)
+        if found:
+            # The machine may have become slower since idle calls were timed without the submission.
+            later = self._time_idle_calls(paces)
+            self.apart = {key: self.apart[key].slower(later[key], self._device.kind) for key in later}
+            found = self.doubts.objections(sittings, self.apart, self.tick_ns)
+        if not found:
+            return False
+        said = {case.key: f"{case.label}: {found[case.key].words}" for case in self._benchmarks if case.key in found}
+        self.rounds[-1] = self.rounds[-1].model_copy(update={"objection": next(iter(said.values())), "kept": False})
+        hiding = self.doubts.count(found)
+        if hiding is not None:
+            raise Fault(Verdict.INTEGRITY_VIOLATION, said[hiding])
+        aside = self.doubts.set_aside()
+        self.rounds[-1] = self.rounds[-1].model_copy(update={"kept": not aside})
+        return aside
 
     def _enough(self, processes: Sequence[dict[str, Sitting]]) -> bool:
         sampling = self._sampling
@@ -254,25 +274,26 @@ class Trial:
             paces[case.key] = Pace(count, patience_s([answer.was_ready for answer in answers]))
         return paces
 
-    def _time_idle_calls(self, paces: dict[str, Pace]) -> dict[str, Turnarounds]:
+    def _time_idle_calls(self, paces: dict[str, Pace]) -> dict[str, Sitting]:
         """What calls of each benchmark case take that compute nothing, by its key.
 
         In a worker and a directory where the submission has never been.
         """
-        idle: dict[str, Turnarounds] = {}
+        apart: dict[str, Sitting] = {}
         with scratch(b"", tiers.strongest(self._device).new_uid()) as folder, ExitStack() as stack:
             session = Session(self._problem, self._device, folder, self._threads)
             stack.callback(session.kill)
             session.load(None)
             for case in self._benchmarks:
-                idle[case.key] = Turnarounds()
+                apart[case.key] = Sitting()
                 with self._caller.dealing(Seeds(self.master_seed, "idle", case), case) as dealer:
                     dealer.deal(everything=False)
                     pause_s = paces[case.key].patience_s
-                    for number in range(self._sampling.warmup_calls + self._sampling.idle_calls):
-                        answer = self._caller.put_idle(session, dealer, case, pause_s)
-                        if number >= self._sampling.warmup_calls:
-                            idle[case.key].add(answer)
+                    for _ in range(self._sampling.warmup_calls):
+                        self._caller.put_idle(session, dealer, case, pause_s)
+                    for flush in flushes(self._sampling.idle_calls):
+                        answer = self._caller.put_idle(session, dealer, case, pause_s, flush)
+                        apart[case.key].kind(flush)[1].add(answer)
                     if self._device.kind != "cpu" and self.null_kernel_ns is None:
                         least = [{"dtype": "uint8", "shape": [1]}]
                         calls = [
@@ -280,11 +301,11 @@ class Trial:
                         ]
                         self.null_kernel_ns = stats.interquartile_mean([call.reply.latency_ns for call in calls])
             session.finish()
-        return idle
+        return apart
 
     def _time(self, session: Session, case: Case, phase: str, pace: Pace, step: Step) -> Sitting:
         """Warm up on one case in one process, then take its samples."""
-        sitting, threads_grew, plan = Sitting(), 0, flushes(pace.count)
+        sitting, plan = Sitting(), flushes(pace.count)
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
             for _ in range(self._sampling.warmup_calls):
                 self._caller.put_timed(session, dealer, case, pace.patience_s)
@@ -294,12 +315,10 @@ class Trial:
                 calls.add(answer)
                 if 2 * len(idle) < len(calls):
                     idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
-                sitting.borne.update(answer.reply.labels)
-                threads_grew += answer.reply.more_threads > 0
+                sitting.note(answer.reply)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
-        if threads_grew > pace.count / 2:
-            message = f"with {case.label} each call leaves more threads running than it found"
-            raise Fault(Verdict.INTEGRITY_VIOLATION, message)
+        if sitting.leaves_threads:
+            raise Fault(Verdict.INTEGRITY_VIOLATION, f"with {case.label} {LEAVES_THREADS}")
         return sitting
 
 

@@ -2,7 +2,7 @@
 
 problem: attend
 verdict: integrity violation
-seen: outside the timed interval|a call that computes nothing took|leaves more threads running
+seen: outside the timed interval|leaves more threads running
 defence: D4, some calls are made without a flush
 timed: true
 device: {flush_bytes: 402653184}

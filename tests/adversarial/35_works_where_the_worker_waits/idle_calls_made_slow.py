@@ -2,8 +2,8 @@
 
 problem: attend
 verdict: integrity violation
-seen: a call that computes nothing took|outside the timed interval
-defence: D4, idle calls are held against those of a process without the submission
+seen: outside the timed interval
+defence: D4, idle calls may be only so much slower than in a process without the submission
 timed: true
 slow: true
 """

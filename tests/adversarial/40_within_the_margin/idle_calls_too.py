@@ -2,8 +2,8 @@
 
 problem: attend
 verdict: integrity violation
-seen: a call that computes nothing took
-defence: D4, idle calls are held against those of a process without the submission
+seen: outside the timed interval
+defence: D4, idle calls may be only so much slower than in a process without the submission
 not covered: idle calls may take 10 ms longer on a CPU, 1 ms on CUDA, and as much can be hidden in each call
 timed: true
 slow: true
