@@ -266,4 +266,5 @@ def _said(environment: Mapping[str, Any], name: str) -> str:
 
 def _signed(ratio: float) -> str:
     """`+3.1 %` for 1.031."""
-    return f"{100 * (ratio - 1):+.2g}\N{NO-BREAK SPACE}%"
+    percent = 100 * (ratio - 1)
+    return f"{percent:+.{0 if abs(percent) >= 10 else 2}{'f' if abs(percent) >= 10 else 'g'}}\N{NO-BREAK SPACE}%"

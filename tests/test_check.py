@@ -451,6 +451,17 @@ class TestReport:
         assert comparison.tolerance is None
         return mismatch.report(problem, Case(parameters={"rows": 4}), comparison, "the command")
 
+    def test_where_every_bit_counts_all_that_differs_is_placed_and_nan_is_not_the_worst(self, problem):
+        want = torch.arange(1.0, 61.0).reshape(10, 6)
+        want[4, :2] = torch.nan
+        got = want.clone()
+        got[4] = want[3]
+        lines = self.report(problem, want, got, Tolerance(bitwise=True)).splitlines()
+        assert lines[1].startswith("y: 6 of 60 elements (10 %) differ")
+        assert any("row" in line and "at 4 (of 0-9; up to 100 % of each)" in line for line in lines)
+        assert any("col" in line and "spread over all 6 (10 to 10 % of each)" in line for line in lines)
+        assert "expected nan" not in next(line for line in lines if "worst" in line)
+
     def test_it_names_the_case_the_share_the_axes_the_worst_and_the_way_to_reproduce_it(self, problem):
         want = torch.ones(10, 6)
         got = want.clone()

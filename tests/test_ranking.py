@@ -133,9 +133,11 @@ def test_the_last_line_says_all_that_is_known_of_a_score():
     where = Bearings(fraction_of_floor=0.312, times_baseline=1.5, times_best=0.966, best="triton_fp8")
     assert terminal.verdict_line(accepted, where) == (
         "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31 % of the floor, "
-        "1.50 × the best baseline, 0.97 × the best so far (triton_fp8) (show run-1)"
+        "1.50 × as fast as the best baseline, 0.97 × as fast as the best so far (triton_fp8) (show run-1)"
     )
     assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
+    quick = make_run(score=100.0, unranked_because="quick")
+    assert terminal.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
     assert terminal.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
 
 

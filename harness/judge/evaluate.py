@@ -8,6 +8,7 @@ import datetime
 import secrets
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -78,7 +79,7 @@ def evaluate(
             ending = _ending(trial, measurements)
         except Fault as fault:
             check_answers(device)  # a submission is not to blame for a device that is gone
-            measurements, ending = [], fault.ending
+            measurements, ending = [], _named(fault.ending, folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     unjudged = ending.verdict is Verdict.INFRASTRUCTURE_ERROR
     safe = isolation.confines or allow_unsandboxed
@@ -178,6 +179,18 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
             return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
     how = " through Triton's interpreter" if trial.interpreted else ""
     return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}")
+
+
+def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
+    """With the submission's own path where a traceback has that of its copy in the worker's scratch `folder`."""
+    texts = {
+        name: text.replace(str(folder / "submission.py"), submission.path).replace(
+            "(submission.py, line", f"({Path(submission.path).name}, line"
+        )
+        for name, text in (("message", ending.message), ("detail", ending.detail))
+        if text is not None
+    }
+    return ending.model_copy(update=texts)
 
 
 def _doubtful(rounds: Sequence[Round]) -> bool:

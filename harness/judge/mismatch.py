@@ -7,7 +7,7 @@
     reproduce: python -m harness replay mla mine.py 'batch_size=4 ...' --seed 123 --device cpu
 
 Where an axis' indices are listed, they are those of NaN and Inf if there are any that should not be there, else of the
-rows that are over their limit, else of the elements that are.
+rows that are over their limit, else of the elements that are. Where every bit counts, NaN and Inf are like any values.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _lines(problem: Problem, difference: Difference, name: str, tolerances: dict
         lines += [f"  row     {line}" for line in _worst_rows(difference, axes, rows, over)]
     lines += [f"  worst   {line}" for line in _worst(difference, axes, wrong, score, bitwise)]
     stray = _stray_specials(difference)
-    if bool(stray.any()):
+    if bool(stray.any()) and not bitwise:
         where = stray
     elif over is not None and bool(over.any()):
         where = over[..., None].expand(wrong.shape) if wrong.dim() else wrong
@@ -142,7 +142,8 @@ def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool)
     error = (got - want).abs()
     if bitwise:
         wrong = bits(difference.actual) != bits(difference.expected)
-        return wrong, torch.where(wrong, error.nan_to_num(math.inf, math.inf), 0.0)
+        # What should have been NaN says least of what went wrong.
+        return wrong, torch.where(wrong & ~want.isnan(), error.nan_to_num(math.inf, math.inf), 0.0)
     allowed = tolerance.atol + tolerance.rtol * want.abs()
     score = error / allowed if tolerance.max_mismatch is not None else error / (want.square().mean().sqrt() + 1e-300)
     score = score.nan_to_num(math.inf, math.inf)
@@ -211,11 +212,15 @@ def _along(wrong: torch.Tensor, dim: int) -> str | None:
     share = wrong.float().mean(dim=others) if others else wrong.float()
     hit = (share > 0).nonzero().flatten().tolist()
     if len(hit) > 0.9 * length and float(share.max()) < 4 * float(share.mean()):
-        return f"spread over all {length} ({100 * float(share.min()):.2g} to {100 * float(share.max()):.2g} % of each)"
+        return f"spread over all {length} ({_percent(share.min())} to {_percent(share.max())} % of each)"
     ranges = _ranges(hit)
     shown = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges[:RANGES_SHOWN])
     more = f" and {len(ranges) - RANGES_SHOWN} more ranges" if len(ranges) > RANGES_SHOWN else ""
-    return f"at {shown}{more} (of 0-{length - 1}; up to {100 * float(share.max()):.2g} % of each)"
+    return f"at {shown}{more} (of 0-{length - 1}; up to {_percent(share.max())} % of each)"
+
+
+def _percent(share: torch.Tensor) -> str:
+    return f"{100 * float(share):.0f}" if share >= 0.1 else f"{100 * float(share):.2g}"
 
 
 def _ranges(indices: list[int]) -> list[tuple[int, int]]:

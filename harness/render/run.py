@@ -95,9 +95,9 @@ def cases(measurements: Sequence[Measurement]) -> Table:
     below = []
     if any(m.hidden_ns or m.idle_excess_ns for m in measurements):
         below = [
-            "hidden: by the judge's clock, how much longer calls took outside their latencies than idle calls did",
-            "idle excess: how much longer idle calls took than in a process without the submission",
-            "both from the least to the most of the processes",
+            "hidden: by the judge's clock, how much longer calls took outside their latencies than idle calls did;",
+            "idle excess: how much longer idle calls took than in a process without the submission;",
+            "both from the least to the most of the processes; below 0 is noise; what is allowed: docs/security.md",
         ]
     return Table(headers, rows, below)
 

@@ -108,8 +108,8 @@ def _ranked_row(standing: Standing) -> list[object]:
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     """What a caller wants to read last.
 
-    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the floor, 1.5 × the best baseline, 0.97
-    × the best so far (triton_fp8)`: of `bearings` what there is.
+    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the floor, 1.5 × as fast as the best
+    baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
     """
     words = outcome(shown.ending.verdict, shown.unranked_because)
     figures = []
@@ -119,9 +119,13 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     if bearings and bearings.fraction_of_floor:
         figures.append(f"{significant(100 * bearings.fraction_of_floor, 2)} % of the floor")
     if bearings and bearings.times_baseline:
-        figures.append(f"{bearings.times_baseline:.2f} \N{MULTIPLICATION SIGN} the best baseline")
+        figures.append(f"{bearings.times_baseline:.2f} \N{MULTIPLICATION SIGN} as fast as the best baseline")
     if bearings and bearings.times_best:
-        figures.append(f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} the best so far ({bearings.best})")
+        figures.append(
+            f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as the best so far ({bearings.best})"
+        )
+    if figures and shown.unranked_because:
+        figures.append(f"not ranked: {shown.unranked_because}")
     score = f"; {', '.join(figures)}" if figures else ""
     return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score} (show {shown.id})"
 
