@@ -119,8 +119,8 @@ def _driver(device: Device) -> Fact:
 
 def _peaks(root: Path, device: Device) -> Fact:
     if device.bandwidth_bytes_per_s is None:
-        folder = root / "configs" / "devices"
-        return Fact("peaks", "not known: no floors, no percentages", "missing", f"describe {device.name} in {folder}")
+        remedy = f"describe {device.name} in {root / 'configs' / 'devices'}, as docs/adding-a-device.md shows"
+        return Fact("peaks", "not known: no floors, no percentages", "missing", remedy)
     return Fact("peaks", f"{device.bandwidth_bytes_per_s / 1e12:.3g} TB/s; floors are shown")
 
 
@@ -163,8 +163,9 @@ def _offline() -> Iterator[Fact]:
         inline = found.hip_compilers.get(target)
         triton = f"Triton {found.triton}" if found.triton else "no Triton"
         if inline is None or inline.compiler is None:
-            remedy = inline.install if inline else None
-            yield Fact(target, f"{triton}; nothing for inline HIP or CUDA", "missing", remedy)
+            language = "CUDA" if target.startswith("sm_") else "HIP"
+            remedy = f"make setup-offline, or: {inline.install}" if inline and inline.install else "make setup-offline"
+            yield Fact(target, f"{triton}; no compiler for inline {language}", "missing", remedy)
         else:
             yield Fact(target, f"{triton}; {inline.compiler}", "ok" if found.triton else "missing")
 

@@ -175,7 +175,12 @@ RUN = Run(
     score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
-    rounds=(Round(copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, disturbed="too hot", kept=False),),
+    rounds=(
+        Round(
+            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, disturbed="too hot", objection="too slow",
+            kept=False,
+        ),
+    ),
 )  # fmt: skip
 
 
@@ -189,7 +194,7 @@ def test_show_leaves_out_nothing_that_is_stored(form):
         assert figure in found, figure
     assert "-0.310 to 52.0" in found and "7.10" in found  # beside the latencies, in µs
     assert "1.050 1.250" in found and "2×2" in found  # each process, of the samples
-    assert "321.0" in found and "654.0" in found and "timed again" in found  # a round
+    assert "321.0" in found and "654.0" in found and "too hot; too slow; not counted" in found  # a round
     assert "gpu processes" in found and "55" in found and "[1.75, 0, 0]" in found
 
 

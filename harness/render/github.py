@@ -31,7 +31,6 @@ from harness.model import UNJUDGED, Run, Verdict, outcome
 MESSAGE_CHARACTERS = 4000
 DETAIL_LINES = 12
 
-_OWN_LINE = re.compile(r'File "[^"\n]*submission\.py", line (\d{1,7})')
 # .NET compares by culture, for which such characters are not there: it may find `::` with one of them in its middle.
 _IGNORED_BY_COMPARISON = ("Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Zl", "Zp")
 
@@ -157,7 +156,9 @@ def _line_of(run: Run) -> int | None:
     """The line of the submission that its failure came from: its innermost frame, or where it is no Python."""
     if run.ending.verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
         return None
-    frames = _OWN_LINE.findall(run.ending.detail or "")
+    # Runs stored earlier have the path of the copy that was judged.
+    own = rf'File "(?:{re.escape(run.submission_path)}|[^"\n]*/submission\.py)", line (\d{{1,7}})'
+    frames = re.findall(own, run.ending.detail or "")
     return int(frames[-1]) if frames else None
 
 

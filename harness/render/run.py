@@ -125,7 +125,7 @@ def _rounds(rounds: Sequence[Round]) -> Table:
             number,
             *(microseconds(Estimate(latency_ns=value)) for value in (each.copy_ns, each.product_ns)),
             *(each.gauges.get(name, "") for name in names),
-            (each.disturbed or each.objection or "") + ("" if each.kept else "; timed again"),
+            "; ".join(filter(None, (each.disturbed, each.objection, None if each.kept else "not counted"))),
         ]
         for number, each in enumerate(rounds, 1)
     ]
