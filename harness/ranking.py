@@ -67,7 +67,7 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
     others = [standing.entry for standing in board.standings if standing.entry.submission != entry.submission]
     baseline_ns = min((e.score_ns for e in others if e.submission in baselines and e.score_ns), default=None)
     return Bearings(
-        fraction_of_floor=entry.floor_ns / entry.score_ns if entry.floor_ns else None,
+        fraction_of_floor=_fraction_of_floor(entry),
         times_baseline=baseline_ns / entry.score_ns if baseline_ns else None,
         times_best=best.score_ns / entry.score_ns if best and best.score_ns else None,
         best=best.submission if best else None,
@@ -91,8 +91,12 @@ def _standing(entry: Entry, ranked: Sequence[Entry], best_baseline_ns: float | N
         first=1 + sum(_certainly_faster(other, entry) for other in ranked),
         last=len(ranked) - sum(_certainly_faster(entry, other) for other in ranked),
         times_baseline=best_baseline_ns / entry.score_ns if best_baseline_ns else None,
-        fraction_of_floor=entry.floor_ns / entry.score_ns if entry.floor_ns else None,
+        fraction_of_floor=_fraction_of_floor(entry),
     )
+
+
+def _fraction_of_floor(entry: Entry) -> float | None:
+    return entry.floor_ns / entry.score_ns if entry.floor_ns and entry.score_ns else None
 
 
 def _certainly_faster(one: Entry, other: Entry) -> bool:

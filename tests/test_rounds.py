@@ -12,6 +12,7 @@ from harness.gauges import amd_smi, nvidia_smi
 from harness.judge import anchor, clock, trial
 from harness.judge.anchor import Anchor
 from harness.judge.clock import Objection
+from harness.judge.evaluate import _doubtful
 from harness.model import NOISY, Device, Round, Verdict
 
 H200 = Device(
@@ -230,6 +231,13 @@ def test_a_run_that_the_clock_is_never_sure_of_is_accepted_and_not_ranked(toy_ro
     run = judge(toy_root, HONEST)
     assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == NOISY and not run.ranked
     assert [each.kept for each in run.rounds] == [False] * clock.MOST_SET_ASIDE + [True, True]
+
+
+def test_a_process_that_counts_although_it_was_objected_to_is_doubtful_among_however_many():
+    sound = Round(copy_ns=1.0, product_ns=1.0)
+    assert not _doubtful([sound] * 2 + [sound.model_copy(update={"objection": "x", "kept": False})])
+    assert _doubtful([sound] * 1 + [sound.model_copy(update={"objection": "x", "kept": False})])
+    assert _doubtful([sound] * 20 + [sound.model_copy(update={"objection": "x"})])
 
 
 def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root):

@@ -14,6 +14,8 @@ so: there is no audit that a submission could tell from the rest.
 Work in the place of the flush, or beside it in a thread, would not show so. Some calls are made without a flush: they
 leave no room for it, and an honest submission takes no longer with warm caches. That the worker is told which they are
 is of no use to it: in them too the work must be done within the latency that the others claim.
+
+Work in the place of paging in is not seen: idle calls page in as well (docs/security.md).
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ measured by bench/honest_clock.py (docs/security.md); not measured on ROCm."""
 IDLE_EXCESS_SHARE = 1.0
 IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 1e6, "rocm": 2e6}
 """How much slower idle calls may be than those of another process; what is beyond counts for nothing."""
+
 MOST_SPREAD = 1.5
 """A process in which the third quartile of a case's latencies is further above the first, and by more than the margin,
 was disturbed: what its calls took outside is no evidence."""

@@ -155,7 +155,7 @@ class _Contestant(Trial):
         with _named(self.name):
             self._caller.put_timed(session, dealer, case, patience_s)
 
-    def objections(self, sittings: dict[str, Sitting]) -> bool:
+    def is_objected_to(self, sittings: dict[str, Sitting]) -> bool:
         """Whether the judge's clock has something against a pair's worker. Raises Disqualified for hidden work."""
         found = self.doubts.objections(sittings, self.apart, self.tick_ns)
         hiding = self.doubts.count(found)
@@ -200,7 +200,7 @@ class _Match:
         while True:
             sittings = self._play(f"pair {pair}{again}", paces, start)
             told = zip(self._contestants, sittings, strict=True)
-            objected_to = [contestant for contestant, found in told if contestant.objections(found)]
+            objected_to = [contestant for contestant, found in told if contestant.is_objected_to(found)]
             if not objected_to:
                 return sittings
             if not all([contestant.doubts.set_aside() for contestant in objected_to]):

@@ -194,9 +194,10 @@ def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
 
 
 def _doubtful(rounds: Sequence[Round]) -> bool:
-    """Whether the judge's clock objected to more than a third of the processes. One that still counts, for want of a
-    better one, is among as many."""
-    return 3 * sum(each.objection is not None for each in rounds) > len(rounds)
+    """Whether the judge's clock objected to more than a third of the processes, or to one that counts for want of a
+    better one."""
+    objected = [each for each in rounds if each.objection is not None]
+    return 3 * len(objected) > len(rounds) or any(each.kept for each in objected)
 
 
 def _unstable(rounds: Sequence[Round]) -> bool:

@@ -19,8 +19,8 @@ reads its keys twice from shared memory; they have not been timed.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 84 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (76 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 87 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (79 to 95 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
 import torch
