@@ -28,7 +28,8 @@ Tiles
 Order
     Keys from the last tile, the one on the diagonal or cut short, to the first: only the first step of a tile needs a
     mask. Heavy tiles (late in a causal sequence) first; every other round of tiles is dealt backwards, or where a
-    program gets 62 tiles the first would have 3 % more work than the last. Neighbouring programs take heads of different KV heads.
+    program gets 62 tiles the first would have 3 % more work than the last. Neighbouring programs take heads of
+    different KV heads.
 
 What limits it
     Sampled back to back, power: at 700 W the clock fell to 1575 MHz, at which the products alone could reach 86 % of
