@@ -138,7 +138,7 @@ known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/
 $(foreach goal,$(filter new eval check leaderboard profile,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
 	$(error say which problem: make $(goal) PROBLEM=mla; problems are: $(known_problems))))
 $(foreach goal,$(filter check profile,$(MAKECMDGOALS)),$(if $(strip $(SUBMISSION)),,\
-	$(error say which file: make $(goal) PROBLEM=mla SUBMISSION=submissions/mla/mine.py)))
+	$(error say which file: make $(goal) PROBLEM=$(PROBLEM) SUBMISSION=submissions/$(PROBLEM)/mine.py)))
 $(foreach goal,$(filter show repro,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,\
 	$(error say which run: make $(goal) RUN=<run id>)))
 $(foreach goal,$(filter compare,$(MAKECMDGOALS)),$(if $(and $(strip $(A)),$(strip $(B))),,\

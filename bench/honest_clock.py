@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540, help="start no run after so much time")
     options = parser.parse_args()
     here = detect(ROOT, options.device)
+    margin = clock.MARGINS[here.kind]
     began, rows, alarms, objections, processes = time.monotonic(), {}, [], [], 0
     with tempfile.TemporaryDirectory() as folder, device_to_ourselves(here, lambda line: print(line, file=sys.stderr)):
         root = Path(folder)
@@ -79,7 +80,7 @@ def main() -> None:
             run = evaluate(problem, submission, here, config.load_config(ROOT), quick=True)
             if run.ending.verdict is not Verdict.ACCEPTED:
                 alarms.append(run.ending.message)
-            _note(run, rows)
+            _note(run, margin, rows)
             processes += len(run.rounds)
             objections += [each.objection for each in run.rounds if each.objection is not None]
             print(f"run {number + 1}: {run.ending.verdict.words}, {run.duration_s:.0f} s", file=sys.stderr, flush=True)
@@ -92,25 +93,25 @@ def main() -> None:
     count = sum(len(seen) for seen in rows.values())
     print(f"the judge's clock and honest submissions on {here.name}, {time.strftime('%Y-%m-%d')}")
     print(tabulate(table, headers="keys", floatfmt=",.1f"))
-    margin_us, idle_us = clock.HIDDEN_NS[here.kind] / 1e3, clock.IDLE_EXCESS_NS[here.kind] / 1e3
     hidden_us, excess_us = (max(row[f"{what} max us"] for row in table) for what in ("hidden", "idle excess"))
     print(f"{len(alarms)} alarms in {count} measurements of honest work")
     print(f"{len(objections)} of {processes} processes were set aside and timed again")
-    print(
-        f"most hidden beyond {clock.HIDDEN_SHARE:.0%} of the latency: {hidden_us:,.0f} us of {margin_us:,.0f} allowed"
-    )
-    print(f"most idle excess beyond the latency: {excess_us:,.0f} us of {idle_us:,.0f} allowed")
+    for what, share, most_us, allowed_ns in (
+        ("hidden", margin.hidden_share, hidden_us, margin.hidden_ns),
+        ("idle excess", margin.idle_share, excess_us, margin.idle_ns),
+    ):
+        print(f"most {what}, {share:.0%} of the latency aside: {most_us:,.0f} us of {allowed_ns / 1e3:,.0f} allowed")
     print(*alarms, *objections, sep="\n")
     found = {"bench": "honest_clock", "device": here.name, "rows": table, "alarms": alarms, "objections": objections}
     print(json.dumps({**found, "processes": processes}))
 
 
-def _note(run: Run, rows: dict[str, list[tuple[float, float, float]]]) -> None:
+def _note(run: Run, margin: clock.Margin, rows: dict[str, list[tuple[float, float, float]]]) -> None:
     """Put the run's cases into `rows`."""
     for measured in run.measurements:
         latency_ns = measured.latency.latency_ns
-        hidden_ns = min(measured.hidden_ns) - clock.HIDDEN_SHARE * latency_ns
-        excess_ns = min(measured.idle_excess_ns) - clock.IDLE_EXCESS_SHARE * latency_ns
+        hidden_ns = min(measured.hidden_ns) - margin.hidden_share * latency_ns
+        excess_ns = min(measured.idle_excess_ns) - margin.idle_share * latency_ns
         rows.setdefault(measured.case.label, []).append((latency_ns, hidden_ns, excess_ns))
 
 

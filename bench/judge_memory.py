@@ -44,12 +44,12 @@ def measure(name: str) -> dict[str, object]:
     from harness.arena import flatten
     from harness.config import load_config
     from harness.device import detect
-    from harness.judge.check import compare
+    from harness.judge.check import compare, differences
     from harness.judge.evaluate import be_a_quiet_neighbour
     from harness.judge.inputs import Dealer
     from harness.judge.reference import Reference
     from harness.judge.seeds import OneSeed
-    from harness.judge.session import Session
+    from harness.judge.session import CallReply, Session
     from harness.sandbox import tiers
     from harness.sandbox.scratch import scratch
 
@@ -84,8 +84,12 @@ def measure(name: str) -> dict[str, object]:
             def one(dealer: Dealer, case: object) -> None:
                 call = dealer.deal(everything=False)
                 assert dealer.arena is not None
-                answer = session.call({**call.request, "flush": True}, dealer.arena, "", dealer.pour, 0.0)
-                compare(call, answer.reply, dealer.arena, problem.tolerances_for(case))  # type: ignore[arg-type]
+                tolerances = problem.tolerances_for(case)  # type: ignore[arg-type]
+
+                def read(reply: CallReply) -> None:
+                    compare(call, differences(call, reply, dealer.arena, tolerances), tolerances)  # type: ignore[arg-type]
+
+                session.call({**call.request, "page_in": True, "flush": True}, dealer.arena, "", dealer.pour, 0.0, read)
 
             arena_bytes: list[int] = []
 

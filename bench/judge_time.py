@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from harness import catalog, device  # noqa: E402
-from harness.judge.check import compare  # noqa: E402
+from harness.judge.check import compare, differences  # noqa: E402
 from harness.judge.clock import PATIENCE_S  # noqa: E402
 from harness.judge.inputs import Dealer  # noqa: E402
 from harness.judge.reference import Reference  # noqa: E402
 from harness.judge.seeds import Seeds, new_master_seed  # noqa: E402
-from harness.judge.session import Session  # noqa: E402
+from harness.judge.session import CallReply, Session  # noqa: E402
 from harness.model import Case  # noqa: E402
 from harness.sandbox import tiers  # noqa: E402
 from harness.sandbox.scratch import scratch  # noqa: E402
@@ -75,11 +75,17 @@ def _case(session: Session, reference: _Timed, case: Case, calls: int) -> dict[s
             call = dealer.deal(everything=False)
             assert dealer.arena is not None
             asking = time.monotonic()
-            answer = session.call({**call.request, "flush": True}, dealer.arena, case.label, dealer.pour, PATIENCE_S)
-            checking = time.monotonic()
-            compare(call, answer.reply, dealer.arena, tolerances)
-            reference.wait()
-            done = time.monotonic()
+            request = {**call.request, "page_in": True, "flush": True}
+            checked = []
+
+            def read(reply: CallReply, call=call, checked=checked) -> None:  # type: ignore[no-untyped-def]
+                checked.append(time.monotonic())
+                compare(call, differences(call, reply, dealer.arena, tolerances), tolerances)  # type: ignore[arg-type]
+                reference.wait()
+                checked.append(time.monotonic())
+
+            answer = session.call(request, dealer.arena, case.label, dealer.pour, PATIENCE_S, read)
+            checking, done = checked
             spent = reference.spent_s
             samples.append(
                 {

@@ -112,9 +112,19 @@ class Arena:
         raw = self._bytes[spec.offset : spec.offset + spec.nbytes]
         return raw.view(DTYPES[spec.dtype]).view(spec.shape)
 
+    def tensor(self, spec: TensorSpec) -> torch.Tensor:
+        """As `view`, with a storage of its own, as tensors have that were made apart: one over all of the arena would
+        look like several tensors in the same memory."""
+        size = spec.nbytes
+        raw = torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=spec.offset) if size else _NOTHING
+        return raw.view(DTYPES[spec.dtype]).view(spec.shape)
+
     def close(self) -> None:
         """Give the file back. The mapping goes when the last tensor over it does."""
         os.close(self.fd)
+
+
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 def layout(tensors: Sequence[torch.Tensor]) -> list[TensorSpec]:

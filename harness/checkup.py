@@ -93,7 +93,9 @@ def check(
     asked = tuple(dict.fromkeys(targets)) or tuple(TARGETS)
     for target in asked:
         if target not in TARGETS:
-            raise UsageError(f"there is no target {target!r}", did_you_mean(target, TARGETS))
+            raise UsageError(
+                f"there is no target {target!r}", f"{did_you_mean(target, TARGETS)} There are {', '.join(TARGETS)}."
+            )
     kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
     jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import Arena
+from harness.arena import DTYPES, Arena, TensorSpec
 
 _POSIX_FILE_DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 _PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
@@ -163,6 +163,12 @@ class DeviceArena(Arena):
     def _bytes(self) -> torch.Tensor:  # type: ignore[override]
         return torch.as_tensor(self._mapping, device="cuda")
 
+    def tensor(self, spec: TensorSpec) -> torch.Tensor:
+        if not spec.nbytes:
+            return torch.empty(spec.shape, dtype=DTYPES[spec.dtype], device="cuda")
+        raw = torch.as_tensor(_Window(self._mapping, spec.offset, spec.nbytes), device="cuda")
+        return raw.view(DTYPES[spec.dtype]).view(spec.shape)
+
     def close(self) -> None:
         """Give the memory back. The mapping goes when the last tensor over it does."""
         os.close(self.fd)
@@ -186,3 +192,14 @@ class _Mapping:
         if self.address:
             self._memory.unmap(self.address, self._size)
         self._memory.release(self._handle)
+
+
+class _Window:
+    """A part of a mapping, which it keeps alive."""
+
+    def __init__(self, mapping: _Mapping, offset: int, size: int) -> None:
+        self._mapping, self._address, self._size = mapping, mapping.address + offset, size
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": (self._size,), "typestr": "|u1", "data": (self._address, False), "version": 3}

@@ -44,6 +44,10 @@ class InfrastructureError(PodiumError):
     exit_code = 30
 
 
+LONGEST_HINT, MOST_HINTS = 100, 12
+"""Characters of choices on one line, and lines of them below one another."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The valid word that `word` was probably meant to be, or None when nothing is close."""
     matches = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
@@ -51,9 +55,17 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """A hint for a misspelt `word`: the nearest choice where there is one, else all of them."""
+    """A hint for a misspelt `word`: the nearest choice where there is one, else all of them, a line each if they are
+    long and only the last ones if they are many."""
     options = sorted(choices)
     guess = nearest(word, options)
     if guess is not None:
         return f"did you mean {guess}?"
-    return "valid: " + ", ".join(options) if options else "there are none"
+    if not options:
+        return "there are none"
+    line = "valid: " + ", ".join(options)
+    if len(line) <= LONGEST_HINT:
+        return line
+    more = len(options) - MOST_HINTS
+    head = f"valid, and {more} more before them:" if more > 0 else "valid:"
+    return "\n    ".join((head, *options[-MOST_HINTS:]))

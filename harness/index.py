@@ -125,6 +125,15 @@ class Index:
         """Every run's file, relative to `results`, by the run's id."""
         return dict(self._rows("SELECT id, path FROM runs"))
 
+    def latest(self, submission: str) -> str | None:
+        """The id of the latest run of the latest source under this name; of those that look at it only quickly, only if
+        there is no other."""
+        query = """SELECT id, sha256, unranked IS 'quick' AND verdict = 'accepted' FROM runs
+                   WHERE substr(id, -length(:name) - 1) = '-' || :name ORDER BY id DESC"""
+        found = self._rows(query, {"name": submission})
+        of_source = [(quick, run_id) for run_id, sha256, quick in found if sha256 == found[0][1]]
+        return min(of_source, key=lambda each: each[0])[1] if of_source else None
+
     def devices(self, problem: str) -> dict[str, str]:
         """The devices with runs of `problem`: their names by their folders."""
         query = (

@@ -35,6 +35,8 @@ Text = Annotated[str, AfterValidator(_harmless)]
 """Text from outside: what submissions print and raise, and the names of files."""
 
 Nanoseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SampleNanoseconds = Annotated[float, Field(gt=0, lt=1e15)]
+"""What a worker may claim that a call took: less than twelve days. Sums of any number of them are finite."""
 
 
 class Value(BaseModel):
@@ -281,7 +283,7 @@ class Measurement(Value):
     """
 
     case: Case
-    samples_ns: tuple[Annotated[tuple[Nanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
+    samples_ns: tuple[Annotated[tuple[SampleNanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
     latency: Estimate
     floor: Floor | None = None
     labels: tuple[Text, ...] = ()

@@ -4,6 +4,7 @@
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
 In a call the worker first says {"nonce": n, "ready": true}; where its host waits for the inputs, "op": "go" follows.
+After the reply to a call comes {"nonce": n, "aftermath": {...}}, which takes a while to find out.
 Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
 untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
 A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
@@ -40,7 +41,7 @@ class Channel:
     """Frames over a connected stream socket. Bytes that belong to the next frame are kept for it.
 
     With `accepts_fds`, file descriptors that came along are appended to `fds`. The judge accepts none: the kernel
-    drops what a worker might send it.
+    drops what a worker might send it. `received_ns` is when the last byte of the last frame was there.
     """
 
     def __init__(self, connection: socket.socket, accepts_fds: bool = False) -> None:
@@ -49,6 +50,7 @@ class Channel:
         self._pending = bytearray()
         self._length: int | None = None
         self.fds: list[int] = []
+        self.received_ns = 0
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -82,6 +84,7 @@ class Channel:
         if self._length > MAX_FRAME_BYTES:
             raise ProtocolViolation(f"a frame announces {self._length:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
         body = self._take(self._length, deadline)
+        self.received_ns = time.perf_counter_ns()
         self._length = None
         return _parse(body)
 
@@ -90,6 +93,12 @@ class Channel:
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         return bool(self._pending) or bool(poll.poll(timeout_s * 1e3))
+
+    def spin(self, timeout_s: float) -> None:
+        """Wait as `awaits` does, but awake: a processor that sleeps takes a tenth of a millisecond to notice."""
+        deadline = time.monotonic() + timeout_s
+        while not self.awaits(0.0) and time.monotonic() < deadline:
+            pass
 
     def is_quiet(self) -> bool:
         """True when nothing more has been sent than was received: no frame waits, complete or not."""

@@ -81,12 +81,12 @@ class Store:
     def read(self, run_id: str) -> Run:
         """The run with this id, the latest of a submission with this name, or the only run whose id holds it.
 
-        Raises UsageError, InfrastructureError.
+        A first look (`--quick`) is the latest only of a source that was not judged in full. Raises UsageError,
+        InfrastructureError.
         """
         with self.index() as index:
-            paths = index.paths()
-        found = [run_id] if run_id in paths else sorted(other for other in paths if other.endswith(f"-{run_id}"))[-1:]
-        found = found or [other for other in paths if run_id in other]
+            paths, latest = index.paths(), index.latest(run_id)
+        found = [run_id] if run_id in paths else [latest] if latest else [other for other in paths if run_id in other]
         if not found:
             raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, paths) if paths else None)
         if len(found) > 1:

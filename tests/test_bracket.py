@@ -18,7 +18,7 @@ class World:
     def __init__(self, spare=1 << 14):
         self.bracket, self.spare = Bracket("cpu", CpuTimer(1), CpuTransport()), spare
 
-    def call(self, kernel, data=(), state=(), around=contextlib.nullcontext, poison=(), size=None):
+    def call(self, kernel, data=(), state=(), around=contextlib.nullcontext, poison=(), size=None, page_in=True):
         tree, leaves = flatten(data, [f"in{i}" for i in range(len(data))])
         tensors = [tensor for _, tensor in leaves]
         specs = layout(tensors)
@@ -26,7 +26,7 @@ class World:
         for tensor, spec in zip(tensors, specs):
             self.bracket.arena.view(spec).copy_(tensor)
         request = {"tree": tree, "inputs": [s.to_json() for s in specs], "state": list(state), "poison": list(poison)}
-        request |= {"flush": False, "turn": 3}
+        request |= {"page_in": page_in, "flush": False, "turn": 3}
         reply = self.bracket.call(kernel, request, around)
         CallReply.model_validate({**reply, "interpreted": False})
         return reply
@@ -125,6 +125,26 @@ def test_what_a_call_left_in_its_inputs_is_in_the_reply(world):
     first, second = reply["state"]
     assert world.at(first, torch.arange(4)).tolist() == [0, 1, 2, 3]
     assert (world.at(second, torch.ones(300)) == 9).all()
+
+
+def test_a_call_that_does_not_page_in_works_on_the_arena_itself_and_what_is_new_lies_behind(world):
+    def kernel(data):
+        assert {tensor.data_ptr() - world.bracket.arena.address for tensor in data} == {0, 256}
+        assert data[0].untyped_storage().nbytes() == 16, "as if it had been made on its own"
+        data[1].fill_(9)
+        return data[0] + 5
+
+    reply = world.call(kernel, (torch.ones(4), torch.ones(3)), state=[0, 1], page_in=False)
+    (output,) = reply["outputs"]
+    assert reply["state"] == [0, 256] and output["offset"] == 512
+    assert world.at(0, torch.ones(4)).tolist() == [1] * 4 and world.at(256, torch.ones(3)).tolist() == [9] * 3
+    assert world.at(512, torch.ones(4)).tolist() == [6] * 4
+    assert world.bracket.aftermath()["overrun"] == []
+
+
+def test_inputs_without_elements_can_lie_in_the_arena(world):
+    reply = world.call(lambda data: data[0] + 1, (torch.ones(0, 5), torch.ones(2)), page_in=False)
+    assert reply["outputs"][0]["shape"] == [0, 5]
 
 
 def test_state_that_is_not_asked_for_is_not_copied(world):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.arena import Arena, extent, flatten, layout, room
 from harness.judge import check, mismatch
-from harness.judge.check import compare
+from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import Call, Expectation
 from harness.judge.reference import Selection
 from harness.judge.session import CallReply
@@ -46,16 +46,25 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
         arena.view(spec).copy_(tensor)
     bracket = Bracket("cpu", CpuTimer(1), CpuTransport())
     bracket.arena = arena
-    request = {"tree": tree, "inputs": [spec.to_json() for spec in specs], "poison": [], "flush": True, "turn": 1}
+    request = {
+        "tree": tree,
+        "inputs": [spec.to_json() for spec in specs],
+        "poison": [],
+        "page_in": True,
+        "flush": True,
+        "turn": 1,
+    }
     request["state"] = list(range(len(before)))
     kernel = returned if callable(returned) else lambda data: returned
     reply = {**bracket.call(kernel, request, contextlib.nullcontext), "interpreted": False}
+    overrun = bracket.aftermath()["overrun"]
     if amend is not None:
         amend(reply)
     state = dict(zip(names, (pair[1] for pair in inputs)))
     call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), seed=7)
     arena.close()
-    return compare(call, CallReply.model_validate(reply), arena, tolerances)
+    found = differences(call, CallReply.model_validate(reply), arena, tolerances)
+    return compare(call, found + overruns(call, overrun), tolerances)
 
 
 def accepted(*arguments, **options):

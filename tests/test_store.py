@@ -269,6 +269,13 @@ class TestReading:
         put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine"), make_run("20260103-cc-not_mine"))
         assert Store(root).read("mine").id == "20260102-bb-mine"
 
+    def test_a_first_look_is_the_latest_only_of_a_source_that_was_not_judged_in_full(self, root):
+        quick = {"unranked_because": "quick"}
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", **quick))
+        assert Store(root).read("mine").id == "20260101-aa-mine"
+        put(root, make_run("20260103-cc-mine", submission_sha256="f" * 64, **quick))
+        assert Store(root).read("mine").id == "20260103-cc-mine"
+
     def test_an_id_that_is_part_of_another_is_still_its_own(self, root):
         put(root, make_run("run"), make_run("run-2"))
         assert Store(root).read("run").id == "run"

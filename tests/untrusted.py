@@ -17,14 +17,16 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from harness import catalog
 from harness.arena import layout
-from harness.judge.check import compare
+from harness.judge.check import Difference, compare, differences, overruns
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
-from harness.judge.session import CallReply, Fault, Session
+from harness.judge.session import Aftermath, CallReply, Fault, Session
 from harness.model import Case, CaseCheck, Device, Ending, Estimate, Excess, Floor, Measurement, Problem, Run, Verdict
 from harness.protocol import Channel
 from harness.render import boards, document, terminal
@@ -81,7 +83,7 @@ class ProtocolSurface:
             self._arena.view(spec).copy_(tensor)
         outputs, state = specs[: len(expected.outputs)], specs[len(expected.outputs) :]
         self._reply = {
-            **_reply_about_nothing(),
+            **_nothing_about(CallReply),
             "several": len(outputs) > 1,
             "returned": len(outputs),
             "outputs": [
@@ -96,15 +98,17 @@ class ProtocolSurface:
         self._offsets = [spec.offset for spec in specs]
         self._values = [*EXTREMES, *self._offsets]
         assert (
-            self.take([READY, frame(json.dumps({"nonce": NONCE.decode(), "reply": self._reply}).encode())])
+            self.take([READY, frame(json.dumps({"nonce": NONCE.decode(), "reply": self._reply}).encode()), AFTERMATH])
             == "accepted"
         )
 
     def make(self, rng: random.Random) -> list[bytes]:
-        """The pieces in which a stream of one to three frames arrives."""
+        """The pieces in which a stream of one to three frames arrives, most often between the two that are due."""
         stream = b"".join(self._frame(rng) for _ in range(rng.choice((1, 1, 1, 2, 3))))
         if rng.random() < 0.9:
             stream = READY + stream
+        if rng.random() < 0.9:
+            stream += AFTERMATH
         if rng.random() < 0.2:
             stream = _mutated_bytes(rng, stream)
         cuts = sorted(rng.randrange(len(stream) + 1) for _ in range(rng.choice((0, 0, 1, 3, 9))))
@@ -112,8 +116,14 @@ class ProtocolSurface:
 
     def take(self, pieces: list[bytes]) -> str:
         session = _SessionWithoutWorker(self._problem, Channel(_Wire(pieces)), self._arena)  # type: ignore[arg-type]
+        tolerances = self._problem.tolerances_for(self._case)
+        found: list[Difference] = []
+
+        def read(reply: CallReply) -> None:
+            found.extend(differences(self._call, reply, self._arena, tolerances))
+
         try:
-            reply = session.call(self._call.request, self._arena, self._case.label, lambda: 0.0, 0.0).reply
+            answer = session.call(self._call.request, self._arena, self._case.label, lambda: 0.0, 0.0, read)
             session.channel_is_quiet()
         except Fault as fault:
             ending = fault.ending
@@ -121,7 +131,8 @@ class ProtocolSurface:
             assert ending.verdict in SENSIBLE or unjudged
             assert Ending.model_validate_json(ending.model_dump_json()) == ending
             return ending.verdict.words
-        comparison = compare(self._call, reply, self._arena, self._problem.tolerances_for(self._case))
+        reply = answer.reply
+        comparison = compare(self._call, found + overruns(self._call, answer.aftermath.overrun), tolerances)
         met = comparison.tolerance
         text = None if met is not None else report(self._problem, self._case, comparison, "python -m harness replay")
         check = CaseCheck(
@@ -143,6 +154,8 @@ class ProtocolSurface:
             body = rng.randbytes(rng.choice((0, 1, 4, 40, 400)))
         else:
             content: dict[str, Any] = {"nonce": NONCE.decode(), "reply": self._reply}
+            if rng.random() < 0.15:
+                content = {"nonce": NONCE.decode(), "aftermath": _nothing_about(Aftermath)}
             if rng.random() < 0.25:
                 failure = {"kind": rng.choice(("compile_error", "cannot_judge", "x")), "message": "m", "detail": "d"}
                 content = {"nonce": NONCE.decode(), "failure": failure}
@@ -229,10 +242,13 @@ def frame(body: bytes) -> bytes:
 READY = frame(json.dumps({"nonce": NONCE.decode(), "ready": True}).encode())
 
 
-def _reply_about_nothing() -> dict[str, Any]:
-    """Every field of a CallReply: times one, counts zero, lists empty, nothing true."""
+def _nothing_about(model: type[BaseModel]) -> dict[str, Any]:
+    """Every field of it: times one, counts zero, lists empty, nothing true."""
     empty: dict[str, Any] = {"array": [], "boolean": False, "integer": 0, "number": 1.0}
-    return {name: empty[field["type"]] for name, field in CallReply.model_json_schema()["properties"].items()}
+    return {name: empty[field["type"]] for name, field in model.model_json_schema()["properties"].items()}
+
+
+AFTERMATH = frame(json.dumps({"nonce": NONCE.decode(), "aftermath": _nothing_about(Aftermath)}).encode())
 
 
 class _Wire:

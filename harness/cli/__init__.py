@@ -35,7 +35,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        error.show()
+        said = error.format_message().rstrip(".")
+        hint = f"\n  {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+        click.echo(f"error: {said[:1].lower()}{said[1:]}{hint}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted: the run that was under way is not stored; what was stored before is", err=True)

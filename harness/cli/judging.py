@@ -52,6 +52,8 @@ def eval_(
 ) -> int:
     """Judge FILES, or without any every submission that has no verdict yet; then show the board.
 
+    A CPU has cases of its own, smaller ones, and a board of its own.
+
     With --watch, one FILE again and again while you write it. Told first is what is known first: whether it compiles,
     is right on the smallest case, on all, and how fast it is in one process. Ctrl-C ends it, with exit code 0.
 
@@ -248,15 +250,14 @@ def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
 
 
 def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run], as_markdown: bool) -> None:
-    """The board, then what is to be known of each run that failed, and last a line for each verdict."""
+    """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict."""
     from harness.render import terminal
 
-    parts = boards.parts(root, problem, device, published=False)
+    failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED for run in runs]
+    parts = [] if runs and all(failed) else boards.parts(root, problem, device, published=False)
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
-    for run in runs:
-        if run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED:
-            parts.append(terminal.failure(run))
+    parts += [terminal.failure(run) for run, has in zip(runs, failed, strict=True) if has]
     found = boards.bearings(root, problem, runs)
     parts.append("\n".join(terminal.verdict_line(run, where) for run, where in zip(runs, found, strict=True)))
     print_parts(parts, as_markdown)

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from harness.arena import Arena
 from harness.judge import mismatch
-from harness.judge.check import Comparison, compare
+from harness.judge.check import Comparison, Difference, compare, differences, overruns
 from harness.judge.clock import PATIENCE_S
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
-from harness.judge.session import Answer, Fault, Session
+from harness.judge.session import Answer, CallReply, Fault, Session
 from harness.model import Case, CaseCheck, Device, Verdict
 
 
@@ -64,17 +65,24 @@ class Caller:
         dealing = time.monotonic()
         call = dealer.deal(everything)
         assert dealer.arena is not None
-        waiting = time.monotonic()
-        request = {**call.request, "flush": flush}
-        answer = session.call(request, dealer.arena, case.label, dealer.pour, patience_s)
-        checking = time.monotonic()
-        reply = answer.reply
-        if reply.left:
-            message = f"a call with {case.label} {reply.left[0]}: later calls would not be timed as this one was"
+        dealing_s = time.monotonic() - dealing
+        found: list[Difference] = []
+
+        def read(reply: CallReply) -> None:
+            reading = time.monotonic()
+            assert dealer.arena is not None
+            found.extend(differences(call, reply, dealer.arena, tolerances))
+            self.judging_s.append(dealing_s + time.monotonic() - reading)
+
+        tolerances = self._problem.tolerances_for(case)
+        request = {**call.request, **self._manner(dealer.arena, flush)}
+        answer = session.call(request, dealer.arena, case.label, dealer.pour, patience_s, read)
+        if answer.aftermath.left:
+            left = answer.aftermath.left[0]
+            message = f"a call with {case.label} {left}: later calls would not be timed as this one was"
             raise Fault(Verdict.INTEGRITY_VIOLATION, message)
-        self.interpreted |= reply.interpreted
-        comparison = compare(call, reply, dealer.arena, self._problem.tolerances_for(case))
-        self.judging_s.append(time.monotonic() - checking + waiting - dealing)
+        self.interpreted |= answer.reply.interpreted
+        comparison = compare(call, found + overruns(call, answer.aftermath.overrun), tolerances)
         return self._case_check(case, call, comparison), answer
 
     def put_idle(
@@ -88,8 +96,13 @@ class Caller:
     ) -> Answer:
         """A call that computes nothing, as large as the last one dealt."""
         assert dealer.arena is not None
-        request = {**dealer.idle_request, "flush": flush} | ({"idle": outputs} if outputs else {})
+        request = {**dealer.idle_request, **self._manner(dealer.arena, flush)} | ({"idle": outputs} if outputs else {})
         return session.call(request, dealer.arena, case.label, dealer.pour, patience_s)
+
+    def _manner(self, arena: Arena, flush: bool) -> dict[str, bool]:
+        """A call without a flush works on the arena's own memory, where that is the device's: then nothing that any
+        call does besides its kernel takes long enough to do work in its place."""
+        return {"flush": flush, "page_in": flush or arena.on_device != (self._device.kind != "cpu")}
 
     @contextmanager
     def dealing(self, seeds: Seeds, case: Case) -> Iterator[Dealer]:

@@ -94,10 +94,22 @@ class Comparison:
         return next((name for name, excess in self.excess.items() if excess.ratio <= 1), None)
 
 
-def compare(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]) -> Comparison:
-    """Hold a call's snapshot in `arena` against its expectation."""
+def differences(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]) -> list[Difference]:
+    """Between a call's snapshot in `arena` and its expectation: outputs first, then state."""
     outputs = _output_differences(call, reply, arena, tolerances)
-    differences = outputs + _state_differences(call, reply, arena, tolerances, outputs) + _overruns(call, reply)
+    return outputs + _state_differences(call, reply, arena, tolerances, outputs)
+
+
+def overruns(call: Call, overrun: list[int]) -> list[Difference]:
+    """Of inputs right beside which something was written: a store without a mask does that, and may pass unseen."""
+    fault = "the memory right before or after it was written to: a store out of bounds"
+    names = [name for number, name in enumerate(call.input_names) if number in overrun]
+    return [Difference(name, torch.empty(0), is_state=True, structural=fault) for name in names]
+
+
+def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tolerance]) -> Comparison:
+    """What all `differences` of a call come to."""
+    outputs = [difference for difference in differences if not difference.is_state]
     excess = {
         name: max((difference.excess(name, tolerance) for difference in differences), key=lambda e: e.ratio)
         for name, tolerance in tolerances.items()
@@ -158,13 +170,6 @@ def _state_differences(
             spec = replace(call.state_specs[name], offset=offset)
             differences.append(replace(_difference(name, want, spec, arena, tolerances), is_state=True))
     return differences
-
-
-def _overruns(call: Call, reply: CallReply) -> list[Difference]:
-    """Tensors right beside which something was written: a store without a mask does that, and may pass unseen."""
-    fault = "the memory right before or after it was written to: a store out of bounds"
-    names = [name for number, name in enumerate(call.input_names) if number in reply.overrun]
-    return [Difference(name, torch.empty(0), is_state=True, structural=fault) for name in names]
 
 
 def _wrong_count(names: list[str], reply: CallReply) -> str:

@@ -11,11 +11,10 @@ very figure that is scored, so it does not matter in which calls the worker lies
 could lie about too, may be only so much slower than in a process without the submission. Every timed call is measured
 so: there is no audit that a submission could tell from the rest.
 
-Work in the place of the flush, or beside it in a thread, would not show so. Some calls are made without a flush: they
-leave no room for it, and an honest submission takes no longer with warm caches. That the worker is told which they are
-is of no use to it: in them too the work must be done within the latency that the others claim.
-
-Work in the place of paging in is not seen: idle calls page in as well (docs/security.md).
+Work in the place of the flush or of paging in, or beside them in a thread, would not show so. Some calls are made
+without a flush, on the arena's own memory: they leave no room for it, and an honest submission takes no longer with
+warm caches. That the worker is told which they are is of no use to it: in them too the work must be done within the
+latency that the others claim.
 """
 
 from __future__ import annotations
@@ -28,25 +27,43 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness import stats
-from harness.judge.session import Answer, CallReply
+from harness.judge.session import Answer
 
 PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
 """How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
 same for a submission that waits for the device in its calls and so is never ready before."""
 
-COMPARED = {"cpu": (0.0, 0.75), "cuda": (0.5, 0.5), "rocm": (0.5, 0.5)}
+COMPARED = {"cpu": (0.0, 0.75), "cuda": (0.25, 0.5), "rocm": (0.25, 0.5)}
 """Which quantile of the turnarounds is held against which of what idle calls take besides their latencies. A busy
 machine makes single calls slow and none quick, and work that is hidden slows all: on a CPU even the quickest call must
-take longer than the latency and three in four idle ones do. A GPU's calls are steady."""
+take longer than the latency and three in four idle ones do. A GPU's calls are steadier."""
 
-HIDDEN_SHARE = 0.25
-HIDDEN_NS = {"cpu": 5e6, "cuda": 0.2e6, "rocm": 0.5e6}
-"""Time beside the interval that is put down to noise: this share of the latency and this much. From honest submissions,
-measured by bench/honest_clock.py (docs/security.md); not measured on ROCm."""
 
-IDLE_EXCESS_SHARE = 1.0
-IDLE_EXCESS_NS = {"cpu": 10e6, "cuda": 1e6, "rocm": 2e6}
-"""How much slower idle calls may be than those of another process; what is beyond counts for nothing."""
+@dataclass(frozen=True)
+class Margin:
+    """Time beside the interval that is put down to noise: a share of the latency and so many nanoseconds. And how much
+    slower idle calls may be than in a process without the submission; what is beyond counts for nothing."""
+
+    hidden_share: float
+    hidden_ns: float
+    idle_share: float
+    idle_ns: float
+
+    def hidden(self, latency_ns: float) -> float:
+        return self.hidden_share * latency_ns + self.hidden_ns
+
+    def idle(self, latency_ns: float) -> float:
+        return self.idle_share * latency_ns + self.idle_ns
+
+
+MARGINS = {
+    "cpu": Margin(0.25, 5e6, 1.0, 10e6),
+    "cuda": Margin(0.1, 0.1e6, 0.02, 0.25e6),
+    "rocm": Margin(0.25, 0.5e6, 1.0, 2e6),
+}
+"""From honest submissions, measured by bench/honest_clock.py (docs/security.md); not measured on ROCm. To both figures
+comes by how much idle calls scatter without the submission, so that a machine less steady than those which were
+measured accuses nobody."""
 
 MOST_SPREAD = 1.5
 """A process in which the third quartile of a case's latencies is further above the first, and by more than the margin,
@@ -96,9 +113,9 @@ class Sitting:
     borne: Counter[str] = field(default_factory=Counter)
     threads_grew: int = 0
 
-    def note(self, reply: CallReply) -> None:
-        self.borne.update(reply.labels)
-        self.threads_grew += reply.more_threads > 0
+    def note(self, answer: Answer) -> None:
+        self.borne.update(answer.reply.labels)
+        self.threads_grew += answer.aftermath.more_threads > 0
 
     def slower(self, other: Sitting, device_kind: str) -> Sitting:
         """Of two that hold idle calls only, of each kind the slower."""
@@ -130,9 +147,9 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a sitting's calls took from outside beyond the latency that they are scored by and an idle call, in ns; and
-    how much longer its idle calls took than those of a process without the submission. Of the calls with a flush and
-    those without, whichever is more."""
+    """What a sitting's calls took from outside beyond the latency that they are scored by, an idle call and what idle
+    calls scatter by, in ns; and how much longer its idle calls took than those of a process without the submission. Of
+    the calls with a flush and those without, whichever is more."""
 
     hidden_ns: float
     idle_excess_ns: float
@@ -143,20 +160,26 @@ def find(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float = 0.
     """`apart` holds idle calls only, of a process without the submission."""
     quick, usual = COMPARED[device_kind]
     latency_ns = stats.centre(sitting.calls.latency_ns, tick_ns)
-    most_ns = IDLE_EXCESS_SHARE * latency_ns + IDLE_EXCESS_NS[device_kind]
     hidden, excess = [], []
     for flush in (True, False):
         calls, idle = sitting.kind(flush)
-        baseline_ns = float(np.quantile(apart.kind(flush)[1].besides_ns, usual))
+        low_ns, baseline_ns, high_ns = np.quantile(apart.kind(flush)[1].besides_ns, (0.25, usual, 0.75)).tolist()
+        scatter_ns = high_ns - low_ns
         excess.append(float(np.quantile(idle.besides_ns, usual)) - baseline_ns)
-        baseline_ns += min(excess[-1], most_ns)
-        hidden.append(float(np.quantile(calls.turnaround_ns, quick)) - latency_ns - baseline_ns)
+        baseline_ns += min(excess[-1], MARGINS[device_kind].idle(latency_ns) + scatter_ns)
+        hidden.append(float(np.quantile(calls.turnaround_ns, quick)) - latency_ns - baseline_ns - scatter_ns)
     return Finding(max(hidden), max(excess), latency_ns)
 
 
 def patience_s(was_ready: Sequence[bool]) -> float:
     """With a submission, some calls of which were ready for their inputs within PATIENCE_S, or none."""
     return PATIENCE_S if any(was_ready) else LEAST_PATIENCE_S
+
+
+def warm_ups(count: int) -> list[bool]:
+    """Whether each of the calls flushes by which a case is warmed up. The last does not: what works on the arena's own
+    memory for the first time may have to compile again."""
+    return [number < count for number in range(1, count + 1)]
 
 
 def flushes(count: int) -> list[bool]:
@@ -179,10 +202,11 @@ class Objection:
 def objection(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float = 0.0) -> Objection | None:
     """What the clock has against a sitting, or None. `apart` as for `find`."""
     found = find(device_kind, sitting, apart, tick_ns)
-    if found.hidden_ns <= HIDDEN_SHARE * found.latency_ns + HIDDEN_NS[device_kind]:
+    margin = MARGINS[device_kind]
+    if found.hidden_ns <= margin.hidden(found.latency_ns):
         return None
     inside, outside = f"{found.latency_ns / 1e3:,.1f} us in it", f"{found.hidden_ns / 1e3:,.0f} us a call"
-    certain = _is_quiet(sitting.calls, HIDDEN_NS[device_kind])
+    certain = _is_quiet(sitting.calls, margin.hidden_ns)
     return Objection(f"{outside} were spent outside the timed interval, beside {inside}", certain)
 
 

@@ -24,7 +24,7 @@ from harness import roofline, stats
 from harness.comparison import PairedMeasurement
 from harness.config import EvalConfig
 from harness.errors import PodiumError, UsageError
-from harness.judge.clock import LEAVES_THREADS, Sitting, flushes
+from harness.judge.clock import LEAVES_THREADS, Sitting, flushes, warm_ups
 from harness.judge.evaluate import be_a_quiet_neighbour
 from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference
@@ -147,13 +147,13 @@ class _Contestant(Trial):
             answer = self._caller.put_timed(session, dealer, case, patience_s, flush)
             calls, idle = sitting.kind(flush)
             calls.add(answer)
-            sitting.note(answer.reply)
+            sitting.note(answer)
             if IDLE_ONE_IN * len(idle) < len(calls):
                 idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush))
 
-    def warm_up(self, session: Session, dealer: Dealer, case: Case, patience_s: float) -> None:
+    def warm_up(self, session: Session, dealer: Dealer, case: Case, patience_s: float, flush: bool) -> None:
         with _named(self.name):
-            self._caller.put_timed(session, dealer, case, patience_s)
+            self._caller.put_timed(session, dealer, case, patience_s, flush)
 
     def is_objected_to(self, sittings: dict[str, Sitting]) -> bool:
         """Whether the judge's clock has something against a pair's worker. Raises Disqualified for hidden work."""
@@ -236,9 +236,9 @@ class _Match:
         sittings = (Sitting(), Sitting())
         with ExitStack() as stack:
             dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
-            for _ in range(self._contestants[0].warmup_calls):
+            for flush in warm_ups(self._contestants[0].warmup_calls):
                 for side, contestant in enumerate(self._contestants):
-                    contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s)
+                    contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
             plan = flushes(math.ceil(pace.count / 2))
             for number, flush in enumerate(plan, 1):
                 swapped = secrets.randbelow(2)

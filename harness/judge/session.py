@@ -2,7 +2,7 @@
 
     session = Session(...)
     session.load(path)
-    session.call(request, arena, reveal) ─► Answer   raises Fault with the verdict that the failure earns
+    session.call(request, arena, ...) ─► Answer      raises Fault with the verdict that the failure earns
     session.finish()                                 in good order
     session.kill()                                   always: here all that the worker ever started is dead
 
@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.arena import FLAG_BYTES, Arena
 from harness.device_arena import shareable_memory
-from harness.model import Device, Ending, Problem, Verdict
+from harness.model import Device, Ending, Problem, SampleNanoseconds, Verdict
 from harness.protocol import Channel, ChannelClosed, Message, ProtocolViolation, ReplyTimeout
 from harness.sandbox import tiers
 from harness.sandbox.enclosure import Enclosure
@@ -70,24 +70,31 @@ class OutputDescription(_Reply):
 class CallReply(_Reply):
     """The worker's answer to a call. `latency_ns` is its claim, to be held against other clocks."""
 
-    latency_ns: float = Field(ge=1, lt=1e15)
+    latency_ns: SampleNanoseconds
     labels: list[Literal["host-bound"]] = Field(max_length=1)
     several: bool
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=16)
     state: list[int | None] = Field(max_length=256)
+    interpreted: bool
+
+
+class Aftermath(_Reply):
+    """What the worker found when it had answered: the inputs, by index, beside which was written; how many more threads
+    run; what else the call did not leave as it was."""
+
     overrun: list[int] = Field(max_length=256)
     more_threads: int = Field(ge=0)
     left: list[Annotated[str, Field(max_length=200)]] = Field(max_length=8)
-    interpreted: bool
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply; how long it took from the moment at which the first of the inputs was there, in ns; and whether the
-    worker had been ready for them before the judge's patience ended."""
+    """A reply; its aftermath; how long it took from the moment at which the first of the inputs was there, in ns; and
+    whether the worker had been ready for them before the judge's patience ended."""
 
     reply: CallReply
+    aftermath: Aftermath
     turnaround_ns: float
     was_ready: bool
 
@@ -135,12 +142,19 @@ class Session:
         self._ask({"op": "load", "path": None if path is None else str(path)}, self._limits.load_s, "loading", fds)
 
     def call(
-        self, request: Message, arena: Arena, case_label: str, reveal: Callable[[], float], patience_s: float
+        self,
+        request: Message,
+        arena: Arena,
+        case_label: str,
+        reveal: Callable[[], float],
+        patience_s: float,
+        read: Callable[[CallReply], Any] = lambda reply: None,
     ) -> Answer:
         """Have the worker make one call. `reveal` pours its inputs into `arena`, and says for how many nanoseconds some
-        of them had been there when it returned.
+        of them had been there when it returned. `read` reads the snapshot, as soon as the reply is there: a worker that
+        goes on writing has no time.
 
-        They are revealed when the worker is ready for them. Where its stream waits for them, that is when all of the
+        Inputs are revealed when the worker is ready for them. Where its stream waits for them, that is when all of the
         call is enqueued, or `patience_s` later.
         """
         if arena is not self._arena:
@@ -160,15 +174,15 @@ class Session:
         else:
             ctypes.c_uint32.from_address(self._flag.address).value = self._calls
             self._expect_ready(nonce, doing)
+            self._channel.spin(limit_s)
         answer = self._receive(nonce, "reply", limit_s, doing)
-        turnaround_ns = float(_clock_ns() - asked_ns)
-        try:
+        turnaround_ns = float(self._channel.received_ns - asked_ns)
+        with _malformed("reply"):
             reply = CallReply.model_validate(answer)
-        except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(map(str, fault["loc"]))
-            raise _violation(f"the worker's reply is malformed: {where}: {fault['msg']}") from None
-        return Answer(reply, turnaround_ns, was_ready)
+        read(reply)
+        with _malformed("aftermath"):
+            aftermath = Aftermath.model_validate(self._receive(nonce, "aftermath", limit_s, doing))
+        return Answer(reply, aftermath, turnaround_ns, was_ready)
 
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
@@ -288,6 +302,16 @@ def _environment(device: Device, threads: int) -> dict[str, str]:
     """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
     interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
+
+
+@contextmanager
+def _malformed(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise _violation(f"the worker's {what} is malformed: {where}: {fault['msg']}") from None
 
 
 def _violation(message: str) -> Fault:

@@ -23,7 +23,7 @@ from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall
-from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, patience_s
+from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, patience_s, warm_ups
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Fault, Session
@@ -289,8 +289,8 @@ class Trial:
                 with self._caller.dealing(Seeds(self.master_seed, "idle", case), case) as dealer:
                     dealer.deal(everything=False)
                     pause_s = paces[case.key].patience_s
-                    for _ in range(self._sampling.warmup_calls):
-                        self._caller.put_idle(session, dealer, case, pause_s)
+                    for flush in warm_ups(self._sampling.warmup_calls):
+                        self._caller.put_idle(session, dealer, case, pause_s, flush)
                     for flush in flushes(self._sampling.idle_calls):
                         answer = self._caller.put_idle(session, dealer, case, pause_s, flush)
                         apart[case.key].kind(flush)[1].add(answer)
@@ -307,15 +307,15 @@ class Trial:
         """Warm up on one case in one process, then take its samples."""
         sitting, plan = Sitting(), flushes(pace.count)
         with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
-            for _ in range(self._sampling.warmup_calls):
-                self._caller.put_timed(session, dealer, case, pace.patience_s)
+            for flush in warm_ups(self._sampling.warmup_calls):
+                self._caller.put_timed(session, dealer, case, pace.patience_s, flush)
             for number, flush in enumerate(plan, 1):
                 answer = self._caller.put_timed(session, dealer, case, pace.patience_s, flush)
                 calls, idle = sitting.kind(flush)
                 calls.add(answer)
                 if 2 * len(idle) < len(calls):
                     idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
-                sitting.note(answer.reply)
+                sitting.note(answer)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         if sitting.leaves_threads:
             raise Fault(Verdict.INTEGRITY_VIOLATION, f"with {case.label} {LEAVES_THREADS}")

@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.comparison import ComparedCase, Comparison, Finding, PairedMeasurement
+from harness.comparison import ComparedCase, Comparison, Finding, PairedMeasurement, Speed
 from harness.model import Estimate
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim
@@ -98,11 +98,16 @@ def difference(a_source: str, b_source: str, names: tuple[str, str], width: int,
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def table(comparison: Comparison, a: str = "A", b: str = "B") -> Table:
-    """Both latencies of each case and of the score, B / A with its interval, and the finding; below it the reasons."""
-    rows = [_row(case.case.label, case.a_ns, case.b_ns, case.finding, case.labels) for case in comparison.cases]
+WORDS = {speed: speed.upper() for speed in Speed}
+
+
+def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Speed, str] = WORDS) -> Table:
+    """Both latencies of each case and of the score, B / A with its interval, and the finding in one of `words`; below
+    it the reasons."""
+    found = [(case.case.label, case.a_ns, case.b_ns, case.finding, case.labels) for case in comparison.cases]
     if comparison.a_ns is not None and comparison.b_ns is not None:
-        rows.append(_row("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
+        found.append(("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
+    rows = [_row(*each, words) for each in found]
     headers = ["case", f"{a} µs", f"{b} µs", f"{b} / {a}", "interval", "verdict", "labels"]
     return Table(headers, rows, [_reason(case) for case in comparison.cases if case.finding.speed == "ambiguous"])
 
@@ -115,11 +120,13 @@ def verdict_line(comparison: Comparison) -> str:
     return f"{speed.upper()}: {claim}: {legible(comparison.finding.reason)}"
 
 
-def _row(label: str, a_ns: float, b_ns: float, finding: Finding, labels: Sequence[str]) -> list[str]:
+def _row(
+    label: str, a_ns: float, b_ns: float, finding: Finding, labels: Sequence[str], words: Mapping[Speed, str]
+) -> list[str]:
     times = [microseconds(Estimate(latency_ns=latency)) for latency in (a_ns, b_ns)]
     ratio = finding.ratio
     value = f"{ratio.value:.4f}" if ratio else ""
-    return [label, *times, value, _interval(ratio), finding.speed.upper(), ", ".join(map(legible, labels))]
+    return [label, *times, value, _interval(ratio), words[finding.speed], ", ".join(map(legible, labels))]
 
 
 def _interval(ratio: Ratio | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from harness.comparison import Speed
 from harness.model import Run, Verdict, outcome
 from harness.render import compare, document, terminal
 from harness.render.document import Part, Table
@@ -12,6 +13,12 @@ from harness.render.legible import legible
 from harness.repro import Reproduction
 
 SHOWN_CHARACTERS = 40
+WORDS = {
+    Speed.FASTER: "FASTER NOW",
+    Speed.SLOWER: "SLOWER NOW",
+    Speed.SAME: "THE SAME",
+    Speed.AMBIGUOUS: "NOT TOLD APART",
+}
 
 
 def text(found: Reproduction) -> str:
@@ -23,7 +30,7 @@ def parts(found: Reproduction) -> list[Part]:
     then, now = found.then, found.now
     told: list[Part] = [f"{then.id}, of {then.started_at[:10]}, again on {now.device.name}", differences(found)]
     if found.compared is not None:
-        told.append(compare.table(found.compared, "then", "now"))
+        told.append(compare.table(found.compared, "then", "now", WORDS))
     if now.ending.verdict is not Verdict.ACCEPTED:
         told.append(terminal.failure(now))
     same, checked = found.same_errors

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import DTYPES, Arena, TensorSpec, dtype_name, extent, layout, unflatten
+from harness.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, dtype_name, extent, layout, unflatten
 from harness.worker.surroundings import GpuSurroundings, Surroundings
 from harness.worker.timers import Timer
 from harness.worker.transports import Transport
@@ -35,21 +35,22 @@ class Bracket:
     def __init__(self, device_type: str, timer: Timer, transport: Transport) -> None:
         self._device_type, self._timer, self._transport = device_type, timer, transport
         self._surroundings = GpuSurroundings() if device_type == "cuda" else Surroundings()
+        self._before = self._surroundings.look()
         self.arena: Arena | None = None
 
     def call(self, kernel: Callable[[Any], Any], request: dict[str, Any], around: Callable[[], Any]) -> dict[str, Any]:
         """One call as the judge's `request` describes it; the reply for the judge.
 
         request: tree and inputs (arena.flatten, TensorSpecs), state (indices of inputs whose bytes are wanted back),
-        poison (sizes in bytes), turn (the call's number), flush (whether to empty the caches), and perhaps idle
-        (outputs to fill in place of what `kernel` would do). reply: latency_ns, labels, outputs (a description each),
-        state (an offset each), overrun (indices of inputs beside which was written), more_threads and left (see
-        Surroundings).
+        poison (sizes in bytes), turn (the call's number), page_in (whether the call gets copies of the inputs or the
+        arena's own memory), flush (whether to empty the caches), and perhaps idle (outputs to fill in place of what
+        `kernel` would do). reply: latency_ns, labels, outputs (a description each), state (an offset each).
         """
         arena, transport = self.arena, self._transport
         assert arena is not None
         specs = [TensorSpec.from_json(fields) for fields in request["inputs"]]
-        tensors = [transport.place(spec) for spec in specs]
+        pages_in = request["page_in"]
+        tensors = [transport.place(spec) if pages_in else arena.tensor(spec) for spec in specs]
         addresses = [_data_ptr(tensor) for tensor in tensors]
         data = unflatten(request["tree"], tensors.__getitem__)
         if "idle" in request:
@@ -58,30 +59,29 @@ class Bracket:
         reply: dict[str, Any] = {}
 
         def page_in() -> None:
-            for spec, address in zip(specs, addresses):
-                transport.page_in(arena, spec, address)
+            if pages_in:
+                for spec, address in zip(specs, addresses):
+                    transport.page_in(arena, spec, address)
             entered.enter_context(around())
 
         def take_snapshot(output: Any) -> None:
             entered.close()
-            snapshot = _Snapshot(arena, transport)
+            snapshot = _Snapshot(arena, transport, after=0 if pages_in else extent(specs))
             reply["state"] = [snapshot.take(addresses[index], specs[index]) for index in request["state"]]
             members = _members(output)
             reply["several"] = _type(output) in (tuple, list)
             reply["returned"] = len(members)
             reply["outputs"] = [self._describe(member, snapshot) for member in members[:MAX_OUTPUTS]]
 
-        before = self._surroundings.look()
+        self._before = self._surroundings.look()
         with contextlib.ExitStack() as entered:
             sample = self._timer.sample(lambda: kernel(data), page_in, take_snapshot, request["flush"], request["turn"])
-        changed = self._surroundings.changed_since(before)
-        return {
-            **reply,
-            "latency_ns": sample.latency_ns,
-            "labels": list(sample.labels),
-            "overrun": transport.overrun(),
-            **changed,
-        }
+        return {**reply, "latency_ns": sample.latency_ns, "labels": list(sample.labels)}
+
+    def aftermath(self) -> dict[str, Any]:
+        """What the last call did besides: overrun (indices of inputs beside which it wrote), more_threads and left (see
+        Surroundings). Looked for when it has been answered: waiting for it would make the judge's clock less sharp."""
+        return {"overrun": self._transport.overrun(), **self._surroundings.changed_since(self._before)}
 
     def _idle_kernel(self, outputs: list[dict[str, Any]], tensors: list[_Tensor]) -> Callable[[Any], Any]:
         """A kernel that computes nothing: it returns outputs as large as they should be, filled, or inputs as they are.
@@ -119,18 +119,22 @@ class Bracket:
 
 
 class _Snapshot:
-    """Copies of memory, packed into the arena one after another; the same memory is copied once."""
+    """Copies of memory, packed into the arena one after another, `after` so many bytes; the same memory is copied once,
+    and what lies in the arena not at all."""
 
-    def __init__(self, arena: Arena, transport: Transport) -> None:
+    def __init__(self, arena: Arena, transport: Transport, after: int) -> None:
         self._arena, self._transport = arena, transport
         self._taken: dict[tuple[int, int], int] = {}
-        self._end = 0
+        self._end = after
 
     def take(self, address: int, spec: TensorSpec) -> int | None:
         """The offset of a copy of `spec`'s bytes at `address`, or None if the arena has no room left for it."""
         known = self._taken.get((address, spec.nbytes))
         if known is not None:
             return known
+        offset = address - self._arena.address
+        if offset % ALIGNMENT == 0 and 0 <= offset <= self._arena.size - spec.nbytes:
+            return offset
         place = TensorSpec(spec.dtype, spec.shape, self._end)
         if place.offset + place.nbytes > self._arena.size:
             return None

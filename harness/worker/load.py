@@ -7,6 +7,7 @@ provided. On a CPU, a submission that uses Triton is given the interpreter with 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib.util
 import sys
 import traceback
@@ -53,7 +54,9 @@ def load(path: Path, interpreted: bool) -> LoadedSubmission:
     kernel = getattr(module, "custom_kernel", None)
     if not callable(kernel):
         what = "no custom_kernel" if kernel is None else f"a custom_kernel that is a {type(kernel).__name__}"
-        raise Unloadable(f"the file defines {what}: it must define custom_kernel(data)")
+        near = difflib.get_close_matches("custom_kernel", [name for name in vars(module) if name != "custom_kernel"], 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise Unloadable(f"the file defines {what}: it must define custom_kernel(data){meant}")
     return LoadedSubmission(kernel, around, launches)
 
 

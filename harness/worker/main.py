@@ -42,10 +42,13 @@ class Worker:
             request = self._channel.receive()
             self._nonce = request["nonce"]
             try:
-                answer = {"reply": self._answer(request)}
+                self._channel.send({"nonce": self._nonce, "reply": self._answer(request)})
+                if request["op"] == "call":
+                    self._channel.send({"nonce": self._nonce, "aftermath": self._bracket.aftermath()})
+            except ChannelClosed:
+                raise
             except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
-                answer = {"failure": load.describe_failure(error, self._path)}
-            self._channel.send({"nonce": self._nonce, **answer})
+                self._channel.send({"nonce": self._nonce, "failure": load.describe_failure(error, self._path)})
             if request["op"] == "quit":
                 return
 
