@@ -36,7 +36,7 @@ import triton.language as tl
 
 from bench.experiment import Raw, measuring, not_measured, options, report
 from harness.stats import interquartile_mean
-from harness.worker.timers import GpuFlusher, GpuTimer
+from harness.worker.timers import Flusher, GpuTimer
 
 NAME = "e3_cold_cache"
 SIZES_MIB = (8, 16, 24, 32, 40)
@@ -82,7 +82,7 @@ def main() -> None:
 
 def _measure(flush_bytes: int, seconds: float, raw: Raw) -> tuple[dict[tuple[int, str], list[float]], float]:
     """Latencies by size and preparation, and what a large read reaches, in bytes a second."""
-    ours, sweep, nothing = GpuFlusher(flush_bytes), WriteSweep(flush_bytes), NoFlush()
+    ours, sweep, nothing = Flusher(flush_bytes, "cuda"), WriteSweep(flush_bytes), NoFlush()
     flushers = {"warm": nothing, "write": sweep, "write, read": ours, "rotated": nothing, "ours, rotated": ours}
     clocks = {}
     for preparation, flusher in flushers.items():

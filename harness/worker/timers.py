@@ -10,7 +10,6 @@ time was up. Every handle is taken when this module is imported, before the subm
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import torch
 from harness.worker.gates import Gate, OpenGate, SleepingGate
 
 _clock_ns = time.perf_counter_ns
+_zero, _sum = torch.Tensor.zero_, torch.sum
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CpuTimer:
     """The process's own monotonic clock around the call. Ticks of 1 ns; the call is synchronous."""
 
     def __init__(self, flush_bytes: int, gate: Gate | None = None) -> None:
-        self._flusher, self._gate = CpuFlusher(flush_bytes), gate or OpenGate()
+        self._flusher, self._gate = Flusher(flush_bytes, "cpu"), gate or OpenGate()
 
     def sample(
         self,
@@ -59,6 +59,8 @@ class CpuTimer:
         flush: bool = True,
         turn: int = 0,
     ) -> Sample:
+        if not flush:
+            self._flusher.flush()  # for the threads' sake, where there is nothing yet to compute with
         self._gate.shut(turn)
         page_in()
         if flush:
@@ -68,27 +70,6 @@ class CpuTimer:
         latency_ns = float(max(_clock_ns() - start, 1))
         snapshot(output)
         return Sample(output, latency_ns)
-
-
-class CpuFlusher:
-    """Writes one buffer and reads another, each larger than the last-level cache."""
-
-    def __init__(self, flush_bytes: int) -> None:
-        self._size = max(flush_bytes, 1)
-        self._written = ctypes.create_string_buffer(self._size)
-        self._read = ctypes.create_string_buffer(self._size)
-        # Pages that were never written are all the same page of zeros, and reading those evicts nothing.
-        ctypes.memset(self._read, 2, self._size)
-
-    def flush(self) -> None:
-        ctypes.memset(self._written, 1, self._size)
-        # memchr for an absent byte reads all of it at memory speed and keeps no line dirty.
-        _memchr(self._read, 7, self._size)
-
-
-_memchr = ctypes.CDLL(None).memchr
-_memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-_memchr.restype = ctypes.c_void_p
 
 
 class GpuTimer:
@@ -101,7 +82,7 @@ class GpuTimer:
 
     def __init__(self, flush_bytes: int, gate: Gate | None = None, gpu: Any = torch.cuda) -> None:
         self._event, self._synchronize = gpu.Event, gpu.synchronize
-        self._flusher, self._gate = GpuFlusher(flush_bytes), gate or SleepingGate(gpu=gpu)
+        self._flusher, self._gate = Flusher(flush_bytes, "cuda"), gate or SleepingGate(gpu=gpu)
 
     def sample(
         self,
@@ -132,19 +113,23 @@ class GpuTimer:
         return Sample(output, latency_ns, () if hidden else ("host-bound",))
 
 
-class GpuFlusher:
-    """A write sweep and then a read sweep of another buffer, enqueued on the current stream.
+class Flusher:
+    """A write sweep and then a read sweep of another buffer, by torch: on a GPU enqueued on the current stream, on a
+    CPU in the threads that torch computes in, which are awake from then on.
 
     The read sweep matters: after a plain write sweep the cache is full of dirty lines, whose write-back would compete
-    with the timed reads.
+    with the timed reads. That the threads are awake matters as well: on a virtual machine a processor that has been
+    idle for some milliseconds takes as many to come back, and latencies scattered by a factor of 3.
     """
 
-    def __init__(self, flush_bytes: int, device: str = "cuda") -> None:
-        count = max(flush_bytes // 4, 1)
-        self._written = torch.zeros(count, dtype=torch.int32, device=device)
-        self._read = torch.zeros(count, dtype=torch.int32, device=device)
-        self._sum = torch.zeros((), dtype=torch.int64, device=device)
+    def __init__(self, flush_bytes: int, device: str) -> None:
+        dtype = torch.int32 if device != "cpu" else torch.int64  # a CPU adds int32 as int64 forty times as slowly
+        count = max(flush_bytes // dtype.itemsize, 1)
+        # Pages of a CPU's that were never written are all the same page of zeros, and reading those evicts nothing.
+        self._written = torch.ones(count, dtype=dtype, device=device)
+        self._read = torch.ones(count, dtype=dtype, device=device)
+        self._total = torch.zeros((), dtype=torch.int64, device=device)
 
     def flush(self) -> None:
-        self._written.zero_()
-        torch.sum(self._read, dim=0, dtype=torch.int64, out=self._sum)
+        _zero(self._written)
+        _sum(self._read, dim=0, dtype=torch.int64, out=self._total)

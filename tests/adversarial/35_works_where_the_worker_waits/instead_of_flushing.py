@@ -15,7 +15,7 @@ import torch
 
 timers = sys.modules["harness.worker.timers"]
 bracket = sys.modules["harness.worker.bracket"].Bracket
-empty_caches, sample, idle_kernel = timers.CpuFlusher.flush, timers.CpuTimer.sample, bracket._idle_kernel
+empty_caches, sample, idle_kernel = timers.Flusher.flush, timers.CpuTimer.sample, bracket._idle_kernel
 idle = False
 flush_ns = 0
 
