@@ -8,16 +8,16 @@ seen before are read. A file that is no run is left alone and reported. Where th
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sqlite3
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
+from harness.entry import Entry, of_run, standing
 from harness.errors import InfrastructureError
 from harness.model import NOISY, REPRODUCED, UNJUDGED, UNSANDBOXED, UNSTABLE, Run, Verdict
 
@@ -30,39 +30,6 @@ _SETTLED_NS = 2_000_000_000
 """A directory changed this recently may change again within one tick of its file system's clock: look again."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts its source's runs.
-
-    `flags` are the rules of a scanner that its source broke; see `triage`."""
-
-    id: str
-    path: str
-    problem: str
-    revision: int
-    device: str
-    device_name: str
-    submission: str
-    sha256: str
-    started_at: str
-    verdict: Verdict
-    message: str
-    unranked: str | None
-    tolerance: str | None
-    error: float | None
-    score_ns: float | None
-    low_ns: float | None
-    high_ns: float | None
-    floor_ns: float | None
-    isolation: str | None = None
-    runs: int = 1
-    flags: str | None = None
-
-    @property
-    def ranked(self) -> bool:
-        return self.verdict is Verdict.ACCEPTED and self.score_ns is not None and self.unranked is None
-
-
 _COLUMNS = tuple(field.name for field in fields(Entry) if field.name != "runs")
 _GROUP = ("problem", "device", "revision", "submission")
 _TABLES = f"""
@@ -73,28 +40,6 @@ CREATE TABLE IF NOT EXISTS standings ({", ".join(_GROUP)}, path, runs, all_runs,
 CREATE INDEX IF NOT EXISTS groups ON runs ({", ".join(_GROUP)}, started_at);
 PRAGMA user_version = {INDEX_VERSION};
 """
-
-
-def standing(runs: Sequence[Entry]) -> Entry:
-    """The run that stands for one submission on a board, of all its runs there; `runs` counts those of its source.
-
-    Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
-    judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run instead,
-    and one without ranked runs its latest. An old source whose run was reproduced does not become the latest by that.
-    """
-    distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
-    in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
-    first_hand = [run for run in in_order if run.unranked != REPRODUCED] or in_order
-    source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
-    disqualifying = [run for run in source if run.verdict.disqualifies]
-    ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
-    if disqualifying:
-        chosen = disqualifying[-1]
-    elif ranked:
-        chosen = ranked[len(ranked) // 2]
-    else:
-        chosen = first_hand[-1]
-    return replace(chosen, runs=len(source))
 
 
 class Index:
@@ -235,7 +180,7 @@ class Index:
             self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (f"{path}/", unreadable))
         for name in sorted(present - known):
             try:
-                entry = _entry_of_run(name, self._load(self._results / name))
+                entry = of_run(name, self._load(self._results / name))
             except ValueError as error:
                 self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (name, str(error)))
                 continue
@@ -288,35 +233,6 @@ def _run_folders(results: Path) -> dict[str, int]:
 def _entry(row: Sequence[Any]) -> Entry:
     values = dict(zip(_COLUMNS, row, strict=False))
     return Entry(**{**values, "verdict": Verdict(values["verdict"]), "runs": row[-1]})
-
-
-def _entry_of_run(path: str, run: Run) -> Entry:
-    floors = [m.floor.latency_ns for m in run.measurements if m.floor is not None]
-    complete = bool(floors) and len(floors) == len(run.measurements)
-    score = run.score
-    return Entry(
-        id=run.id,
-        path=path,
-        problem=run.problem,
-        revision=run.problem_revision,
-        device=run.device.slug,
-        device_name=run.device.name,
-        submission=run.submission,
-        sha256=run.submission_sha256,
-        started_at=run.started_at,
-        verdict=run.ending.verdict,
-        message=run.ending.message,
-        unranked=run.unranked_because,
-        tolerance=run.tolerance,
-        error=run.error,
-        score_ns=score.latency_ns if score else None,
-        low_ns=score.low_ns if score else None,
-        high_ns=score.high_ns if score else None,
-        # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
-        floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
-        isolation=run.environment.get("isolation"),
-        flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
-    )
 
 
 def _open_file(path: Path) -> sqlite3.Connection:

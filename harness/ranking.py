@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.index import Entry
+from harness.entry import Entry
 
 CLOSE = 0.02
 """Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""

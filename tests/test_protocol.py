@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -235,3 +236,26 @@ def test_sending_to_one_who_does_not_read_ends():
         if child:
             os.kill(child, 9)
             os.waitpid(child, 0)
+
+
+def test_who_waits_awake_sees_what_comes_and_gives_up_in_time():
+    with channels() as (far, channel):
+        channel.spin(0.01)
+        sending = threading.Timer(0.05, Channel(far).send, [{"a": 1}])
+        sending.start()
+        channel.spin(60)
+        assert channel.awaits(0) and channel.receive(0.1) == {"a": 1}
+        sending.join()
+
+
+def test_a_message_was_received_when_its_last_byte_was():
+    with channels() as (far, channel):
+        body = frame(b"{}")
+        far.sendall(body[:-1])
+        with pytest.raises(ReplyTimeout):
+            channel.receive(0.01)
+        assert channel.received_ns == 0
+        before = time.perf_counter_ns()
+        far.sendall(body[-1:])
+        channel.receive(5)
+        assert before < channel.received_ns < time.perf_counter_ns()

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.index import Entry
+from harness.entry import Entry
 from harness.model import Estimate, Verdict
 from harness.ranking import Bearings, bearings, close, rank
 from harness.render import document, terminal

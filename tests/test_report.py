@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.cli import main
-from harness.index import Entry
+from harness.entry import Entry
 from harness.model import (
     Case,
     CaseCheck,

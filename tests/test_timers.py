@@ -4,6 +4,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.worker import timers
 from harness.worker.gates import SLEEP_US, AskingGate, SleepingGate
@@ -27,10 +28,10 @@ class TestCpuTimer:
             lambda output: events.append("snapshot"),
         )
         timer.sample(*steps)
-        assert events == ["page in", "flush", "clock", "call", "clock", "snapshot"]
+        assert events == ["flush", "page in", "flush", "clock", "call", "clock", "snapshot"], "at first to wake threads"
         events.clear()
         timer.sample(*steps, flush=False)
-        assert events == ["flush", "page in", "clock", "call", "clock", "snapshot"], "to wake the threads"
+        assert events == ["flush", "page in", "clock", "call", "clock", "snapshot"]
 
     def test_nothing_is_paged_in_before_the_gate_opens(self):
         events = []
@@ -274,3 +275,14 @@ def test_both_buffers_have_pages_of_their_own():
     """Those that were never written are all one page of zeros on a CPU."""
     flusher = Flusher(4096, "cpu")
     assert flusher._written.all() and flusher._read.all()
+
+
+def test_a_mode_that_a_submission_left_active_is_not_asked():
+    class Nosy(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            raise AssertionError(function)
+
+    flusher = Flusher(4096, "cpu")
+    with Nosy():
+        flusher.flush()
+    assert not flusher._written.any()

@@ -58,7 +58,7 @@ class Margin:
 
 MARGINS = {
     "cpu": Margin(0.25, 5e6, 1.0, 10e6),
-    "cuda": Margin(0.1, 0.1e6, 0.02, 0.25e6),
+    "cuda": Margin(0.05, 0.1e6, 0.02, 0.25e6),
     "rocm": Margin(0.25, 0.5e6, 1.0, 2e6),
 }
 """From honest submissions, measured by bench/honest_clock.py (docs/security.md); not measured on ROCm. To both figures

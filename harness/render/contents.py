@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.entry import Entry
 from harness.environment import flat
 from harness.errors import InfrastructureError
-from harness.index import Entry, Index
+from harness.index import Index
 from harness.model import Case, Device, Problem, Run, Verdict
 from harness.ranking import Board, Standing, rank
 from harness.store import Store, load_run

@@ -2,7 +2,7 @@
 
 problem: attend
 verdict: wrong answer
-seen: x what is allowed|NaN
+seen: a benchmark case is wrong
 defence: the judge reads each part once, as soon as the reply is there
 timed: true
 """
