@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -320,6 +321,35 @@ with Inside({isolation!r}, DAEMON, {seconds!r}, "stay") as inside:
         time.sleep(0.05)
     assert sleepers(seconds) == []
     assert Path(folder).is_dir()
+
+
+def test_a_paused_process_does_nothing_nor_do_its_children_until_it_is_resumed(isolation):
+    program = """
+        import os, time
+        name = "child" if os.fork() == 0 else "parent"
+        while True:
+            os.write(1, name.encode() + b"\\n")
+            time.sleep(0.002)
+    """
+    with Inside(isolation, program) as inside:
+        output = inside.enclosure.stdout
+
+        def told_within(seconds):
+            """What it prints from now on, or has printed before."""
+            told, deadline = b"", time.monotonic() + seconds
+            while (left := deadline - time.monotonic()) > 0 and select.select([output], [], [], left)[0]:
+                told += os.read(output.fileno(), 1 << 16)
+            return told
+
+        deadline = time.monotonic() + 30
+        while not {b"child", b"parent"} <= set(told_within(0.1).split()):
+            assert time.monotonic() < deadline
+        inside.enclosure.pause()
+        told_within(0.5)
+        assert told_within(0.3) == b""
+        inside.enclosure.resume()
+        assert {b"child", b"parent"} <= set(told_within(0.5).split())
+        inside.enclosure.pause()
 
 
 @pytest.mark.parametrize(("end", "status"), [("os._exit(7)", 7), ("ctypes.string_at(0)", -signal.SIGSEGV)])

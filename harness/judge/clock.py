@@ -57,7 +57,7 @@ class Margin:
 
 
 MARGINS = {
-    "cpu": Margin(0.25, 5e6, 1.0, 10e6),
+    "cpu": Margin(0.25, 3e6, 1.0, 6e6),
     "cuda": Margin(0.05, 0.1e6, 0.02, 0.25e6),
     "rocm": Margin(0.25, 0.5e6, 1.0, 2e6),
 }

@@ -7,7 +7,8 @@
             blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
                                └─ the n-th call of A and the n-th of B have the same inputs
 
-Only one of the two computes at a time; the other waits for its turn. Every output is checked, as in an evaluation, and
+Only one of the two computes at a time; the other is stopped meanwhile: it can neither work nor wait by spinning, as the
+threads of OpenMP do. Every output is checked, as in an evaluation, and
 the judge's clock is held against what each says (clock.py): a pair that it objects to is played again.
 """
 
@@ -238,14 +239,16 @@ class _Match:
             dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
             for flush in warm_ups(self._contestants[0].warmup_calls):
                 for side, contestant in enumerate(self._contestants):
-                    contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
+                    with sessions[1 - side].paused():
+                        contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
             plan = flushes(math.ceil(pace.count / 2))
             for number, flush in enumerate(plan, 1):
                 swapped = secrets.randbelow(2)
                 for position in BLOCK if flush else BLOCK[:2]:
                     side = position ^ swapped
                     contestant, arguments = self._contestants[side], (sessions[side], dealers[side], case)
-                    contestant.call(*arguments, pace.patience_s, sittings[side], flush)
+                    with sessions[1 - side].paused():
+                        contestant.call(*arguments, pace.patience_s, sittings[side], flush)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         return sittings
 

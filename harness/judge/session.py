@@ -184,6 +184,15 @@ class Session:
             aftermath = Aftermath.model_validate(self._receive(nonce, "aftermath", limit_s, doing))
         return Answer(reply, aftermath, turnaround_ns, was_ready)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the worker meanwhile: it neither computes nor waits by spinning. It must not be asked anything."""
+        self._enclosure.pause()
+        try:
+            yield
+        finally:
+            self._enclosure.resume()
+
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
         if not self._channel.is_quiet():

@@ -4,7 +4,8 @@
 
 It starts COMMAND as the leader of a process group, watches it and ends as it ended: with the same status or by the
 same signal. Before that it has killed all that COMMAND started. It is told to end by SIGTERM, which it also gets when
-the judge dies. When the worker takes more than its share of memory, tasks or disk, it says so on `report_fd`.
+the judge dies. SIGUSR1 stops all of the group, SIGUSR2 lets it go on. When the worker takes more than its share of
+memory, tasks or disk, it says so on `report_fd`.
 
 Killing must be one act, or a fork bomb outruns it: in a process namespace the kernel kills all with the first process,
 elsewhere with the process group, which the system call filter lets nobody leave. Where there is no filter, whoever lost
@@ -31,7 +32,8 @@ MAX_SHARE_OF_A_CORE = 0.05
 BLOCK_BYTES = 512  # of st_blocks: stat(2)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_HANDLED = {signal.SIGCHLD, signal.SIGTERM}
+_RELAYED = {signal.SIGUSR1: signal.SIGSTOP, signal.SIGUSR2: signal.SIGCONT}
+_HANDLED = {signal.SIGCHLD, signal.SIGTERM, *_RELAYED}
 
 Table = dict[int, list[int]]
 
@@ -82,6 +84,8 @@ def _watch(child: int, settings: dict[str, int | str]) -> None:
         received = signal.sigtimedwait(_HANDLED, period)
         if received is not None and received.si_signo == signal.SIGTERM:
             return
+        if received is not None and received.si_signo in _RELAYED:
+            os.killpg(child, _RELAYED[signal.Signals(received.si_signo)])
         if _reap_all_but(child):
             return
         if received is not None:

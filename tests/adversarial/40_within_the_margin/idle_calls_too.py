@@ -4,7 +4,7 @@ problem: attend
 verdict: integrity violation
 seen: outside the timed interval
 defence: D4, idle calls may be only so much slower than in a process without the submission
-not covered: idle calls may take 10 ms longer on a CPU, 0.25 ms on CUDA, and as much can be hidden in each call
+not covered: idle calls may take 6 ms longer on a CPU, 0.25 ms on CUDA, and as much can be hidden in each call
 timed: true
 slow: true
 """

@@ -3,7 +3,7 @@
 verdict: integrity violation
 seen: outside the timed interval
 defence: D4, the judge's clock
-not covered: work of less than the margin, 5 ms a call on a CPU and 0.1 ms on CUDA, can be claimed to take no time
+not covered: work of less than the margin, 3 ms a call on a CPU and 0.1 ms on CUDA, can be claimed to take no time
 timed: true
 """
 
