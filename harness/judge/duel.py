@@ -7,8 +7,8 @@
             blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
                                └─ the n-th call of A and the n-th of B have the same inputs
 
-Only one of the two computes at a time; the other is stopped meanwhile: it can neither work nor wait by spinning, as the
-threads of OpenMP do. Every output is checked, as in an evaluation, and
+Only one of the two computes at a time. On a CPU the other is stopped meanwhile: it can neither work nor wait by
+spinning, as the threads of OpenMP do. Every output is checked, as in an evaluation, and
 the judge's clock is held against what each says (clock.py): a pair that it objects to is played again.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -239,7 +239,7 @@ class _Match:
             dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
             for flush in warm_ups(self._contestants[0].warmup_calls):
                 for side, contestant in enumerate(self._contestants):
-                    with sessions[1 - side].paused():
+                    with self._waiting(sessions[1 - side]):
                         contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
             plan = flushes(math.ceil(pace.count / 2))
             for number, flush in enumerate(plan, 1):
@@ -247,10 +247,14 @@ class _Match:
                 for position in BLOCK if flush else BLOCK[:2]:
                     side = position ^ swapped
                     contestant, arguments = self._contestants[side], (sessions[side], dealers[side], case)
-                    with sessions[1 - side].paused():
+                    with self._waiting(sessions[1 - side]):
                         contestant.call(*arguments, pace.patience_s, sittings[side], flush)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         return sittings
+
+    def _waiting(self, session: Session) -> AbstractContextManager[None]:
+        """While the other side has its turn. Stopping a process that holds a context of a GPU has not been tried."""
+        return session.paused() if self._device.kind == "cpu" else nullcontext()
 
     def _measurement(self, case: Case) -> PairedMeasurement:
         """One case's samples. Raises Disqualified for a latency below the floor, as an evaluation would find."""
