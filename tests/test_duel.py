@@ -111,7 +111,7 @@ def custom_kernel(data):
     assert caught.value.exit_code == 14
 
 
-@pytest.mark.parametrize("objections, noisy", [([False], False), ([False] * 20, True)], ids=["once", "always"])
+@pytest.mark.parametrize("objections, noisy", [([False] * 2, False), ([False] * 40, True)], ids=["once", "always"])
 def test_a_pair_that_the_clock_objects_to_is_played_again_and_not_for_ever(fight, monkeypatch, objections, noisy):
     sequence = iter(objections)
 

@@ -156,17 +156,13 @@ class _Contestant(Trial):
         with _named(self.name):
             self._caller.put_timed(session, dealer, case, patience_s, flush)
 
-    def is_objected_to(self, sittings: dict[str, Sitting]) -> bool:
+    def is_objected_to(self, sittings: dict[str, Sitting], paces: dict[str, Pace]) -> bool:
         """Whether the judge's clock has something against a pair's worker. Raises Disqualified for hidden work."""
-        found = self.doubts.objections(sittings, self.apart, self.tick_ns)
-        hiding = self.doubts.count(found)
         with _named(self.name):
             for case in self.cases:
-                if case.key == hiding:
-                    raise Fault(Verdict.INTEGRITY_VIOLATION, f"{case.label}: {found[case.key].words}")
                 if sittings[case.key].leaves_threads:
                     raise Fault(Verdict.INTEGRITY_VIOLATION, f"with {case.label} {LEAVES_THREADS}")
-        return bool(found)
+            return self._objection(sittings, paces) is not None
 
 
 class _Match:
@@ -200,11 +196,11 @@ class _Match:
         again = ""
         while True:
             sittings = self._play(f"pair {pair}{again}", paces, start)
-            told = zip(self._contestants, sittings, strict=True)
-            objected_to = [contestant for contestant, found in told if contestant.is_objected_to(found)]
+            sides = zip(self._contestants, sittings, paces, strict=True)
+            objected_to = [side for side, found, pace in sides if side.is_objected_to(found, pace)]
             if not objected_to:
                 return sittings
-            if not all([contestant.doubts.set_aside() for contestant in objected_to]):
+            if not all([side.doubts.set_aside() for side in objected_to]):
                 for labels in self._labels.values():
                     labels.add(NOISY)
                 return sittings

@@ -162,22 +162,33 @@ class Trial:
         """Whether the process that has just been timed is to be set aside, for what the judge's clock says of it.
 
         The last of the rounds is told. Raises Fault for hidden work."""
+        try:
+            said = self._objection(sittings, paces)
+        except Fault as fault:
+            self._tell_round(fault.ending.message, kept=False)
+            raise
+        if said is None:
+            return False
+        aside = self.doubts.set_aside()
+        self._tell_round(said, kept=not aside)
+        return aside
+
+    def _objection(self, sittings: dict[str, Sitting], paces: dict[str, Pace]) -> str | None:
+        """What the judge's clock says against a process that has been timed. Raises Fault for hidden work."""
         found = self.doubts.objections(sittings, self.apart, self.tick_ns)
         if found:
             # The machine may have become slower since idle calls were timed without the submission.
             later = self._time_idle_calls(paces)
             self.apart = {key: self.apart[key].slower(later[key], self._device.kind) for key in later}
             found = self.doubts.objections(sittings, self.apart, self.tick_ns)
-        if not found:
-            return False
         said = {case.key: f"{case.label}: {found[case.key].words}" for case in self._benchmarks if case.key in found}
-        self.rounds[-1] = self.rounds[-1].model_copy(update={"objection": next(iter(said.values())), "kept": False})
         hiding = self.doubts.count(found)
         if hiding is not None:
             raise Fault(Verdict.INTEGRITY_VIOLATION, said[hiding])
-        aside = self.doubts.set_aside()
-        self.rounds[-1] = self.rounds[-1].model_copy(update={"kept": not aside})
-        return aside
+        return next(iter(said.values()), None)
+
+    def _tell_round(self, objection: str, kept: bool) -> None:
+        self.rounds[-1] = self.rounds[-1].model_copy(update={"objection": objection, "kept": kept})
 
     def _enough(self, processes: Sequence[dict[str, Sitting]]) -> bool:
         sampling = self._sampling
