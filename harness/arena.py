@@ -127,9 +127,12 @@ class Arena:
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-def layout(tensors: Sequence[torch.Tensor]) -> list[TensorSpec]:
-    """Where `tensors` lie in an arena, one after another. Raises TypeError for a dtype that does not travel."""
-    specs, offset = [], 0
+def layout(tensors: Sequence[torch.Tensor], start: int = 0) -> list[TensorSpec]:
+    """Where `tensors` lie in an arena, one after another from `start` on, a multiple of ALIGNMENT.
+
+    Raises TypeError for a dtype that does not travel.
+    """
+    specs, offset = [], start
     for tensor in tensors:
         if tensor.dtype not in _DTYPE_NAMES:
             raise TypeError(f"tensors of {tensor.dtype} cannot be passed to a worker")

@@ -76,9 +76,14 @@ class Channel:
         except OSError as error:
             raise ChannelClosed(str(error)) from None
 
-    def receive(self, timeout_s: float | None = None) -> Message:
-        """The next frame's object. Raises ReplyTimeout, ChannelClosed or ProtocolViolation."""
+    def receive(self, timeout_s: float | None = None, awake: bool = False) -> Message:
+        """The next frame's object. Raises ReplyTimeout, ChannelClosed or ProtocolViolation.
+
+        Who waits `awake` for it takes a processor, and notices at once: one that sleeps takes a tenth of a millisecond.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while awake and not self.awaits(0.0) and (deadline is None or time.monotonic() < deadline):
+            pass
         if self._length is None:
             (self._length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline))
         if self._length > MAX_FRAME_BYTES:
@@ -93,12 +98,6 @@ class Channel:
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         return bool(self._pending) or bool(poll.poll(timeout_s * 1e3))
-
-    def spin(self, timeout_s: float) -> None:
-        """Wait as `awaits` does, but awake: a processor that sleeps takes a tenth of a millisecond to notice."""
-        deadline = time.monotonic() + timeout_s
-        while not self.awaits(0.0) and time.monotonic() < deadline:
-            pass
 
     def is_quiet(self) -> bool:
         """True when nothing more has been sent than was received: no frame waits, complete or not."""

@@ -142,6 +142,12 @@ def test_a_call_that_does_not_page_in_works_on_the_arena_itself_and_what_is_new_
     assert world.bracket.aftermath()["overrun"] == []
 
 
+def test_memory_of_the_arena_that_is_returned_and_is_no_state_is_copied_when_time_is_up(world):
+    """It could be written to until the judge reads it."""
+    reply = world.call(lambda data: data[0].mul_(2), (torch.ones(4),), page_in=False)
+    assert reply["outputs"][0]["offset"] == 256 and world.at(256, torch.ones(4)).tolist() == [2] * 4
+
+
 def test_inputs_without_elements_can_lie_in_the_arena(world):
     reply = world.call(lambda data: data[0] + 1, (torch.ones(0, 5), torch.ones(2)), page_in=False)
     assert reply["outputs"][0]["shape"] == [0, 5]

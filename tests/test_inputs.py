@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.arena import TensorSpec, unflatten
+from harness.arena import ALIGNMENT, TensorSpec, extent, unflatten
 from harness.errors import ProblemError
-from harness.judge.inputs import Dealer
+from harness.judge.inputs import STARTS, Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed, Seeds, derive_seed, new_master_seed
 from harness.model import Case, Device
@@ -345,3 +345,17 @@ class TestRoom:
         dealer = make(reference, case="{rows: 4096, cols: 1}")
         dealer.deal(everything=True)
         assert dealer.arena.size >= 3 * 4096 * 4
+
+
+def test_nobody_knows_where_in_the_arena_inputs_will_lie(make):
+    dealer = make()
+    offsets = {dealer.deal(everything=False).request["inputs"][0]["offset"] for _ in range(40)}
+    assert len(offsets) > 20 and all(offset % ALIGNMENT == 0 for offset in offsets)
+
+
+def test_behind_the_inputs_there_is_room_for_outputs_that_are_new_and_some_more(make):
+    dealer = make()
+    for _ in range(20):
+        call = dealer.deal(everything=False)
+        specs = [TensorSpec.from_json(fields) for fields in call.request["inputs"]]
+        assert dealer.arena.size >= extent(specs) + sum(call.request["poison"]) + STARTS * ALIGNMENT

@@ -4,6 +4,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.worker import timers
@@ -286,3 +287,16 @@ def test_a_mode_that_a_submission_left_active_is_not_asked():
     with Nosy():
         flusher.flush()
     assert not flusher._written.any()
+
+
+def test_a_flush_takes_as_many_threads_as_at_first_and_leaves_those_that_are_set(monkeypatch):
+    threads, taken = torch.get_num_threads(), []
+    monkeypatch.setattr(timers, "_sum", lambda *_, **__: taken.append(torch.get_num_threads()))
+    try:
+        torch.set_num_threads(2)
+        flusher = Flusher(4096, "cpu")
+        torch.set_num_threads(1)
+        flusher.flush()
+        assert taken == [2] and torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)

@@ -44,7 +44,8 @@ def leaderboard(root: Path, problem: str, device: str | None, as_json: bool, as_
 @markdown_option
 @click.pass_obj
 def show(root: Path, run: str, as_json: bool, as_markdown: bool) -> None:
-    """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for its latest run.
+    """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for the latest run of
+    its latest source.
 
     Example: python -m harness show torch_bf16
     """

@@ -7,9 +7,9 @@
             blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
                                └─ the n-th call of A and the n-th of B have the same inputs
 
-Only one of the two computes at a time. On a CPU the other is stopped meanwhile: it can neither work nor wait by
-spinning, as the threads of OpenMP do. Every output is checked, as in an evaluation, and
-the judge's clock is held against what each says (clock.py): a pair that it objects to is played again.
+Only one of the two computes at a time. On a CPU the other is stopped meanwhile: threads of OpenMP wait by spinning, and
+would take a processor from it. Every output is checked, as in an evaluation, and the judge's clock is held against what
+each says (clock.py): a pair that it objects to is played again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -174,6 +174,7 @@ class _Match:
         self._cases = contestants[0].cases
         self._samples: dict[str, list[list[tuple[float, ...]]]] = {case.key: [[], []] for case in self._cases}
         self._labels: dict[str, set[str]] = {case.key: set() for case in self._cases}
+        self._turn: int | None = None
 
     def run(self, pairs: int) -> Duel:
         paces = [contestant.qualify() for contestant in self._contestants]
@@ -213,6 +214,7 @@ class _Match:
         found: tuple[dict[str, Sitting], ...] = ({}, {})
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
+            self._turn = None
             for side in random.sample((0, 1), 2):  # which starts first is left to chance
                 sessions[side] = stack.enter_context(self._contestants[side].worker())
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
@@ -223,6 +225,7 @@ class _Match:
                 for side, sitting in enumerate(self._time(case, phase, sessions, pace, step)):
                     found[side][case.key] = sitting
             for side, session in sessions.items():
+                session.resume()
                 self._contestants[side].finish(session)
         return found
 
@@ -235,22 +238,26 @@ class _Match:
             dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
             for flush in warm_ups(self._contestants[0].warmup_calls):
                 for side, contestant in enumerate(self._contestants):
-                    with self._waiting(sessions[1 - side]):
-                        contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
+                    self._give_turn_to(side, sessions)
+                    contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
             plan = flushes(math.ceil(pace.count / 2))
             for number, flush in enumerate(plan, 1):
                 swapped = secrets.randbelow(2)
                 for position in BLOCK if flush else BLOCK[:2]:
                     side = position ^ swapped
                     contestant, arguments = self._contestants[side], (sessions[side], dealers[side], case)
-                    with self._waiting(sessions[1 - side]):
-                        contestant.call(*arguments, pace.patience_s, sittings[side], flush)
+                    self._give_turn_to(side, sessions)
+                    contestant.call(*arguments, pace.patience_s, sittings[side], flush)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         return sittings
 
-    def _waiting(self, session: Session) -> AbstractContextManager[None]:
-        """While the other side has its turn. Stopping a process that holds a context of a GPU has not been tried."""
-        return session.paused() if self._device.kind == "cpu" else nullcontext()
+    def _give_turn_to(self, side: int, sessions: dict[int, Session]) -> None:
+        """Stop the other side, on a CPU. Stopping a process that holds a context of a GPU has not been tried."""
+        if self._device.kind != "cpu" or self._turn == side:
+            return
+        self._turn = side
+        sessions[side].resume()
+        sessions[1 - side].pause()
 
     def _measurement(self, case: Case) -> PairedMeasurement:
         """One case's samples. Raises Disqualified for a latency below the floor, as an evaluation would find."""

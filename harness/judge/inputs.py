@@ -11,17 +11,22 @@ submission must leave in its own.
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from harness.arena import Arena, TensorSpec, dtype_name, extent, flatten, layout, room
+from harness.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, flatten, layout, room
 from harness.errors import ProblemError
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
 from harness.judge.stopwatch import stopwatch
 from harness.model import Case
+
+STARTS = 256
+"""At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena: a submission that has worked on the
+arena's own memory does not know where the next ones will lie."""
 
 LEAD_CYCLES = 400_000
 """A GPU sleeps so long, some 0.2 ms, before it copies inputs: the host has enqueued all copies by then, and they follow
@@ -110,7 +115,7 @@ class Dealer:
             tensor.detach().clone() if name.split(".")[0] in problem.in_place else tensor.detach().contiguous()
             for name, tensor in leaves
         ]
-        specs = layout(tensors)
+        specs = layout(tensors, secrets.randbelow(STARTS) * ALIGNMENT)
         watched = [
             index for index, (name, _) in enumerate(leaves) if everything or name.split(".")[0] in problem.in_place
         ]
@@ -126,8 +131,9 @@ class Dealer:
         )
         fresh = self._fresh_output_sizes(expectation)
         snapshot_bytes = room([*(_nbytes(tensor) for tensor in expectation.state.values()), *fresh])
-        # Of a call that works on the arena's own memory, what is new lies behind the inputs.
-        self._make_room(max(extent(specs) + room(fresh), snapshot_bytes))
+        # Of a call that works on the arena's own memory, what is new lies behind the inputs. Some room is left in any
+        # case: a load beyond the last of them is no fault of a call that gets copies.
+        self._make_room(max(room([2 * STARTS * ALIGNMENT, *map(_nbytes, tensors), *fresh]), snapshot_bytes))
         self._inputs = list(zip(tensors, specs, strict=True))
         request = {
             "tree": tree,

@@ -174,8 +174,7 @@ class Session:
         else:
             ctypes.c_uint32.from_address(self._flag.address).value = self._calls
             self._expect_ready(nonce, doing)
-            self._channel.spin(limit_s)
-        answer = self._receive(nonce, "reply", limit_s, doing)
+        answer = self._receive(nonce, "reply", limit_s, doing, awake=self._flag is not None)
         turnaround_ns = float(self._channel.received_ns - asked_ns)
         with _malformed("reply"):
             reply = CallReply.model_validate(answer)
@@ -184,14 +183,13 @@ class Session:
             aftermath = Aftermath.model_validate(self._receive(nonce, "aftermath", limit_s, doing))
         return Answer(reply, aftermath, turnaround_ns, was_ready)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop the worker meanwhile: it neither computes nor waits by spinning. It must not be asked anything."""
+    def pause(self) -> None:
+        """Stop the worker, which must not be asked anything until it is resumed, and then must be before it is stopped
+        again: of two wishes at once the one to go on wins."""
         self._enclosure.pause()
-        try:
-            yield
-        finally:
-            self._enclosure.resume()
+
+    def resume(self) -> None:
+        self._enclosure.resume()
 
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
@@ -232,10 +230,10 @@ class Session:
         if self._receive(nonce, "ready", self._limits.call_s, doing) is not True:
             raise _violation("the worker's answer is neither ready nor a failure")
 
-    def _receive(self, nonce: str, kind: str, timeout_s: float, doing: str) -> Any:
+    def _receive(self, nonce: str, kind: str, timeout_s: float, doing: str, awake: bool = False) -> Any:
         """What the worker's next message holds under `kind`."""
         with self._faults_of_the_channel(timeout_s, doing):
-            answer = self._channel.receive(timeout_s)
+            answer = self._channel.receive(timeout_s, awake)
         if answer.get("nonce") != nonce or len(answer) != 2:
             raise _violation("the worker answered a request that was not put to it")
         if "failure" in answer:

@@ -140,7 +140,9 @@ def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict
     """What compilers need, every cache in `work`, one device, nothing else of the judge's."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    programs = [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     return environment | {
+        "PATH": os.pathsep.join(programs),  # ninja comes as a Python package
         **devices.visibility(device, isolation.one_gpu),
         "PYTHONPATH": os.pathsep.join([str(policy.ROOT), *inherited]),
         "USER": "podium",  # a user id of the worker's own has no name

@@ -78,24 +78,25 @@ def _let_go_of_everything_but(report_fd: int) -> None:
 
 def _watch(child: int, settings: dict[str, int | str]) -> None:
     """Return when `child` has ended, or must end."""
-    period = PERIOD_S
     disk = Disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]))
+    next_look = time.monotonic() + PERIOD_S
     while True:
-        received = signal.sigtimedwait(_HANDLED, period)
+        received = signal.sigtimedwait(_HANDLED, max(next_look - time.monotonic(), 0.0))
         if received is not None and received.si_signo == signal.SIGTERM:
             return
         if received is not None and received.si_signo in _RELAYED:
             os.killpg(child, _RELAYED[signal.Signals(received.si_signo)])
         if _reap_all_but(child):
             return
-        if received is not None:
+        started = time.monotonic()
+        if started < next_look:
             continue
-        started = time.perf_counter()
         excess = _excess(settings) or disk.excess()
         if excess:
             os.write(int(settings["report_fd"]), excess.encode())
             return
-        period = max(PERIOD_S, (time.perf_counter() - started) / MAX_SHARE_OF_A_CORE)
+        now = time.monotonic()
+        next_look = now + max(PERIOD_S, (now - started) / MAX_SHARE_OF_A_CORE)
 
 
 def _reap_all_but(child: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, dtype_name, extent, layout, unflatten
+from harness.arena import DTYPES, Arena, TensorSpec, dtype_name, extent, layout, unflatten
 from harness.worker.surroundings import GpuSurroundings, Surroundings
 from harness.worker.timers import Timer
 from harness.worker.transports import Transport
@@ -66,7 +66,10 @@ class Bracket:
 
         def take_snapshot(output: Any) -> None:
             entered.close()
-            snapshot = _Snapshot(arena, transport, after=0 if pages_in else extent(specs))
+            snapshot = _Snapshot(arena, transport)
+            if not pages_in:
+                snapshot.lies_there_already({addresses[index]: specs[index] for index in request["state"]})
+                snapshot.start_after(specs)
             reply["state"] = [snapshot.take(addresses[index], specs[index]) for index in request["state"]]
             members = _members(output)
             reply["several"] = _type(output) in (tuple, list)
@@ -119,22 +122,27 @@ class Bracket:
 
 
 class _Snapshot:
-    """Copies of memory, packed into the arena one after another, `after` so many bytes; the same memory is copied once,
-    and what lies in the arena not at all."""
+    """Copies of memory, packed into the arena one after another; the same memory is copied once."""
 
-    def __init__(self, arena: Arena, transport: Transport, after: int) -> None:
+    def __init__(self, arena: Arena, transport: Transport) -> None:
         self._arena, self._transport = arena, transport
         self._taken: dict[tuple[int, int], int] = {}
-        self._end = after
+        self._end = 0
+
+    def lies_there_already(self, state: dict[int, TensorSpec]) -> None:
+        """Of inputs that a call worked on in the arena itself, by address, no copies are made.
+
+        Of nothing else: a submission could return memory of the arena, and go on writing to it when its time is up."""
+        self._taken |= {(address, spec.nbytes): spec.offset for address, spec in state.items()}
+
+    def start_after(self, specs: list[TensorSpec]) -> None:
+        self._end = extent(specs)
 
     def take(self, address: int, spec: TensorSpec) -> int | None:
         """The offset of a copy of `spec`'s bytes at `address`, or None if the arena has no room left for it."""
         known = self._taken.get((address, spec.nbytes))
         if known is not None:
             return known
-        offset = address - self._arena.address
-        if offset % ALIGNMENT == 0 and 0 <= offset <= self._arena.size - spec.nbytes:
-            return offset
         place = TensorSpec(spec.dtype, spec.shape, self._end)
         if place.offset + place.nbytes > self._arena.size:
             return None

@@ -21,6 +21,7 @@ from harness.worker.gates import Gate, OpenGate, SleepingGate
 
 _clock_ns = time.perf_counter_ns
 _zero, _sum = torch.Tensor.zero_, torch.sum
+_get_threads, _set_threads = torch.get_num_threads, torch.set_num_threads
 # What a submission may have left active, to be asked before every operator of torch, is not asked.
 _without_modes, _without_overrides = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
 
@@ -130,8 +131,15 @@ class Flusher:
         self._written = torch.ones(count, dtype=dtype, device=device)
         self._read = torch.ones(count, dtype=dtype, device=device)
         self._total = torch.zeros((), dtype=torch.int64, device=device)
+        self._threads = _get_threads()
 
     def flush(self) -> None:
+        # In as many threads as at first: in fewer it would take longer than without the submission, as if it hid work.
+        threads = _get_threads()
+        if threads != self._threads:
+            _set_threads(self._threads)
         with _without_modes(), _without_overrides():
             _zero(self._written)
             _sum(self._read, dim=0, dtype=torch.int64, out=self._total)
+        if threads != self._threads:
+            _set_threads(threads)
