@@ -13,6 +13,7 @@ from rich.console import Console
 from harness import catalog
 from harness.config import load_config
 from harness.device import detect
+from harness.judge import clock
 from harness.judge.duel import duel
 from harness.judge.evaluate import evaluate
 from harness.progress import Step, named, tell
@@ -70,7 +71,8 @@ def test_who_asks_for_lines_gets_those_and_no_step(toy_root):
     ]
 
 
-def test_a_duel_tells_its_blocks_and_whose_test_it_is(toy_root):
+def test_a_duel_tells_its_blocks_and_whose_test_it_is(toy_root, monkeypatch):
+    monkeypatch.setattr(clock, "objection", lambda *_: None)  # a busy machine's pairs are played again
     told = Listener()
     problem = catalog.load_problem(toy_root, "double")
     both = [catalog.load_submission(problem, submit(toy_root, name, HONEST)) for name in ("a", "b")]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 import click
 
@@ -15,12 +20,37 @@ from harness.render import github
 __all__ = ["judging", "looking", "main", "verbs", "working"]
 
 INTERRUPTED_EXIT_CODE = 130
+INTERRUPTED = "interrupted: the run that was under way is not stored; what was stored before is"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. Nothing but a bug of ours gets past this."""
-    with github.obeyed_by_nobody():
+    with github.obeyed_by_nobody(), _interruptible():
         return _main(arguments)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt, but in the midst of an import the end at once: torch imports numpy, and goes on
+    without it, half imported, where that is interrupted. Workers die with this process."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            os.write(2, f"{INTERRUPTED}\n".encode())
+            os._exit(INTERRUPTED_EXIT_CODE)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -40,7 +70,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         click.echo(f"error: {said[:1].lower()}{said[1:]}{hint}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted: the run that was under way is not stored; what was stored before is", err=True)
+        click.echo(INTERRUPTED, err=True)
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         sys.stderr.close()
