@@ -130,3 +130,22 @@ class Caller:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
         words = ["python", "-m", "harness", "replay", self._problem.name, self._path, case.label]
         return shlex.join([*words, "--seed", str(seed), "--device", device])
+
+
+def worst_of(checks: list[CaseCheck]) -> CaseCheck:
+    """One case's repeated checks as one: the one that is furthest from each tolerance."""
+    worst = max(checks, key=lambda check: (check.verdict is not Verdict.ACCEPTED, _ratios(check)))
+    excess = {name: max((check.excess[name] for check in checks), key=lambda e: e.ratio) for name in worst.excess}
+    errors = [check.error for check in checks if check.error is not None]
+    return worst.model_copy(
+        update={
+            "calls": len(checks),
+            "excess": excess,
+            "error": max(errors, default=None),
+            "tolerance": next((name for name, e in excess.items() if e.ratio <= 1), None),
+        }
+    )
+
+
+def _ratios(check: CaseCheck) -> list[float]:
+    return [excess.ratio for excess in check.excess.values()]

@@ -31,7 +31,7 @@ arena's own memory does not know where the next ones will lie."""
 LEAD_CYCLES = 400_000
 """A GPU sleeps so long, some 0.2 ms, before it copies inputs: the host has enqueued all copies by then, and they follow
 upon one another. How long they take is part of a call's turnaround, and without it would depend on what the judge had
-done before: copies for idle calls took 0.2 ms longer on an H200."""
+done before: copies for idle calls took 0.2 ms longer (H200, 2026-11-20)."""
 
 
 @dataclass(frozen=True)

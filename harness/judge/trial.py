@@ -22,7 +22,7 @@ from pathlib import Path
 from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
-from harness.judge.calls import Caller, WrongTimedCall
+from harness.judge.calls import Caller, WrongTimedCall, worst_of
 from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, patience_s, warm_ups
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
@@ -266,7 +266,7 @@ class Trial:
                 checks.append(self._caller.put(session, dealer, case, everything=True)[0])
                 if checks[-1].verdict is not Verdict.ACCEPTED:
                     break
-        return [_worst_of(checks)]
+        return [worst_of(checks)]
 
     def _pilot(self, session: Session) -> dict[str, Pace]:
         """How often each benchmark case is sampled and how patiently its calls are made, by its key."""
@@ -331,22 +331,3 @@ class Trial:
         if sitting.leaves_threads:
             raise Fault(Verdict.INTEGRITY_VIOLATION, f"with {case.label} {LEAVES_THREADS}")
         return sitting
-
-
-def _worst_of(checks: list[CaseCheck]) -> CaseCheck:
-    """One case's repeated checks as one: the one that is furthest from each tolerance."""
-    worst = max(checks, key=lambda check: (check.verdict is not Verdict.ACCEPTED, _ratios(check)))
-    excess = {name: max((check.excess[name] for check in checks), key=lambda e: e.ratio) for name in worst.excess}
-    errors = [check.error for check in checks if check.error is not None]
-    return worst.model_copy(
-        update={
-            "calls": len(checks),
-            "excess": excess,
-            "error": max(errors, default=None),
-            "tolerance": next((name for name, e in excess.items() if e.ratio <= 1), None),
-        }
-    )
-
-
-def _ratios(check: CaseCheck) -> list[float]:
-    return [excess.ratio for excess in check.excess.values()]

@@ -1,6 +1,6 @@
 """Timing one call, one class a kind of device, and emptying the caches before it.
 
-    CPU   gate ─► page in ─► flush ─► perf_counter ─► call ─► perf_counter ─► snapshot
+    CPU   wake threads ─► gate ─► page in ─► flush ─► perf_counter ─► call ─► perf_counter ─► snapshot
     GPU   gate ─► page in ─► flush ─► event ─► call ─► event ─► snapshot
 
 On a GPU all of it is enqueued on one stream behind the gate (`gates`): no gap on the host's side falls between the
@@ -121,7 +121,8 @@ class Flusher:
 
     The read sweep matters: after a plain write sweep the cache is full of dirty lines, whose write-back would compete
     with the timed reads. That the threads are awake matters as well: on a virtual machine a processor that has been
-    idle for some milliseconds takes as many to come back, and latencies scattered by a factor of 3.
+    idle for some milliseconds takes as many to come back, and latencies scattered by a factor of 3 (AMD EPYC, 2 CPUs,
+    2026-11-20).
     """
 
     def __init__(self, flush_bytes: int, device: str) -> None:
