@@ -1,6 +1,7 @@
 """The command line, as a person or a script meets it: exit codes, one sentence for bad input, clean streams."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -152,6 +153,34 @@ def test_the_boards_need_no_torch(toy_root):
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_waits_for_an_import_once(toy_root, times):
+    """A module that is interrupted is half imported, and what imports it may go on without it, as torch does."""
+    submit(toy_root, "honest", HONEST)
+    whole = toy_root / "whole"
+    with (toy_root / "problems" / "double" / "reference.py").open("a") as module:
+        module.write(f"""
+import os, pathlib, time
+if not pathlib.Path({str(whole)!r}).exists():
+    os.write(2, b"IMPORTING")
+    for _ in range(20):
+        time.sleep(0.1)
+    pathlib.Path({str(whole)!r}).touch()
+""")
+    process = subprocess.Popen(
+        command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    said = b""
+    while b"IMPORTING" not in said and (part := os.read(process.stderr.fileno(), 1 << 12)):
+        said += part
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"interrupted" in rest and b"Traceback" not in rest
+    assert whole.exists() == (times == 1)
 
 
 @pytest.mark.parametrize("moment_s", [0.3, 2.0, 4.5])

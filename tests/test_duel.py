@@ -69,7 +69,7 @@ def test_both_get_the_same_inputs_and_every_call_others(fight, monkeypatch):
 
     monkeypatch.setattr(module._Contestant, "worker", overheard)
     fight(TELLING, TELLING)
-    assert said["first"] == said["second"] and len(said["first"]) == 2
+    assert said["first"] == said["second"] and len(said["first"]) >= 2
     sums = "".join(said["first"]).split()
     assert len(sums) >= 6 and len(set(sums)) == len(sums)
 

@@ -21,6 +21,7 @@ __all__ = ["judging", "looking", "main", "verbs", "working"]
 
 INTERRUPTED_EXIT_CODE = 130
 INTERRUPTED = "interrupted: the run that was under way is not stored; what was stored before is"
+LOOKS_AGAIN_S = 0.02  # how often an interrupt that waits for an import looks whether it is done
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,26 +32,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt, but in the midst of an import the end at once: torch imports numpy, and goes on
-    without it, half imported, where that is interrupted. Workers die with this process."""
+    """Ctrl-C is a KeyboardInterrupt; in the midst of an import it waits until that is done, since torch imports numpy,
+    and goes on without it, half imported, where that is interrupted. A second Ctrl-C does not wait."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
+    before = signal.signal(signal.SIGALRM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
+    if not _imports(frame):
+        raise KeyboardInterrupt
+    if signum == signal.SIGINT and signal.getitimer(signal.ITIMER_REAL)[0]:
+        os.write(2, f"{INTERRUPTED}\n".encode())
+        os._exit(INTERRUPTED_EXIT_CODE)
+    signal.setitimer(signal.ITIMER_REAL, LOOKS_AGAIN_S)
+
+
+def _imports(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            os.write(2, f"{INTERRUPTED}\n".encode())
-            os._exit(INTERRUPTED_EXIT_CODE)
+            return True
         frame = frame.f_back
-    raise KeyboardInterrupt
+    return False
 
 
 def _main(arguments: Sequence[str] | None) -> int:
