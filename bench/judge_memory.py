@@ -48,8 +48,9 @@ def measure(name: str) -> dict[str, object]:
     from harness.judge.evaluate import be_a_quiet_neighbour
     from harness.judge.inputs import Dealer
     from harness.judge.reference import Reference
+    from harness.judge.reply import CallReply
     from harness.judge.seeds import OneSeed
-    from harness.judge.session import CallReply, Session
+    from harness.judge.session import Session
     from harness.sandbox import tiers
     from harness.sandbox.scratch import scratch
 

@@ -27,8 +27,9 @@ from harness.judge.check import compare, differences  # noqa: E402
 from harness.judge.clock import PATIENCE_S  # noqa: E402
 from harness.judge.inputs import Dealer  # noqa: E402
 from harness.judge.reference import Reference  # noqa: E402
+from harness.judge.reply import CallReply  # noqa: E402
 from harness.judge.seeds import Seeds, new_master_seed  # noqa: E402
-from harness.judge.session import CallReply, Session  # noqa: E402
+from harness.judge.session import Session  # noqa: E402
 from harness.model import Case  # noqa: E402
 from harness.sandbox import tiers  # noqa: E402
 from harness.sandbox.scratch import scratch  # noqa: E402

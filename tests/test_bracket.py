@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from harness.arena import Arena, TensorSpec, extent, flatten, layout
-from harness.judge.session import CallReply
+from harness.judge.reply import CallReply
 from harness.worker.bracket import Bracket
 from harness.worker.timers import CpuTimer, Sample
 from harness.worker.transports import CpuTransport

@@ -18,7 +18,7 @@ from harness.judge import check, mismatch
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import Call, Expectation
 from harness.judge.reference import Selection
-from harness.judge.session import CallReply
+from harness.judge.reply import CallReply
 from harness.model import Case, Tolerance
 from harness.worker.bracket import Bracket
 from harness.worker.timers import CpuTimer

@@ -30,7 +30,7 @@ from harness.cli import main
 from harness.device import check_answers, detect
 from harness.errors import InfrastructureError, ProblemError
 from harness.judge.reference import Reference
-from harness.judge.session import CallReply
+from harness.judge.reply import CallReply
 from harness.model import Ending, Estimate, Verdict
 from harness.sandbox import enclosure
 from harness.sandbox.keeper import descendants, process_table

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from untrusted import ProtocolSurface, ResultsSurface
 
-from harness.judge import session
+from harness.judge import reply
 
 seeds = st.integers(0, 2**64 - 1).map(random.Random)
 quick = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -51,7 +51,7 @@ def test_the_inputs_reach_every_outcome(protocol, results):
 
 def test_a_judge_that_trusted_the_worker_would_be_found_out(protocol, monkeypatch):
     """The same inputs, with the validation of replies taken away."""
-    monkeypatch.setattr(session.CallReply, "model_validate", session.CallReply.model_construct)
+    monkeypatch.setattr(reply.CallReply, "model_validate", reply.CallReply.model_construct)
     rng = random.Random(1)
     with pytest.raises(Exception):  # noqa: B017  (which one does not matter)
         for _ in range(300):

@@ -11,7 +11,7 @@ from harness import catalog
 from harness.config import load_config
 from harness.device import detect
 from harness.judge.evaluate import evaluate, replay
-from harness.judge.session import Fault
+from harness.judge.reply import Fault
 from harness.model import Run, Verdict
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"

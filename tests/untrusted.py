@@ -25,8 +25,9 @@ from harness.judge.check import Difference, compare, differences, overruns
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report
 from harness.judge.reference import Reference
+from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.seeds import Seeds
-from harness.judge.session import Aftermath, CallReply, Fault, Session
+from harness.judge.session import Session
 from harness.model import Case, CaseCheck, Device, Ending, Estimate, Excess, Floor, Measurement, Problem, Run, Verdict
 from harness.protocol import Channel
 from harness.render import boards, document, terminal

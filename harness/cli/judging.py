@@ -142,7 +142,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     from harness.config import load_config
     from harness.device import detect
     from harness.judge.evaluate import replay as judge_again
-    from harness.judge.session import Fault
+    from harness.judge.reply import Fault
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)

@@ -19,8 +19,9 @@ from harness.judge.check import Comparison, Difference, compare, differences, ov
 from harness.judge.clock import PATIENCE_S
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
+from harness.judge.reply import Answer, CallReply, Fault
 from harness.judge.seeds import Seeds
-from harness.judge.session import Answer, CallReply, Fault, Session
+from harness.judge.session import Session
 from harness.model import Case, CaseCheck, Device, Verdict
 
 

@@ -19,7 +19,7 @@ import torch
 from harness.arena import Arena, TensorSpec, dtype_name
 from harness.judge.inputs import Call
 from harness.judge.reference import Selection
-from harness.judge.session import CallReply, OutputDescription
+from harness.judge.reply import CallReply, OutputDescription
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}

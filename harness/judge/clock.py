@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness import stats
-from harness.judge.session import Answer
+from harness.judge.reply import Answer
 
 PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
 """How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the

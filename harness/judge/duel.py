@@ -29,8 +29,9 @@ from harness.judge.clock import LEAVES_THREADS, Sitting, flushes, warm_ups
 from harness.judge.evaluate import be_a_quiet_neighbour
 from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference
+from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
-from harness.judge.session import Fault, Session
+from harness.judge.session import Session
 from harness.judge.trial import Pace, Trial
 from harness.model import NOISY, Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell

@@ -17,8 +17,8 @@ from harness.config import EvalConfig
 from harness.device import check_answers
 from harness.judge.clock import find
 from harness.judge.reference import Reference
+from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed
-from harness.judge.session import Fault
 from harness.judge.trial import Narrate, Timings, Trial
 from harness.model import (
     NOISY,

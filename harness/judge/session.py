@@ -23,15 +23,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import IO, Any
 
 from harness.arena import FLAG_BYTES, Arena
 from harness.device_arena import shareable_memory
-from harness.model import Device, Ending, Problem, SampleNanoseconds, Verdict
+from harness.judge.reply import Aftermath, Answer, CallReply, Fault, reported_failure, violation, well_formed
+from harness.model import Device, Problem, Verdict
 from harness.protocol import Channel, ChannelClosed, Message, ProtocolViolation, ReplyTimeout
 from harness.sandbox import tiers
 from harness.sandbox.enclosure import Enclosure
@@ -42,67 +40,6 @@ OUTPUT_KEPT_BYTES = 32 << 10
 EXIT_GRACE_S = 10.0
 
 _clock_ns = time.perf_counter_ns
-
-
-class Fault(Exception):
-    """The evaluation ends here, with this verdict and this sentence."""
-
-    def __init__(self, verdict: Verdict, message: str, detail: str | None = None) -> None:
-        super().__init__(message)
-        self.ending = Ending(verdict=verdict, message=message, detail=detail)
-
-
-class _Reply(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class OutputDescription(_Reply):
-    """What the worker says that one returned value is."""
-
-    type: str
-    dtype: str | None = None
-    shape: list[int] | None = None
-    stride: list[int] | None = None
-    device: str | None = None
-    offset: int | None = None
-
-
-class CallReply(_Reply):
-    """The worker's answer to a call. `latency_ns` is its claim, to be held against other clocks."""
-
-    latency_ns: SampleNanoseconds
-    labels: list[Literal["host-bound"]] = Field(max_length=1)
-    several: bool
-    returned: int = Field(ge=0)
-    outputs: list[OutputDescription] = Field(max_length=16)
-    state: list[int | None] = Field(max_length=256)
-    interpreted: bool
-
-
-class Aftermath(_Reply):
-    """What the worker found when it had answered: the inputs, by index, beside which was written; how many more threads
-    run; what else the call did not leave as it was."""
-
-    overrun: list[int] = Field(max_length=256)
-    more_threads: int = Field(ge=0)
-    left: list[Annotated[str, Field(max_length=200)]] = Field(max_length=8)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A reply; its aftermath; how long it took from the moment at which the first of the inputs was there, in ns; and
-    whether the worker had been ready for them before the judge's patience ended."""
-
-    reply: CallReply
-    aftermath: Aftermath
-    turnaround_ns: float
-    was_ready: bool
-
-
-class _Failure(_Reply):
-    kind: str
-    message: str
-    detail: str
 
 
 class Session:
@@ -176,10 +113,10 @@ class Session:
             self._expect_ready(nonce, doing)
         answer = self._receive(nonce, "reply", limit_s, doing, awake=self._flag is not None)
         turnaround_ns = float(self._channel.received_ns - asked_ns)
-        with _malformed("reply"):
+        with well_formed("reply"):
             reply = CallReply.model_validate(answer)
         read(reply)
-        with _malformed("aftermath"):
+        with well_formed("aftermath"):
             aftermath = Aftermath.model_validate(self._receive(nonce, "aftermath", limit_s, doing))
         return Answer(reply, aftermath, turnaround_ns, was_ready)
 
@@ -194,7 +131,7 @@ class Session:
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
         if not self._channel.is_quiet():
-            raise _violation("the worker sent a message that nobody had asked for")
+            raise violation("the worker sent a message that nobody had asked for")
         self._ask({"op": "quit"}, EXIT_GRACE_S, "quitting")
         try:
             status = self._enclosure.wait(EXIT_GRACE_S)
@@ -203,7 +140,7 @@ class Session:
         if status != 0:
             raise Fault(Verdict.RUNTIME_ERROR, f"the worker {_how_it_ended(status)} after its last call")
         if not self._channel.is_quiet():
-            raise _violation("the worker sent a message that nobody had asked for")
+            raise violation("the worker sent a message that nobody had asked for")
 
     def kill(self) -> None:
         """Kill whatever is left of the worker and of all that it started. Raises InfrastructureError if it cannot."""
@@ -228,18 +165,18 @@ class Session:
 
     def _expect_ready(self, nonce: str, doing: str) -> None:
         if self._receive(nonce, "ready", self._limits.call_s, doing) is not True:
-            raise _violation("the worker's answer is neither ready nor a failure")
+            raise violation("the worker's answer is neither ready nor a failure")
 
     def _receive(self, nonce: str, kind: str, timeout_s: float, doing: str, awake: bool = False) -> Any:
         """What the worker's next message holds under `kind`."""
         with self._faults_of_the_channel(timeout_s, doing):
             answer = self._channel.receive(timeout_s, awake)
         if answer.get("nonce") != nonce or len(answer) != 2:
-            raise _violation("the worker answered a request that was not put to it")
+            raise violation("the worker answered a request that was not put to it")
         if "failure" in answer:
-            raise _failure(answer["failure"])
+            raise reported_failure(answer["failure"])
         if kind not in answer:
-            raise _violation(f"the worker's answer is neither a {kind} nor a failure")
+            raise violation(f"the worker's answer is neither a {kind} nor a failure")
         return answer[kind]
 
     @contextmanager
@@ -249,7 +186,7 @@ class Session:
         except ReplyTimeout:
             raise Fault(Verdict.TIMEOUT, f"{doing} took longer than the limit of {timeout_s:g} s") from None
         except ProtocolViolation as error:
-            raise _violation(f"the worker broke the protocol: {error}") from None
+            raise violation(f"the worker broke the protocol: {error}") from None
         except ChannelClosed:
             raise self._death(doing) from None
 
@@ -257,7 +194,7 @@ class Session:
         try:
             status = self._enclosure.wait(EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
-            return _violation(f"the worker closed its channel while {doing}")
+            return violation(f"the worker closed its channel while {doing}")
         excess = self._enclosure.excess()
         if excess is not None:
             return Fault(Verdict.RUNTIME_ERROR, f"the submission {excess} during {doing}, and was ended")
@@ -309,35 +246,6 @@ def _environment(device: Device, threads: int) -> dict[str, str]:
     """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
     interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
-
-
-@contextmanager
-def _malformed(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise _violation(f"the worker's {what} is malformed: {where}: {fault['msg']}") from None
-
-
-def _violation(message: str) -> Fault:
-    return Fault(Verdict.INTEGRITY_VIOLATION, message)
-
-
-def _failure(fields: Any) -> Fault:
-    try:
-        failure = _Failure.model_validate(fields)
-    except ValidationError:
-        return _violation("the worker's report of a failure is malformed")
-    verdicts = {
-        "compile_error": Verdict.COMPILE_ERROR,
-        "runtime_error": Verdict.RUNTIME_ERROR,
-        "cannot_judge": Verdict.INFRASTRUCTURE_ERROR,
-    }
-    if failure.kind not in verdicts:
-        return _violation("the worker's report of a failure is malformed")
-    return Fault(verdicts[failure.kind], failure.message, failure.detail)
 
 
 def _how_it_ended(status: int) -> str:

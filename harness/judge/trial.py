@@ -25,8 +25,9 @@ from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall, worst_of
 from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, patience_s, warm_ups
 from harness.judge.reference import Reference
+from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
-from harness.judge.session import Fault, Session
+from harness.judge.session import Session
 from harness.model import Case, CaseCheck, Device, Round, Skipped, Verdict
 from harness.progress import Narrate, Step, tell
 from harness.sandbox import tiers

@@ -1,0 +1,105 @@
+"""What a worker says, validated to the last field, and the verdicts that its failures earn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.model import Ending, SampleNanoseconds, Verdict
+
+
+class Fault(Exception):
+    """The evaluation ends here, with this verdict and this sentence."""
+
+    def __init__(self, verdict: Verdict, message: str, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.ending = Ending(verdict=verdict, message=message, detail=detail)
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class OutputDescription(_Reply):
+    """What the worker says that one returned value is."""
+
+    type: str
+    dtype: str | None = None
+    shape: list[int] | None = None
+    stride: list[int] | None = None
+    device: str | None = None
+    offset: int | None = None
+
+
+class CallReply(_Reply):
+    """The worker's answer to a call. `latency_ns` is its claim, to be held against other clocks."""
+
+    latency_ns: SampleNanoseconds
+    labels: list[Literal["host-bound"]] = Field(max_length=1)
+    several: bool
+    returned: int = Field(ge=0)
+    outputs: list[OutputDescription] = Field(max_length=16)
+    state: list[int | None] = Field(max_length=256)
+    interpreted: bool
+
+
+class Aftermath(_Reply):
+    """What the worker found when it had answered: the inputs, by index, beside which was written; how many more threads
+    run; what else the call did not leave as it was."""
+
+    overrun: list[int] = Field(max_length=256)
+    more_threads: int = Field(ge=0)
+    left: list[Annotated[str, Field(max_length=200)]] = Field(max_length=8)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply; its aftermath; how long it took from the moment at which the first of the inputs was there, in ns; and
+    whether the worker had been ready for them before the judge's patience ended."""
+
+    reply: CallReply
+    aftermath: Aftermath
+    turnaround_ns: float
+    was_ready: bool
+
+
+class _Failure(_Reply):
+    kind: str
+    message: str
+    detail: str
+
+
+@contextmanager
+def well_formed(what: str) -> Iterator[None]:
+    """Make the first thing wrong with what a worker calls its `what` an integrity violation."""
+    try:
+        yield
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise violation(f"the worker's {what} is malformed: {where}: {fault['msg']}") from None
+
+
+def violation(message: str) -> Fault:
+    """What a worker earns that does not keep to the protocol."""
+    return Fault(Verdict.INTEGRITY_VIOLATION, message)
+
+
+def reported_failure(fields: Any) -> Fault:
+    """What a worker reports in place of a reply."""
+    try:
+        failure = _Failure.model_validate(fields)
+    except ValidationError:
+        return violation("the worker's report of a failure is malformed")
+    verdicts = {
+        "compile_error": Verdict.COMPILE_ERROR,
+        "runtime_error": Verdict.RUNTIME_ERROR,
+        "cannot_judge": Verdict.INFRASTRUCTURE_ERROR,
+    }
+    if failure.kind not in verdicts:
+        return violation("the worker's report of a failure is malformed")
+    return Fault(verdicts[failure.kind], failure.message, failure.detail)

@@ -1,0 +1,176 @@
+"""What is asked, of what, and where: problems with their cases and tolerances, submissions, devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from harness.model.value import Value
+
+CaseValue = bool | int | float | str | list[int]
+
+
+class Tolerance(Value):
+    """What may differ from the reference. A limit left out is not applied; `bitwise` allows no difference at all.
+
+    An element misses when |out - ref| > atol + rtol * |ref|; at most the fraction `max_mismatch` may miss.
+    `rel_l2` bounds ||out - ref|| / ||ref|| over a whole output, `row_rel_l2` the same over its worst row (last axis).
+    """
+
+    rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    atol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    max_mismatch: float | None = Field(default=None, ge=0, le=1)
+    rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    row_rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    bitwise: bool = False
+    when: dict[str, CaseValue] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Tolerance:
+        limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
+        if self.bitwise and (any(limit is not None for limit in limits) or self.rtol or self.atol):
+            raise ValueError("bitwise allows no difference: leave the other limits out")
+        if not self.bitwise and all(limit is None for limit in limits):
+            raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
+        return self
+
+    def applies_to(self, case: Case) -> bool:
+        return all(case.parameters.get(key) == value for key, value in self.when.items())
+
+
+class Case(Value):
+    """One shape of a problem: every parameter of `generate_input` but the seed and the device."""
+
+    parameters: dict[str, CaseValue]
+
+    @property
+    def label(self) -> str:
+        """`batch_size=4 kv_seq_len=1024`, as boards and messages name the case."""
+        return " ".join(f"{key}={_plain(value)}" for key, value in self.parameters.items())
+
+    @property
+    def key(self) -> str:
+        """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+
+class Cases(Value):
+    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds."""
+
+    test: tuple[Case, ...]
+    benchmark: tuple[Case, ...]
+
+
+class Limits(Value):
+    """Wall-clock limits on what a submission does, in seconds."""
+
+    load_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    call_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+
+
+class SampledRows(Value):
+    """Of long outputs only secret rows are checked; the case's `parameter` says how long they are along an axis.
+
+    In a test case `rows` of them if it is `longer_than` that, else (and always without a `longer_than`) all. In a timed
+    call `timed_rows` of them, or all if there are no more.
+    """
+
+    output_axis: int = Field(ge=0)
+    parameter: str
+    longer_than: int | None = Field(default=None, ge=1)
+    rows: int | None = Field(default=None, ge=2)
+    timed_rows: int = Field(ge=2)
+
+    @model_validator(mode="after")
+    def _of_tests_both_or_neither(self) -> SampledRows:
+        if (self.longer_than is None) != (self.rows is None):
+            raise ValueError("longer_than and rows belong together: give both or neither")
+        return self
+
+    def count(self, length: int, timed: bool) -> int | None:
+        """How many rows of `length` are checked; None for all."""
+        if timed:
+            return self.timed_rows if length > self.timed_rows else None
+        return self.rows if self.longer_than is not None and length > self.longer_than else None
+
+
+class PublishedFigure(Value):
+    """A figure that somebody else published for this problem; shown apart from anything measured here."""
+
+    device: str
+    case: str
+    what: str
+    value: str
+    source: str
+
+
+class Problem(Value):
+    """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it."""
+
+    name: str
+    title: str
+    description: str
+    revision: int = Field(ge=1)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    in_place: tuple[str, ...] = ()
+    axes: dict[str, tuple[str, ...]]
+    tolerances: dict[str, tuple[Tolerance, ...]]
+    cases: Cases
+    cpu: Cases
+    sampled_rows: SampledRows | None = None
+    limits: Limits = Limits()
+    baselines: tuple[str, ...] = ()
+    published: tuple[PublishedFigure, ...] = ()
+    folder: Path
+    sha256: str
+
+    @property
+    def every_case(self) -> tuple[Case, ...]:
+        return (*self.cases.test, *self.cases.benchmark, *self.cpu.test, *self.cpu.benchmark)
+
+    def cases_for(self, device_kind: str) -> Cases:
+        return self.cpu if device_kind == "cpu" else self.cases
+
+    def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
+        """The tolerances that hold for `case`, by name, strict to loose."""
+        return {name: next(t for t in options if t.applies_to(case)) for name, options in self.tolerances.items()}
+
+
+class Submission(Value):
+    """One immutable source file. `name` is what boards show; the sha256 is what a run is tied to."""
+
+    name: str
+    problem: str
+    sha256: str
+    source: bytes = Field(repr=False)
+    path: str
+
+    @property
+    def text(self) -> str:
+        return self.source.decode("utf-8", errors="replace")
+
+
+class Device(Value):
+    """The card (or processor) that is here, passed along as a value.
+
+    `kind` is cpu, cuda or rocm; `torch_device` what torch calls it; `slug` names its folder in `results/`;
+    `arch` is gfx942, sm_90, x86_64 and the like. `flush_bytes` is the size of the sweep that empties its caches.
+    """
+
+    kind: Literal["cpu", "cuda", "rocm"]
+    name: str
+    slug: str
+    arch: str
+    torch_device: str
+    memory_bytes: int
+    flush_bytes: int
+    bandwidth_bytes_per_s: float | None = None
+    peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
+
+
+def _plain(value: CaseValue) -> str:
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, list) else str(value)

@@ -1,0 +1,235 @@
+"""What came of it: verdicts, checks, measurements, and the run that holds them."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from harness.model.problem import Case, Device
+from harness.model.value import Nanoseconds, SampleNanoseconds, Text, Value
+
+SCHEMA_VERSION = 1
+"""Version of the run files in `results/`; a reader refuses a file from the future."""
+
+
+class Verdict(enum.StrEnum):
+    """How a run ended. The values are the words used in files, folders of controls and messages."""
+
+    ACCEPTED = "accepted"
+    WRONG_ANSWER = "wrong_answer"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    INTEGRITY_VIOLATION = "integrity_violation"
+    INFRASTRUCTURE_ERROR = "infrastructure_error"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+    @property
+    def disqualifies(self) -> bool:
+        """Whether a source that ever got it is shown with it, whatever its other runs say."""
+        return self in (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
+
+
+_EXIT_CODES = {
+    Verdict.ACCEPTED: 0,
+    Verdict.WRONG_ANSWER: 10,
+    Verdict.COMPILE_ERROR: 11,
+    Verdict.RUNTIME_ERROR: 12,
+    Verdict.TIMEOUT: 13,
+    Verdict.INTEGRITY_VIOLATION: 14,
+    Verdict.INFRASTRUCTURE_ERROR: 30,
+}
+
+
+class Floor(Value):
+    """The least time that the device's datasheet allows for a case, and what binds it."""
+
+    latency_ns: Nanoseconds
+    binds: str
+    format: str
+
+
+class Estimate(Value):
+    """A centre with its confidence interval, all in nanoseconds. A single process gives no interval: low and high are
+    None."""
+
+    latency_ns: Nanoseconds
+    low_ns: Nanoseconds | None = None
+    high_ns: Nanoseconds | None = None
+
+
+class Round(Value):
+    """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
+    it, and what the device's driver says (`gauges`, in its own words and units).
+
+    `disturbed` says what was wrong; `objection` what the judge's clock (judge/clock.py) has against what was timed.
+    Such a process is timed again and then not `kept`.
+    """
+
+    copy_ns: Nanoseconds
+    product_ns: Nanoseconds
+    gauges: dict[str, Text] = Field(default_factory=dict)
+    disturbed: Text | None = None
+    objection: Text | None = None
+    kept: bool = True
+
+
+class Measurement(Value):
+    """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
+
+    As the judge's clock tells (judge/clock.py), for each process: `hidden_ns`, how much longer its calls took outside
+    their latencies than idle calls among them; `idle_excess_ns`, how much longer those did than in a process of the
+    judge's own.
+    """
+
+    case: Case
+    samples_ns: tuple[Annotated[tuple[SampleNanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
+    latency: Estimate
+    floor: Floor | None = None
+    labels: tuple[Text, ...] = ()
+    hidden_ns: tuple[float, ...] = ()
+    idle_excess_ns: tuple[float, ...] = ()
+
+    @property
+    def fraction_of_floor(self) -> float | None:
+        """The floor over the latency; None without a floor, or where a launch alone takes as long as half the floor."""
+        if self.floor is None or "latency-bound" in self.labels:
+            return None
+        return self.floor.latency_ns / self.latency.latency_ns
+
+
+class Excess(Value):
+    """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.
+
+    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, layout ...).
+    """
+
+    limit: str
+    ratio: float
+
+
+class CaseCheck(Value):
+    """The comparison of one case's output with the reference, over all its checked calls."""
+
+    case: Case
+    verdict: Verdict
+    tolerance: str | None
+    excess: dict[str, Excess]
+    error: float | None
+    reference_error: float | None = None
+    report: Text | None = None
+    calls: int = 1
+
+
+class Skipped(Value):
+    """A case that was not judged on this device, and why. A run with a skipped case is not ranked."""
+
+    case: Case
+    reason: str
+
+
+class Ending(Value):
+    """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
+
+    verdict: Verdict
+    message: Text
+    detail: Text | None = None
+
+
+class Finding(Value):
+    """What a scanner found suspicious in a source's text: no verdict. `severity` is low, medium, high or critical."""
+
+    rule: Text
+    severity: Text
+    what: Text
+
+    @property
+    def flagged(self) -> bool:
+        """Whether boards show it: what is less severe, honest submissions have too."""
+        return self.severity in ("high", "critical")
+
+
+UNJUDGED = "unjudged"
+"""Why a run is not ranked whose submission this machine cannot judge: a kernel that cannot be interpreted, say. It is
+no verdict on the submission, but judging again here would end the same way."""
+
+NOISY = "noisy"
+"""Why a run is not ranked in which the machine was too noisy for the judge's clock to confirm the times."""
+
+UNSTABLE = "unstable"
+"""Why a run is not ranked in too many of whose processes the machine had become slower."""
+
+UNSANDBOXED = "unsandboxed"
+"""Why a run is not ranked that nothing confined: what else the submission did is unknown."""
+
+REPRODUCED = "repro"
+"""Why a run is not ranked that had an earlier run's seeds: its inputs could be known before it."""
+
+
+def outcome(verdict: Verdict, unranked: str | None) -> str:
+    """The verdict in words, for a run that is unranked because of `unranked`."""
+    return "not judged here" if unranked == UNJUDGED else verdict.words
+
+
+class Run(Value):
+    """One judged evaluation of one submission on one device: the truth, as stored in `results/`.
+
+    `reproduces` is the id of the run whose seeds it had, if it had not its own.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    problem: str
+    problem_revision: int = Field(ge=1, lt=2**31)
+    problem_sha256: str
+    submission: str
+    submission_sha256: str
+    submission_path: Text
+    device: Device
+    environment: dict[str, Any]
+    started_at: str
+    duration_s: float
+    ending: Ending
+    checks: tuple[CaseCheck, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    score: Estimate | None = None
+    unranked_because: str | None = None
+    tolerance: str | None = None
+    error: float | None = None
+    output: Text = ""
+    triage: tuple[Finding, ...] = ()
+    reproduces: Text | None = None
+    master_seed: str
+    config: dict[str, Any]
+
+    @field_validator("schema_version")
+    @classmethod
+    def _readable(cls, version: int) -> int:
+        if version > SCHEMA_VERSION:
+            raise ValueError(f"schema version {version} is newer than this program's {SCHEMA_VERSION}")
+        return version
+
+    @field_validator("environment")
+    @classmethod
+    def _shown(cls, environment: dict[str, Any]) -> dict[str, Any]:
+        """Of all that it may hold, boards and `show` read these."""
+        if not all(isinstance(environment.get(key, ""), str) for key in ("python", "isolation")):
+            raise ValueError("python and isolation must be text")
+        if not isinstance(environment.get("packages", {}), dict):
+            raise ValueError("packages must be a mapping")
+        return environment
+
+    @property
+    def ranked(self) -> bool:
+        return self.ending.verdict is Verdict.ACCEPTED and self.score is not None and self.unranked_because is None
