@@ -2,7 +2,7 @@
 
     python bench/duel.py [--device auto] [--out DIR] [--problem kv_decode] [--duels 20] [--slower 3]
 
-One run of 16 pairs calibrates the noise floor (`calibration.PAIRS`), from a file against itself. Then, block by block
+One run of 16 pairs calibrates the noise floors (`calibration.PAIRS`), from a file against itself. Then, block by block
 in turns, so that both meet the same weather, duels of 8 pairs:
 
     equal      the file under two names                                       should be SAME in 18 of 20
@@ -11,7 +11,8 @@ in turns, so that both meet the same weather, duels of 8 pairs:
 The copy is slowed by what it took itself: having computed, it waits in a loop until its call has lasted that much
 longer than its computation. Nothing of the timing, the inputs or the checks is the bench's own; the test cases and the
 pilot are run once for each kind of duel instead of once for each duel. Every sample goes to OUT/duel.csv as soon as it
-is there; the table says how much of the noise other processes made, as the load average before and after.
+is there; the table says how much of the noise other processes made, as the load average before and after. The same
+pairs are also taken together as fewer duels of more pairs (`compare --duel --pairs`).
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ from tabulate import tabulate
 from harness import calibration, catalog, stats
 from harness import device as devices
 from harness.comparison import Comparison, Noise, PairedMeasurement, Speed, compare_pairs, paired_scores
-from harness.config import load_config
+from harness.config import DUEL_PAIRS, load_config
 from harness.docket import device_to_ourselves
-from harness.judge.duel import PAIRS, Duel, duel
+from harness.judge.duel import Duel, duel
 from harness.model import Submission
 
 ROOT = Path(__file__).resolve().parents[1]
+SIZES = (DUEL_PAIRS, 2 * DUEL_PAIRS, 4 * DUEL_PAIRS)
+"""Pairs of a duel."""
+
 BATCHES = 4
 """Equal and slowed duels take turns this many times."""
 
@@ -95,21 +99,28 @@ def main() -> None:
 
         first, second = paired_scores(fight("calibration", 0, plain, calibration.PAIRS).measurements)
         log_ratios = [math.log(b / a) for a, b in zip(first, second, strict=True)]
-        noise = Noise(stats.noise_floor(log_ratios, PAIRS, config.confidence), True, "calibrated by this bench")
-        compared: dict[str, list[Comparison]] = {"equal": [], "slowed": []}
+        noises = {
+            pairs: Noise(stats.noise_floor(log_ratios, pairs, config.confidence), True, "calibrated by this bench")
+            for pairs in SIZES
+        }
+        played: dict[str, list[Duel]] = {"equal": [], "slowed": []}
         for batch in range(BATCHES):
             count = given.duels // BATCHES + (batch < given.duels % BATCHES)
             for kind, other in (("equal", plain), ("slowed", slowed)):
                 if count:
-                    found = fight(kind, batch, other, count * PAIRS)
-                    compared[kind] += [
-                        compare_pairs(problem.name, here.name, ("a", "b"), part, noise, config.confidence)
-                        for part in _duels(found)
-                    ]
-    rows = [_row(kind, due, compared[kind]) for kind, due in (("equal", Speed.SAME), ("slowed", Speed.SLOWER))]
-    print(f"{problem.name}, {plain.name}, on {here.name}; noise floor of a duel ±{noise.percent:.2f} %")
+                    played[kind].append(fight(kind, batch, other, count * DUEL_PAIRS))
+    rows = []
+    for pairs, noise in noises.items():
+        for kind, due in (("equal", Speed.SAME), ("slowed", Speed.SLOWER)):
+            compared = [
+                compare_pairs(problem.name, here.name, ("a", "b"), part, noise, config.confidence)
+                for part in _duels(played[kind], pairs)
+            ]
+            if compared:
+                rows.append(_row(kind, due, pairs, noise, compared))
+    print(f"{problem.name}, {plain.name}, on {here.name}")
     print(tabulate(rows, headers="keys", tablefmt="simple_outline", disable_numparse=True))
-    found = {"bench": "duel", "noise_percent": noise.percent, "seconds": time.time() - started, "rows": rows}
+    found = {"bench": "duel", "seconds": time.time() - started, "rows": rows}
     print(json.dumps({**found, "load_before": load_before, "load_after": os.getloadavg()}))
 
 
@@ -119,16 +130,26 @@ def _slowed(plain: Submission, factor: float) -> Submission:
     return plain.model_copy(update={"name": f"{plain.name}_slowed", "source": source, "sha256": sha256})
 
 
-def _duels(found: Duel) -> list[list[PairedMeasurement]]:
-    """One long duel as several of PAIRS pairs, one after another."""
-    pairs = len(found.measurements[0].a_samples_ns)
-    stretches = [slice(start, start + PAIRS) for start in range(0, pairs, PAIRS)]
+def _duels(played: list[Duel], pairs: int) -> list[list[PairedMeasurement]]:
+    """All that was played, one pair after another, as duels of `pairs` pairs; a rest is left out."""
+    everything = [
+        PairedMeasurement(
+            same[0].case,
+            tuple(samples for m in same for samples in m.a_samples_ns),
+            tuple(samples for m in same for samples in m.b_samples_ns),
+            tuple(sorted({label for m in same for label in m.labels})),
+        )
+        for same in zip(*(found.measurements for found in played), strict=True)
+    ]
+    starts = range(0, len(everything[0].a_samples_ns) - pairs + 1, pairs) if everything else ()
     return [
         [
-            PairedMeasurement(m.case, m.a_samples_ns[stretch], m.b_samples_ns[stretch], m.labels)
-            for m in found.measurements
+            PairedMeasurement(
+                m.case, *(part[start : start + pairs] for part in (m.a_samples_ns, m.b_samples_ns)), m.labels
+            )
+            for m in everything
         ]
-        for stretch in stretches
+        for start in starts
     ]
 
 
@@ -140,13 +161,15 @@ def _write(raw: Any, kind: str, batch: int, found: Duel) -> None:
                     raw.writerow([kind, batch, measurement.case.label, pair, side, number, latency_ns])
 
 
-def _row(kind: str, due: Speed, compared: list[Comparison]) -> dict[str, str]:
+def _row(kind: str, due: Speed, pairs: int, noise: Noise, compared: list[Comparison]) -> dict[str, str]:
     ratios = [finding.ratio for finding in (one.finding for one in compared) if finding.ratio is not None]
     counts = Counter(one.finding.speed.value for one in compared)
     logs = [math.log(ratio.value) for ratio in ratios]
     half_widths = sorted(math.log(ratio.high / ratio.low) / 2 for ratio in ratios if ratio.low and ratio.high)
     return {
         "duels of": kind,
+        "pairs": str(pairs),
+        "noise floor": f"±{noise.percent:.2f} %",
         "due": due.upper(),
         "got it": f"{counts[due.value]} of {len(compared)}",
         "others": ", ".join(f"{count} {name}" for name, count in counts.items() if name != due.value),

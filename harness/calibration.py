@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from harness import catalog, stats, whole_file
 from harness.comparison import Noise, paired_scores
-from harness.config import load_config
+from harness.config import DUEL_PAIRS, load_config
 from harness.errors import InfrastructureError, ProblemError
-from harness.model import Device, Problem, Submission, Value
+from harness.model import Device, Nanoseconds, Problem, Submission, Value
 
 SCHEMA_VERSION = 1
 PAIRS = 16
@@ -49,9 +49,15 @@ class Calibration(Value):
     confidence: float = Field(gt=0, lt=1)
     duel_noise: float = Field(ge=0, allow_inf_nan=False)
     runs_noise: float = Field(ge=0, allow_inf_nan=False)
-    first_scores_ns: tuple[float, ...]
-    second_scores_ns: tuple[float, ...]
+    first_scores_ns: tuple[Nanoseconds, ...] = Field(min_length=2)
+    second_scores_ns: tuple[Nanoseconds, ...] = Field(min_length=2)
     environment: dict[str, Any]
+
+    def duel_noise_of(self, pairs: int) -> float:
+        """The noise floor of a duel of `pairs` pairs, at least 2: a log-ratio."""
+        if pairs == self.duel_pairs:
+            return self.duel_noise
+        return _floor_of_duels(self.first_scores_ns, self.second_scores_ns, pairs, self.confidence)
 
     @field_validator("schema_version")
     @classmethod
@@ -61,12 +67,15 @@ class Calibration(Value):
         return version
 
 
-def noise(root: Path, device: Device, between: Literal["duel", "runs"]) -> Noise:
-    """The noise floor of `device` for a duel or for two stored runs. Raises InfrastructureError as `read` does."""
+def noise(root: Path, device: Device, pairs: int | None) -> Noise:
+    """The noise floor of `device` for a duel of so many pairs, at least 2, or without a number for two stored runs.
+
+    Raises InfrastructureError as `read` does.
+    """
     stored = read(root, device.slug)
     if stored is None:
         return Noise(DEFAULT_NOISE[device.kind], False, "a default: this device is not calibrated (doctor --calibrate)")
-    floor = stored.duel_noise if between == "duel" else stored.runs_noise
+    floor = stored.runs_noise if pairs is None else stored.duel_noise_of(pairs)
     return Noise(floor, True, f"calibrated here on {stored.measured_at[:10]}")
 
 
@@ -88,7 +97,6 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
     Raises Disqualified when the source fails here, ProblemError when no problem names a baseline, InfrastructureError.
     """
     from harness import docket, environment
-    from harness.judge.duel import PAIRS as DUEL_PAIRS
     from harness.judge.duel import duel
     from harness.sandbox import tiers
 
@@ -111,9 +119,7 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
         duel_pairs=DUEL_PAIRS,
         run_processes=processes,
         confidence=config.confidence,
-        duel_noise=stats.noise_floor(
-            [math.log(new / old) for new, old in zip(second, first, strict=True)], DUEL_PAIRS, config.confidence
-        ),
+        duel_noise=_floor_of_duels(first, second, DUEL_PAIRS, config.confidence),
         runs_noise=stats.noise_floor_apart(taken, processes, config.confidence),
         first_scores_ns=tuple(first),
         second_scores_ns=tuple(second),
@@ -121,6 +127,10 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
     )
     _store(_path(root, device.slug), calibration.model_dump_json(indent=1))
     return calibration
+
+
+def _floor_of_duels(first: Sequence[float], second: Sequence[float], pairs: int, confidence: float) -> float:
+    return stats.noise_floor([math.log(new / old) for new, old in zip(second, first, strict=True)], pairs, confidence)
 
 
 def _subject(root: Path) -> tuple[Problem, Submission]:

@@ -9,6 +9,12 @@ from pydantic import Field, model_validator
 from harness import strict_yaml
 from harness.model import Value
 
+DUEL_PAIRS = 8
+"""Of processes in a duel, unless another number is asked for."""
+
+MOST_DUEL_PAIRS = 128
+"""They tell a difference four times smaller than DUEL_PAIRS do, and take sixteen times as long."""
+
 
 class Sampling(Value):
     """How a benchmark case is sampled on one kind of device.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness import calibration
+from harness.config import DUEL_PAIRS
 from harness.device import detect
 from harness.errors import InfrastructureError
 from harness.model import Device
@@ -127,7 +128,7 @@ def _peaks(root: Path, device: Device) -> Fact:
 def _noise(root: Path, device: Device) -> Fact:
     remedy = "python -m harness doctor --calibrate"
     try:
-        duel, runs = (calibration.noise(root, device, between) for between in ("duel", "runs"))  # type: ignore[arg-type]
+        duel, runs = (calibration.noise(root, device, pairs) for pairs in (DUEL_PAIRS, None))
     except InfrastructureError as error:
         return Fact("noise", error.message, "broken", error.hint)
     found = f"±{duel.percent:.2g} % in duels, ±{runs.percent:.2g} % between runs, {duel.source}"

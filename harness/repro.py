@@ -177,7 +177,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
             raise InfrastructureError(
                 f"{then.id} could not be judged again: {error}", f"workers write to {tempfile.gettempdir()} ($TMPDIR)"
             ) from error
-    noise = calibration.noise(root, device, "runs")
+    noise = calibration.noise(root, device, None)
     found = hold(then, run, noise, recipe.config.confidence, (*recipe.unlike, *_differences(then, run)))
     if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return found

@@ -6,13 +6,14 @@ take(root, A, B) ─► Versions ─► compare      from what is stored
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import calibration, catalog, comparison
-from harness.comparison import Comparison, PairedMeasurement
-from harness.config import load_config
+from harness.comparison import Comparison, PairedMeasurement, Speed
+from harness.config import MOST_DUEL_PAIRS, load_config
 from harness.errors import UsageError
 from harness.model import Device, Run, Submission
 from harness.store import Store
@@ -46,14 +47,14 @@ def take(root: Path, a: str, b: str) -> Versions:
 def compare(root: Path, versions: Versions) -> Comparison:
     """B's stored run against A's. Raises UsageError where they are no measurements of the same thing."""
     comparison.check_comparable(versions.a, versions.b)
-    noise = calibration.noise(root, versions.a.device, "runs")
+    noise = calibration.noise(root, versions.a.device, None)
     return comparison.compare_runs(versions.a, versions.b, noise, load_config(root).confidence)
 
 
 def duel(
-    root: Path, versions: Versions, device: Device, narrate: Callable[[str], None]
+    root: Path, versions: Versions, device: Device, pairs: int, narrate: Callable[[str], None]
 ) -> tuple[Comparison, tuple[PairedMeasurement, ...]]:
-    """B against A, timed again in turns on `device`; with every sample.
+    """B against A, timed again in turns on `device` by `pairs` pairs of processes, at least 2; with every sample.
 
     Raises UsageError, and judge.duel.Disqualified where one of them fails.
     """
@@ -64,7 +65,7 @@ def duel(
     if a.problem != b.problem:
         raise UsageError(f"{a.submission} is a run of {a.problem}, {b.submission} of {b.problem}: compare runs of one")
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
-    noise = calibration.noise(root, device, "duel")
+    noise = calibration.noise(root, device, pairs)
     with docket.device_to_ourselves(device, narrate):
         found = judge.duel(
             problem,
@@ -72,12 +73,31 @@ def duel(
             submission(b, versions.b_source),
             device,
             config,
-            pairs=judge.PAIRS,
+            pairs=pairs,
             narrate=narrate,
         )
     names = (a.submission, b.submission)
     compared = comparison.compare_pairs(problem.name, device.name, names, found.measurements, noise, config.confidence)
-    return compared, found.measurements
+    return replace(compared, notes=tuple(more_pairs(compared, pairs))), found.measurements
+
+
+def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
+    """What to do about a duel of `pairs` pairs that told nothing, if playing more of them would.
+
+    The noise floor and the interval both shrink with the square root of their number.
+    """
+    ratio, noise = compared.finding.ratio, compared.noise
+    doubtful = any(label in comparison.DOUBTFUL_LABELS for case in compared.cases for label in case.labels)
+    if compared.finding.speed is not Speed.AMBIGUOUS or doubtful or ratio is None:
+        return
+    assert ratio.low is not None and ratio.high is not None
+    if not noise.calibrated:
+        yield "to tell smaller differences: python -m harness doctor --calibrate, which takes the noise of this device"
+        return
+    blur = max(noise.log_ratio, math.log(ratio.high / ratio.low) / 2)
+    needed = 8 * math.ceil(pairs / 8 * max(2.0, (blur / max(abs(math.log(ratio.value)), 1e-9)) ** 2))
+    if needed <= MOST_DUEL_PAIRS:
+        yield f"about {needed} pairs would tell a difference of this size: --pairs {needed}"
 
 
 def exit_code(versions: Versions, compared: Comparison, percent: float) -> int:

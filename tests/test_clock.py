@@ -23,6 +23,7 @@ from harness.judge.clock import (
     objection,
     patience_s,
 )
+from harness.judge.neighbours import Crowding
 
 
 def test_the_judge_waits_for_whoever_has_been_ready_once_and_not_for_whoever_never_was():
@@ -150,6 +151,16 @@ def test_work_outside_the_interval_is_objected_to(kind):
 
 
 @pytest.mark.parametrize("kind", MARGINS)
+def test_while_others_take_the_processors_nothing_is_certain(kind):
+    """It may have waited for them: the more so the fewer calls the judge's clock has seen."""
+    sitting = timed([100.0] * 8, hidden=1e9)
+    for crowding, certain in ((None, True), (Crowding(0.1, 0.0), True), (Crowding(0.6, 0.7), True)):
+        assert objection(kind, replace(sitting, crowding=crowding), idle_calls()).certain == certain
+    found = objection(kind, replace(sitting, crowding=Crowding(0.6, 0.1)), idle_calls())
+    assert not found.certain and found.words.endswith("other processes took 60% of the processors meanwhile")
+
+
+@pytest.mark.parametrize("kind", sorted(MARGINS))
 def test_where_the_latencies_scatter_more_than_the_margin_nothing_is_certain(kind):
     assert not objection(kind, timed(SCATTERED, hidden=1e9), idle_calls()).certain
     jitter = [1e3, 2e3, 3e3, 4e3] * 2

@@ -149,15 +149,21 @@ def test_comparing_stored_runs_needs_no_torch(toy_root, store):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, monkeypatch):
-    monkeypatch.setattr("harness.judge.duel.PAIRS", 3)
+def test_pairs_are_of_a_duel(podium, store):
+    code, out, err = podium("compare", "old", "new", "--pairs", "16")
+    assert (code, out) == (2, "") and "--pairs is of a duel" in err and "add --duel" in err
+
+
+def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, unobjected):
     slow = "import time\n" + NEW.replace("    return", "    time.sleep(0.05)\n    return")
     for name, source in (("old", OLD), ("new", slow)):
         path = toy_root / "submissions" / "double" / f"{name}.py"
         path.write_text(source)
         assert podium("eval", "double", str(path), "--device", "cpu")[0] == 0
         path.unlink()
-    code, out, err = podium("compare", "old", "new", "--duel", "--device", "cpu", "--json", "--fail-if-slower", "5")
+    code, out, err = podium(
+        "compare", "old", "new", "--duel", "--pairs", "3", "--device", "cpu", "--json", "--fail-if-slower", "5"
+    )
     document = json.loads(out)
     assert code == 20 and document["verdict"] == "slower" and "pair 3 of 3" in err
     assert len(document["samples"][0]["a_samples_ns"]) == 3

@@ -6,10 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.comparison import Noise, PairedMeasurement, Speed, compare_pairs, compare_runs, judge
+from harness.comparison import (
+    ComparedCase,
+    Comparison,
+    Noise,
+    PairedMeasurement,
+    Speed,
+    compare_pairs,
+    compare_runs,
+    judge,
+)
 from harness.errors import UsageError
 from harness.model import Case, Device, Ending, Estimate, Measurement, Run, Verdict
 from harness.stats import Ratio
+from harness.versions import more_pairs
 
 NOISE = Noise(math.log1p(0.01), True, "made up for a test")
 DEVICE = Device(
@@ -121,6 +131,31 @@ def test_other_cases_make_no_score_comparable_but_the_common_ones_are_shown():
     compared = compare_runs(run(), run("b", (100.0, 400.0, 800.0)), NOISE, 0.95)
     assert compared.finding.speed is Speed.AMBIGUOUS and "not the same cases" in compared.finding.reason
     assert [case.case.label for case in compared.cases] == ["n=0", "n=1"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "calibrated", "said"),
+    [
+        (Ratio(1.03, 1.01, 1.05), True, "about 16 pairs would tell a difference of this size: --pairs 16"),
+        (Ratio(1.02, 0.99, 1.05), True, "--pairs 32"),
+        (Ratio(1.04, 0.98, 1.10), True, "--pairs 24"),  # whose interval is wider than the noise
+        (Ratio(1.001, 0.97, 1.03), True, None),  # more than anybody would play
+        (Ratio(1.03, 1.01, 1.05), False, "doctor --calibrate"),
+        (Ratio(1.00, 0.99, 1.01), True, None),  # the same
+    ],
+)
+def test_a_duel_that_told_nothing_says_how_many_pairs_would(ratio, calibrated, said):
+    noise = Noise(math.log(1.04), calibrated, "")
+    compared = Comparison("p", "d", "a", "b", 1.0, ratio.value, judge(ratio, noise), (), noise, 0.95)
+    notes = list(more_pairs(compared, 8))
+    assert (said is None and not notes) or (said is not None and said in " ".join(notes))
+
+
+def test_where_more_pairs_would_not_help_a_duel_does_not_ask_for_them():
+    noise = Noise(math.log(1.04), True, "")
+    finding = judge(Ratio(1.03, 1.01, 1.05), noise, ["unstable"])
+    case = ComparedCase(Case(parameters={}), 1.0, 1.0, ("unstable",), finding)
+    assert not list(more_pairs(Comparison("p", "d", "a", "b", 1.0, 1.03, finding, (case,), noise, 0.95), 8))
 
 
 def test_a_problem_that_changed_without_a_new_revision_is_ambiguous_however_large_the_difference():

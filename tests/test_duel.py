@@ -47,9 +47,9 @@ def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
     assert len(counts) == 4 and len(set(counts)) == 1 and counts[0] % 2 == 0 and counts[0] >= 2
 
 
-def test_one_that_is_far_slower_is_found_slower(fight, toy_root):
+def test_one_that_is_far_slower_is_found_slower(fight, toy_root, unobjected):
     found = fight(HONEST, SLOW, pairs=3)
-    noise = calibration.noise(toy_root, detect(toy_root, "cpu"), "duel")
+    noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 3)
     compared = compare_pairs("double", "here", ("first", "second"), found.measurements, noise, 0.95)
     assert compared.finding.speed is Speed.SLOWER and compared.finding.ratio.value > 2
 
@@ -150,7 +150,7 @@ def with_a_baseline(toy_root):
 
 def test_a_device_that_was_never_calibrated_has_a_default_and_says_so(toy_root):
     here = detect(toy_root, "cpu")
-    noise = calibration.noise(toy_root, here, "runs")
+    noise = calibration.noise(toy_root, here, None)
     assert not noise.calibrated and noise.percent == pytest.approx(5) and "not calibrated" in noise.source
 
 
@@ -159,8 +159,9 @@ def test_a_calibration_is_stored_whole_and_used(with_a_baseline):
     made = calibration.calibrate(with_a_baseline, here, said.append, pairs=3)
     assert calibration.read(with_a_baseline, here.slug) == made
     assert made.submission == "plain" and len(made.first_scores_ns) == len(made.second_scores_ns) == 3
-    for between, floor in (("duel", made.duel_noise), ("runs", made.runs_noise)):
-        noise = calibration.noise(with_a_baseline, here, between)
+    assert made.duel_noise_of(32) < made.duel_noise
+    for pairs, floor in ((8, made.duel_noise), (32, made.duel_noise_of(32)), (None, made.runs_noise)):
+        noise = calibration.noise(with_a_baseline, here, pairs)
         assert noise.calibrated and noise.log_ratio == floor > 0 and "calibrated here on 2" in noise.source
     assert [path.name for path in (with_a_baseline / "results" / "calibration").iterdir()] == [f"{here.slug}.json"]
 
@@ -177,4 +178,4 @@ def test_a_file_that_is_no_calibration_is_one_sentence(toy_root, text):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(InfrastructureError, match="is no calibration"):
-        calibration.noise(toy_root, here, "duel")
+        calibration.noise(toy_root, here, 8)

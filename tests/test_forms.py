@@ -177,8 +177,8 @@ RUN = Run(
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
     rounds=(
         Round(
-            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, disturbed="too hot", objection="too slow",
-            kept=False,
+            copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, others_share=0.37, disturbed="too hot",
+            objection="too slow", kept=False,
         ),
     ),
 )  # fmt: skip
@@ -195,6 +195,7 @@ def test_show_leaves_out_nothing_that_is_stored(form):
     assert "-0.310 to 52.0" in found and "7.10" in found  # beside the latencies, in µs
     assert "1.050 1.250" in found and "2×2" in found  # each process, of the samples
     assert "321.0" in found and "654.0" in found and "too hot; too slow; not counted" in found  # a round
+    assert "37%" in found
     assert "gpu processes" in found and "55" in found and "[1.75, 0, 0]" in found
 
 

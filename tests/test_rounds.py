@@ -139,8 +139,9 @@ def test_a_program_that_fails_or_hangs_tells_nothing(tmp_path, monkeypatch):
 def test_the_judge_s_own_work_takes_time_on_this_machine(toy_root):
     own = Anchor(detect(toy_root, "cpu"), None)
     own.begin()
-    ended = own.end_round()
+    ended = own.end_round(0.25)
     assert ended.copy_ns > 1e4 and ended.product_ns > 1e4 and ended.gauges == {} and ended.disturbed is None
+    assert ended.others_share == 0.25
 
 
 @pytest.mark.parametrize("tolerance, disturbed", [(0.05, True), (0.2, False), (None, False)])
@@ -149,8 +150,8 @@ def test_work_further_from_its_median_than_allowed_shows_a_disturbance(toy_root,
     monkeypatch.setattr(anchor, "_median_ns", lambda work, device: next(times))
     own = Anchor(detect(toy_root, "cpu"), tolerance)
     own.begin()
-    assert [own.end_round().disturbed for _ in range(2)] == [None, None]
-    words = own.end_round().disturbed
+    assert [own.end_round(None).disturbed for _ in range(2)] == [None, None]
+    words = own.end_round(None).disturbed
     assert (words is not None) == disturbed and (not disturbed or "matrix product took +10%" in words)
 
 
@@ -159,16 +160,15 @@ class Scripted(Anchor):
 
     script: typing.ClassVar[list[bool]] = []
 
-    def end_round(self):
+    def end_round(self, others_share):
         return Round(copy_ns=1.0, product_ns=1.0, disturbed="it was hot" if self.script.pop(0) else None)
 
 
 @pytest.fixture
-def scripted(monkeypatch):
+def scripted(monkeypatch, unobjected):
     def scripted(*disturbed):
         monkeypatch.setattr(Scripted, "script", list(disturbed))
         monkeypatch.setattr(trial, "Anchor", Scripted)
-        monkeypatch.setattr(clock, "objection", lambda *_: None)  # on a busy machine a process more would be timed
 
     return scripted
 
@@ -241,7 +241,7 @@ def test_a_process_that_counts_although_it_was_objected_to_is_doubtful_among_how
     assert _doubtful([sound] * 20 + [sound.model_copy(update={"objection": "x"})])
 
 
-def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root):
+def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root, unobjected):
     config = toy_root / "configs" / "eval.yml"
     config.write_text(config.read_text().replace("  processes: 2", "  extra_processes: 2\n  processes: 2"))
     config.write_text(config.read_text().replace("  processes: 2", "  target_half_width: 1.0e-9\n  processes: 2"))

@@ -16,6 +16,8 @@ from harness.cli.verbs import (
     problem_argument,
     verbs,
 )
+from harness.config import DUEL_PAIRS, MOST_DUEL_PAIRS
+from harness.errors import UsageError
 from harness.render import boards, github
 from harness.store import Store
 
@@ -62,6 +64,9 @@ def show(root: Path, run: str, as_json: bool, as_markdown: bool) -> None:
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option("--duel", is_flag=True, help="Time both sources again, in turns: tells smaller differences.")
+@click.option(
+    "--pairs", type=click.IntRange(2, MOST_DUEL_PAIRS), help=f"Of processes in a duel (default: {DUEL_PAIRS})."
+)
 @click.option("--fail-if-slower", type=click.FloatRange(0), metavar="PCT", help="Exit with 20 if B is slower by that.")
 @click.option("--device", default="auto", help="Where a duel takes place, as in `eval`.")
 @json_option
@@ -72,6 +77,7 @@ def compare(
     a: str,
     b: str,
     duel: bool,
+    pairs: int | None,
     fail_if_slower: float | None,
     device: str,
     as_json: bool,
@@ -87,10 +93,12 @@ def compare(
     from harness.device import detect
     from harness.render import compare as rendered
 
+    if pairs is not None and not duel:
+        raise UsageError("--pairs is of a duel", "add --duel")
     taken = versions.take(root, a, b)
     if duel:
         with narration(as_json) as told:
-            compared, samples = versions.duel(root, taken, detect(root, device), told)
+            compared, samples = versions.duel(root, taken, detect(root, device), pairs or DUEL_PAIRS, told)
     else:
         compared, samples = versions.compare(root, taken), ()
     if as_json:

@@ -41,8 +41,8 @@ class Anchor:
         """A reading before the first process."""
         self._read()
 
-    def end_round(self) -> Round:
-        """What has become of the machine while one process was timed."""
+    def end_round(self, others_share: float | None) -> Round:
+        """What has become of the machine while one process was timed, when others took so much of the processors."""
         before = self._state
         self._read()
         disturbed = gauges.slowed(before, self._state) or self._drifted("copy", self._copies_ns)
@@ -50,6 +50,7 @@ class Anchor:
             copy_ns=self._copies_ns[-1],
             product_ns=self._products_ns[-1],
             gauges=self._state,
+            others_share=others_share,
             disturbed=disturbed or self._drifted("matrix product", self._products_ns),
         )
 

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from harness import stats
+from harness.judge.neighbours import Crowding
 from harness.judge.reply import Answer
 
 PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
@@ -104,7 +105,7 @@ class Turnarounds:
 @dataclass
 class Sitting:
     """The calls of one case in one process, and the idle calls among them, each kind with a flush and without; and the
-    labels that calls bore, with how many did."""
+    labels that calls bore, with how many did; and who else computed meanwhile."""
 
     calls: Turnarounds = field(default_factory=Turnarounds)
     idle: Turnarounds = field(default_factory=Turnarounds)
@@ -112,6 +113,7 @@ class Sitting:
     idle_unflushed: Turnarounds = field(default_factory=Turnarounds)
     borne: Counter[str] = field(default_factory=Counter)
     threads_grew: int = 0
+    crowding: Crowding | None = None
 
     def note(self, answer: Answer) -> None:
         self.borne.update(answer.reply.labels)
@@ -128,6 +130,11 @@ class Sitting:
             idle=max(self.idle, other.idle, key=besides),
             idle_unflushed=max(self.idle_unflushed, other.idle_unflushed, key=besides),
         )
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it may have waited for other processes."""
+        return self.crowding is not None and self.crowding.disturbs
 
     @property
     def leaves_threads(self) -> bool:
@@ -171,6 +178,11 @@ def find(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float = 0.
     return Finding(max(hidden), max(excess), latency_ns)
 
 
+def others_share(sittings: Iterable[Sitting]) -> float | None:
+    """The most that others took of the processors while one of `sittings` was timed."""
+    return max((sitting.crowding.others for sitting in sittings if sitting.crowding is not None), default=None)
+
+
 def patience_s(was_ready: Sequence[bool]) -> float:
     """With a submission, some calls of which were ready for their inputs within PATIENCE_S, or none."""
     return PATIENCE_S if any(was_ready) else LEAST_PATIENCE_S
@@ -193,7 +205,8 @@ def flushes(count: int) -> list[bool]:
 class Objection:
     """What is wrong with a sitting's latencies as the judge's clock sees it, in words.
 
-    Where it is not `certain`, what was timed varied too much for it to be the submission's doing for sure."""
+    Where it is not `certain`, what was timed varied too much for it to be the submission's doing for sure, or others
+    took the processors from it."""
 
     words: str
     certain: bool
@@ -206,8 +219,10 @@ def objection(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float
     if found.hidden_ns <= margin.hidden(found.latency_ns):
         return None
     inside, outside = f"{found.latency_ns / 1e3:,.1f} us in it", f"{found.hidden_ns / 1e3:,.0f} us a call"
-    certain = _is_quiet(sitting.calls, margin.hidden_ns)
-    return Objection(f"{outside} were spent outside the timed interval, beside {inside}", certain)
+    words = f"{outside} were spent outside the timed interval, beside {inside}"
+    if sitting.crowded:
+        words += f"; other processes took {others_share([sitting]):.0%} of the processors meanwhile"
+    return Objection(words, _is_quiet(sitting.calls, margin.hidden_ns) and not sitting.crowded)
 
 
 class Doubts:

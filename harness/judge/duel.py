@@ -1,7 +1,7 @@
 """Two submissions timed in turns, so that what disturbs one disturbs the other.
 
     one process each       the test cases; a pilot, which fixes how often each case is sampled
-    8 pairs of fresh processes, A's and B's side by side:
+    pairs of fresh processes, A's and B's side by side:
         every benchmark case, in random order:
             both warm up
             blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
@@ -28,6 +28,7 @@ from harness.errors import PodiumError, UsageError
 from harness.judge.clock import LEAVES_THREADS, Sitting, flushes, warm_ups
 from harness.judge.evaluate import be_a_quiet_neighbour
 from harness.judge.inputs import Dealer
+from harness.judge.neighbours import Neighbours
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
@@ -38,7 +39,6 @@ from harness.progress import Narrate, Step, named, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
 
-PAIRS = 8
 BLOCK = (0, 1, 1, 0)
 IDLE_ONE_IN = 4  # calls
 
@@ -218,6 +218,7 @@ class _Match:
             self._turn = None
             for side in random.sample((0, 1), 2):  # which starts first is left to chance
                 sessions[side] = stack.enter_context(self._contestants[side].worker())
+            neighbours = Neighbours(list(sessions.values()))
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
                 both = [pace[case.key] for pace in paces]
                 # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
@@ -225,6 +226,9 @@ class _Match:
                 step = Step("in turns", case.label, start.done + number, start.total)
                 for side, sitting in enumerate(self._time(case, phase, sessions, pace, step)):
                     found[side][case.key] = sitting
+            crowding = neighbours.crowding()
+            for sitting in (*found[0].values(), *found[1].values()):
+                sitting.crowding = crowding
             for side, session in sessions.items():
                 session.resume()
                 self._contestants[side].finish(session)

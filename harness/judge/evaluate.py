@@ -21,6 +21,7 @@ from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed
 from harness.judge.trial import Narrate, Timings, Trial
 from harness.model import (
+    CROWDED,
     NOISY,
     REPRODUCED,
     UNJUDGED,
@@ -149,6 +150,8 @@ def _measurement(
     floor = roofline.floor(reference.cost(timings.case), device)
     found = [find(device.kind, sitting, timings.apart, tick_ns) for sitting in timings.sittings]
     labels = set(timings.labels)
+    if 2 * sum(sitting.crowded for sitting in timings.sittings) > len(timings.sittings):
+        labels.add(CROWDED)
     if floor is not None and null_kernel_ns is not None and floor.latency_ns < 2 * null_kernel_ns:
         labels.add("latency-bound")
     if stats.tick_limited(latency.latency_ns, tick_ns):

@@ -73,6 +73,11 @@ class Session:
         """What the worker has printed so far, the middle left out where it is long."""
         return self._printed.text()
 
+    @property
+    def processor_s(self) -> float:
+        """Processor time of the worker and all that it started, so far, in seconds."""
+        return self._enclosure.processor_s()
+
     def load(self, path: Path | None) -> None:
         """Have the worker import the submission at `path`, or nothing: then it can make idle calls only."""
         fds = () if self._flag is None else (self._flag.fd,)

@@ -23,7 +23,8 @@ from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall, worst_of
-from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, patience_s, warm_ups
+from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, others_share, patience_s, warm_ups
+from harness.judge.neighbours import Neighbours
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
@@ -148,7 +149,7 @@ class Trial:
         while True:
             line = f"timing, process {number + 1} of {max(self._sampling.processes, number + 1)}{why}"
             sittings = self._time_process(number, again, paces, line)
-            ended = anchor.end_round()
+            ended = anchor.end_round(others_share(sittings.values()))
             if ended.disturbed is not None and not disturbed:
                 disturbed, why = True, " again: it was disturbed"
                 self.rounds.append(ended.model_copy(update={"kept": False}))
@@ -212,11 +213,15 @@ class Trial:
         tell(self._narrate, Step("timing", "", before, len(self._benchmarks) * expected, line))
         sittings = {}
         with self._session(another_follows=number + 1 < self._sampling.processes) as session:
+            neighbours = Neighbours([session, *([self._waiting] if self._waiting else [])])
             order = secrets.SystemRandom().sample(self._benchmarks, len(self._benchmarks))
             for done, case in enumerate(order, before):
                 phase = f"process {number}{again}"
                 step = Step("timing", case.label, done, len(self._benchmarks) * expected)
                 sittings[case.key] = self._time(session, case, phase, paces[case.key], step)
+            crowding = neighbours.crowding()
+            for sitting in sittings.values():
+                sitting.crowding = crowding
             session.finish()
         return sittings
 

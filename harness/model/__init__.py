@@ -19,6 +19,7 @@ from harness.model.problem import (
     Tolerance,
 )
 from harness.model.run import (
+    CROWDED,
     NOISY,
     REPRODUCED,
     SCHEMA_VERSION,
@@ -46,6 +47,7 @@ from harness.model.value import (
 )
 
 __all__ = [
+    "CROWDED",
     "NOISY",
     "REPRODUCED",
     "SCHEMA_VERSION",

@@ -69,7 +69,8 @@ class Estimate(Value):
 
 class Round(Value):
     """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
-    it, and what the device's driver says (`gauges`, in its own words and units).
+    it, what the device's driver says (`gauges`, in its own words and units), and which share of the processors others
+    took (None where the system does not tell).
 
     `disturbed` says what was wrong; `objection` what the judge's clock (judge/clock.py) has against what was timed.
     Such a process is timed again and then not `kept`.
@@ -78,6 +79,7 @@ class Round(Value):
     copy_ns: Nanoseconds
     product_ns: Nanoseconds
     gauges: dict[str, Text] = Field(default_factory=dict)
+    others_share: float | None = Field(default=None, ge=0, le=1)
     disturbed: Text | None = None
     objection: Text | None = None
     kept: bool = True
@@ -167,6 +169,9 @@ NOISY = "noisy"
 
 UNSTABLE = "unstable"
 """Why a run is not ranked in too many of whose processes the machine had become slower."""
+
+CROWDED = "crowded"
+"""The label of a case in most of whose processes others took the processors from what was timed."""
 
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""

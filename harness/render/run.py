@@ -120,17 +120,22 @@ def _samples(measurements: Sequence[Measurement]) -> Table:
 def _rounds(rounds: Sequence[Round]) -> Table:
     """What the machine did in each process: the judge's own copy and matrix product, and the driver's gauges."""
     names = list(dict.fromkeys(name for each in rounds for name in each.gauges))
+    unknown = all(each.others_share is None for each in rounds)
     rows = [
         [
             number,
             *(microseconds(Estimate(latency_ns=value)) for value in (each.copy_ns, each.product_ns)),
             *(each.gauges.get(name, "") for name in names),
+            *([] if unknown else ["" if each.others_share is None else f"{each.others_share:.0%}"]),
             "; ".join(filter(None, (each.disturbed, each.objection, None if each.kept else "not counted"))),
         ]
         for number, each in enumerate(rounds, 1)
     ]
-    headers = ["round", "copy µs", "matrix product µs", *names, "disturbed"]
-    return Table(headers, rows, ["after each process: the judge's own work, and what the device's driver says"])
+    headers = ["round", "copy µs", "matrix product µs", *names, *([] if unknown else ["others"]), "disturbed"]
+    meanings = ["after each process: the judge's own work, and what the device's driver says"]
+    if not unknown:
+        meanings.append("others: the share of the processors that other processes took meanwhile")
+    return Table(headers, rows, meanings)
 
 
 def _checks(checks: Sequence[CaseCheck]) -> Table:

@@ -6,7 +6,19 @@ import math
 import shutil
 from collections.abc import Sequence
 
-from harness.model import NOISY, REPRODUCED, UNSANDBOXED, UNSTABLE, Estimate, Excess, Problem, Run, Verdict, outcome
+from harness.model import (
+    CROWDED,
+    NOISY,
+    REPRODUCED,
+    UNSANDBOXED,
+    UNSTABLE,
+    Estimate,
+    Excess,
+    Problem,
+    Run,
+    Verdict,
+    outcome,
+)
 from harness.ranking import Bearings, Board, Standing
 from harness.render.document import Part, Table, Verbatim
 from harness.sandbox.isolation import NO_ISOLATION
@@ -124,6 +136,9 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
         figures.append(
             f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as the best so far ({bearings.best})"
         )
+    if any(CROWDED in measurement.labels for measurement in shown.measurements):
+        most = max(each.others_share or 0.0 for each in shown.rounds)
+        figures.append(f"while other processes took up to {most:.0%} of the processors")
     if figures and shown.unranked_because:
         figures.append(f"not ranked: {shown.unranked_because}")
     score = f"; {', '.join(figures)}" if figures else ""

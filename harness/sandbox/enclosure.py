@@ -83,6 +83,11 @@ class Enclosure:
         """The first process of the enclosure, from which all others stem."""
         return self._process.pid
 
+    def processor_s(self) -> float:
+        """Processor time of the process and all that stems from it, so far, in seconds; those included that have ended
+        and were waited for."""
+        return keeper.processor_s(self._process.pid)
+
     def wait(self, timeout_s: float) -> int:
         """The status as of Popen, negative for a signal, once the process and all that it started are gone.
 

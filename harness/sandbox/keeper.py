@@ -242,6 +242,16 @@ def process_table() -> Table:
     return children
 
 
+def processor_s(pid: int) -> float:
+    """Processor time of a process and all its descendants, so far, in seconds; those included that have ended and were
+    waited for."""
+    ticks = 0
+    for each in {pid} | descendants(pid, process_table()):
+        with contextlib.suppress(OSError), open(f"/proc/{each}/stat", "rb") as stat:  # it may have ended meanwhile
+            ticks += sum(map(int, stat.read().rpartition(b")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def descendants(pid: int, children: Table) -> set[int]:
     found: set[int] = set()
     waiting = [pid]

@@ -1,0 +1,75 @@
+"""What others take of the processors while a worker is timed, and what is made of it."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from test_judging import HONEST, judge
+
+from harness.judge import neighbours
+from harness.judge.neighbours import Crowding, Neighbours
+from harness.render import document, terminal
+from harness.render import run as rendered
+from harness.sandbox import keeper
+
+BUSY = "import os\nif os.fork():\n    os.wait()\nwhile True: pass\n"  # in a child of the process that is started
+
+
+class Worker:
+    """What a session tells of its worker."""
+
+    def __init__(self, pid):
+        self._pid = pid
+
+    @property
+    def processor_s(self):
+        return keeper.processor_s(self._pid)
+
+
+@pytest.fixture
+def busy():
+    with subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True) as process:
+        deadline = time.monotonic() + 30
+        while keeper.processor_s(process.pid) < 0.2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield process.pid
+        os.killpg(process.pid, 9)
+
+
+def test_a_worker_s_own_work_is_not_others_and_anybody_else_s_is(busy):
+    worker = Worker(busy)
+    its_own, a_stranger_s = Neighbours([worker]), Neighbours([])
+    before, start = worker.processor_s, time.monotonic()
+    time.sleep(2)
+    share = (worker.processor_s - before) / (time.monotonic() - start) / len(os.sched_getaffinity(0))
+    assert share > 0.02
+    assert a_stranger_s.crowding().others - its_own.crowding().others == pytest.approx(share, abs=0.1)
+
+
+def test_the_judge_s_own_work_is_not_others():
+    watching, without_it = Neighbours([]), Neighbours([Worker(os.getpid())])
+    before, deadline = time.process_time(), time.monotonic() + 20
+    while time.process_time() - before < 1 and time.monotonic() < deadline:
+        pass
+    counted_once, counted_twice = watching.crowding(), without_it.crowding()
+    assert 0 <= counted_twice.others <= counted_once.others < 1 and 0 <= counted_once.idle < 1
+
+
+def test_a_system_that_does_not_tell_is_not_crowded(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert Neighbours([]).crowding() is None
+
+
+def test_a_run_that_was_timed_in_a_crowd_says_so(toy_root, monkeypatch):
+    monkeypatch.setattr(neighbours.Neighbours, "crowding", lambda self: Crowding(0.6, 0.1))
+    run = judge(toy_root, HONEST)
+    assert {each.others_share for each in run.rounds} == {0.6} and run.measurements[0].labels == ("crowded",)
+    shown = document.text([rendered._rounds(run.rounds)])
+    assert "60%" in shown and "other processes took" in shown
+    assert "while other processes took up to 60% of the processors" in terminal.verdict_line(run)
+
+
+def test_where_there_is_room_nobody_disturbs():
+    assert Crowding(0.6, 0.1).disturbs and not Crowding(0.1, 0.1).disturbs and not Crowding(0.6, 0.6).disturbs
