@@ -112,7 +112,7 @@ verbs := new eval check verify repro leaderboard show compare report profile pro
 $(READY) $(DEV) $(OFFLINE): pyproject.toml constraints.txt $(if $(asked_python),again,$(shell test -x $(PY) || echo again))
 	@command -v "$$PYTHON" >/dev/null || { echo "podium: there is no $$PYTHON here: install Python 3.11 or newer \
 	(Debian and Ubuntu: apt install python3 python3-venv) or name one: PYTHON=/path/to/python3" >&2; exit 30; }
-	@exec "$$PYTHON" -I harness/bootstrap.py install $(if $(filter $(DEV),$@),--dev)$(if $(filter $(OFFLINE),$@),--offline)
+	@exec "$$PYTHON" -I harness/bootstrap install $(if $(filter $(DEV),$@),--dev)$(if $(filter $(OFFLINE),$@),--offline)
 again:
 
 # A slip of the fingers is refused by name before anything is done.

@@ -1,4 +1,4 @@
-"""harness/bootstrap.py, run for real on a checkout whose packages are a few lines each and come from a folder."""
+"""harness/bootstrap, run for real on a checkout whose packages are a few lines each and come from a folder."""
 
 import ast
 import base64
@@ -22,9 +22,23 @@ from types import SimpleNamespace
 import pytest
 from packaging.requirements import Requirement
 
-from harness import bootstrap
+from harness.bootstrap.__main__ import explain_os_error, locked, require_new_python
+from harness.bootstrap.command import SetupError, run, runs
+from harness.bootstrap.environment import narrate_pip, prepare_venv, require_room, site_packages
+from harness.bootstrap.packages import (
+    OLDEST,
+    OLDEST_PYTHON,
+    Found,
+    ask_around,
+    normalised,
+    probe,
+    read_pins,
+    read_requirements,
+    what_to_keep,
+)
 
 ROOT = Path(__file__).parent.parent
+SOURCES = [ROOT / "harness/__init__.py", *sorted((ROOT / "harness/bootstrap").glob("*.py"))]  # all that it needs
 
 PROJECT = """
 [project]
@@ -67,7 +81,7 @@ def make_host(folder, stubs, gpu):
     for distribution, module, version in stubs:
         files = {f"{module}/__init__.py": STUB.format(version=version, gpu=gpu), **dist_info(distribution, version)}
         for path, text in files.items():
-            target = Path(bootstrap.site_packages(str(folder))) / path
+            target = Path(site_packages(str(folder))) / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
     return folder / "bin/python"
@@ -79,15 +93,16 @@ def bare_python(tmp_path_factory):
 
 
 def write_checkout(folder):
-    (folder / "harness").mkdir(parents=True)
-    shutil.copy(ROOT / "harness/bootstrap.py", folder / "harness")
+    (folder / "harness/bootstrap").mkdir(parents=True)
+    for path in SOURCES:
+        shutil.copy(path, folder / path.relative_to(ROOT))
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "constraints.txt").write_text("".join(f"{name}=={version}\n" for name, version in PINS.items()))
     return folder
 
 
 def command(checkout, python, *words):
-    return [str(python), "-I", str(checkout / "harness/bootstrap.py"), "install", *words]
+    return [str(python), "-I", str(checkout / "harness/bootstrap"), "install", *words]
 
 
 def pip_from(folder, **variables):
@@ -216,7 +231,7 @@ def test_an_ignored_folder_of_wheels_is_not_worth_a_word(ready, bare_python, whe
 
 def test_packages_that_are_not_whole_are_installed_again(ready, bare_python, wheels):
     forget_stamps(ready)
-    site = Path(bootstrap.site_packages(str(ready / ".venv")))
+    site = Path(site_packages(str(ready / ".venv")))
     (site / "torch/__init__.py").unlink()
     (site / "triton/__init__.py").write_text("")
     (site / "podium_stub_table-1.2.dist-info/RECORD").unlink()
@@ -236,7 +251,7 @@ def test_whole_packages_are_not_installed_again(ready, bare_python):
 @pytest.mark.slow
 def test_an_environment_left_without_pip_gets_it(ready, bare_python, wheels):
     forget_stamps(ready)
-    site = Path(bootstrap.site_packages(str(ready / ".venv")))
+    site = Path(site_packages(str(ready / ".venv")))
     shutil.rmtree(next(site.glob("pip-*.dist-info")))
     shutil.rmtree(site / "pip/_internal")
     assert install(ready, bare_python, wheels).returncode == 0
@@ -244,7 +259,7 @@ def test_an_environment_left_without_pip_gets_it(ready, bare_python, wheels):
 
 def test_a_termination_leaves_no_process_and_a_rerun_finishes(ready, bare_python, wheels):
     forget_stamps(ready)
-    shutil.rmtree(Path(bootstrap.site_packages(str(ready / ".venv"))) / "torch")
+    shutil.rmtree(Path(site_packages(str(ready / ".venv"))) / "torch")
     with socket.create_server(("127.0.0.1", 0)) as index:  # accepts, and never answers
         url = f"http://127.0.0.1:{index.getsockname()[1]}/"
         environment = pip_from(ready, PIP_INDEX_URL=url, PIP_DEFAULT_TIMEOUT="60")
@@ -267,7 +282,7 @@ def test_a_termination_leaves_no_process_and_a_rerun_finishes(ready, bare_python
 
 def test_two_installations_wait_for_each_other(ready, bare_python, wheels):
     forget_stamps(ready)
-    with bootstrap.locked(str(ready)):
+    with locked(str(ready)):
         second = subprocess.Popen(command(ready, bare_python), env=pip_from(wheels), stderr=subprocess.PIPE, text=True)
         assert "another installation is at work" in second.stderr.readline()
         time.sleep(0.2)
@@ -322,15 +337,15 @@ def test_a_python_that_has_every_pin_installs_nothing_and_asks_no_network(tmp_pa
 
 
 def test_a_torch_without_a_gpu_is_no_reason_to_keep_it(tmp_path):
-    found = bootstrap.probe(str(make_host(tmp_path / "host", [("torch", "torch", "2.12.0")], gpu=False)))
+    found = probe(str(make_host(tmp_path / "host", [("torch", "torch", "2.12.0")], gpu=False)))
     assert (found.modules, found.gpu) == ({"torch": "2.12.0"}, False)
-    assert bootstrap.what_to_keep(found, PINS, ["torch>=2.11", "triton>=3.6"]) == ""
+    assert what_to_keep(found, PINS, ["torch>=2.11", "triton>=3.6"]) == ""
 
 
 def test_an_environment_made_by_hand_keeps_its_gpu_torch(tmp_path, bare_python, ready, wheels):
     forget_stamps(ready)
     (ready / ".venv/podium.json").unlink()
-    site = Path(bootstrap.site_packages(str(ready / ".venv")))
+    site = Path(site_packages(str(ready / ".venv")))
     shutil.rmtree(site / "torch-2.13.0.dist-info")
     for path, text in dist_info("torch", "2.12.0+rocm7.2").items():
         (site / path).parent.mkdir()
@@ -343,10 +358,8 @@ def test_an_environment_made_by_hand_keeps_its_gpu_torch(tmp_path, bare_python, 
 
 
 def test_what_is_kept_may_be_old_but_is_named(capsys):
-    found = bootstrap.Found({"torch": "2.9.1", "numpy": "2.1.0"}, {"torch": "2.9.1"}, True, [])
-    asked, pins = bootstrap.ask_around(
-        ["torch>=2.11", "numpy>=1.26", "click>=8.1"], dict(numpy="2.4.6", click="8"), found
-    )
+    found = Found({"torch": "2.9.1", "numpy": "2.1.0"}, {"torch": "2.9.1"}, True, [])
+    asked, pins = ask_around(["torch>=2.11", "numpy>=1.26", "click>=8.1"], dict(numpy="2.4.6", click="8"), found)
     assert asked == ["numpy>=1.26", "click>=8.1"]
     assert pins == {"torch": "2.9.1", "click": "8"}
     assert "warning: torch 2.9.1 is older than 2.11" in capsys.readouterr().err
@@ -356,12 +369,13 @@ def test_what_is_kept_may_be_old_but_is_named(capsys):
 
 
 def test_it_parses_where_it_must_say_that_python_is_too_old():
-    ast.parse((ROOT / "harness/bootstrap.py").read_text(), feature_version=(3, 6))
+    for path in SOURCES:
+        ast.parse(path.read_text(), feature_version=(3, 6))
 
 
 def old_pythons():
     names = [f"python3.{minor}" for minor in range(6, 11)]
-    return [name for name in names if bootstrap.runs([name, "-c", ""])]
+    return [name for name in names if runs([name, "-c", ""])]
 
 
 @pytest.mark.parametrize("python", old_pythons() or [pytest.param(None, marks=pytest.mark.skip("no old Python here"))])
@@ -372,20 +386,20 @@ def test_an_old_python_says_what_to_do_instead(tmp_path, python):
 
 
 def test_the_sentence_for_an_old_python(monkeypatch):
-    monkeypatch.setattr(bootstrap, "runs", lambda command: command[0] == "python3.12")
-    with pytest.raises(bootstrap.SetupError, match=r"needs Python 3\.11 or newer.* is 3\.8: make PYTHON=python3\.12"):
-        bootstrap.require_new_python((3, 8))
-    monkeypatch.setattr(bootstrap, "runs", lambda command: False)
-    with pytest.raises(bootstrap.SetupError, match="install one, then make PYTHON=/path/to/python3"):
-        bootstrap.require_new_python((3, 8))
+    monkeypatch.setattr("harness.bootstrap.__main__.runs", lambda command: command[0] == "python3.12")
+    with pytest.raises(SetupError, match=r"needs Python 3\.11 or newer.* is 3\.8: make PYTHON=python3\.12"):
+        require_new_python((3, 8))
+    monkeypatch.setattr("harness.bootstrap.__main__.runs", lambda command: False)
+    with pytest.raises(SetupError, match="install one, then make PYTHON=/path/to/python3"):
+        require_new_python((3, 8))
 
 
 @pytest.mark.parametrize("module", ["ensurepip", "venv"])
 def test_a_python_without_venv_names_the_package_that_has_it(tmp_path, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    nothing = bootstrap.Found({}, {}, False, [])
-    with pytest.raises(bootstrap.SetupError, match="apt install python3-venv"):
-        bootstrap.prepare_venv(str(tmp_path / ".venv"), {"python": sys.executable, "keeps": False}, nothing)
+    nothing = Found({}, {}, False, [])
+    with pytest.raises(SetupError, match="apt install python3-venv"):
+        prepare_venv(str(tmp_path / ".venv"), {"python": sys.executable, "keeps": False}, nothing)
     assert not (tmp_path / ".venv").exists()
 
 
@@ -398,26 +412,26 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, bare_python, wheels):
 
 
 def with_free_space(monkeypatch, gigabytes):
-    monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda folder: SimpleNamespace(free=gigabytes * 1e9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=gigabytes * 1e9))
 
 
 def test_too_little_disk_space_is_said_before_pip_starts(ready, monkeypatch):
     folder = str(ready / ".venv")
     with_free_space(monkeypatch, 1)
-    bootstrap.require_room(folder, kept=False)  # torch is there
-    shutil.rmtree(Path(bootstrap.site_packages(folder)) / "torch")
-    bootstrap.require_room(folder, kept=True)
-    with pytest.raises(bootstrap.SetupError, match=r"need 3\.0 GB, .* has 1\.0 GB free\. Make room"):
-        bootstrap.require_room(folder, kept=False)
+    require_room(folder, kept=False)  # torch is there
+    shutil.rmtree(Path(site_packages(folder)) / "torch")
+    require_room(folder, kept=True)
+    with pytest.raises(SetupError, match=r"need 3\.0 GB, .* has 1\.0 GB free\. Make room"):
+        require_room(folder, kept=False)
 
 
 def test_the_cuda_build_is_stopped_where_it_cannot_fit(monkeypatch):
     with_free_space(monkeypatch, 5)
-    bootstrap.narrate_pip("Collecting networkx>=2.5.1", "/")
-    with pytest.raises(bootstrap.SetupError, match=r"CUDA build need 9\.0 GB"):
-        bootstrap.narrate_pip("Collecting nvidia-cublas==13.1", "/")
+    narrate_pip("Collecting networkx>=2.5.1", "/")
+    with pytest.raises(SetupError, match=r"CUDA build need 9\.0 GB"):
+        narrate_pip("Collecting nvidia-cublas==13.1", "/")
     with_free_space(monkeypatch, 20)
-    bootstrap.narrate_pip("Collecting nvidia-cublas==13.1", "/")
+    narrate_pip("Collecting nvidia-cublas==13.1", "/")
 
 
 @pytest.mark.parametrize(
@@ -433,16 +447,16 @@ def test_the_cuda_build_is_stopped_where_it_cannot_fit(monkeypatch):
 def test_a_failure_ends_in_a_sentence_after_its_last_lines(capsys, output, meaning):
     noise = "WARNING: Location 'wheels/' is ignored: it is either a non-existing path or lacks a specific scheme."
     program = f"import sys; print(*range(99), sep='\\n'); print({output!r}, {noise!r}, sep='\\n'); sys.exit(7)"
-    with pytest.raises(bootstrap.SetupError, match=meaning):
-        bootstrap.run([sys.executable, "-c", program], "it failed")
+    with pytest.raises(SetupError, match=meaning):
+        run([sys.executable, "-c", program], "it failed")
     shown = capsys.readouterr().err
     assert 10 < len(shown.splitlines()) < 15
     assert "is ignored" not in shown
 
 
 def test_a_full_disk_is_told_from_a_read_only_one():
-    assert "the disk is full" in bootstrap.explain_os_error(OSError(errno.ENOSPC, "No space left"), "/r")
-    assert "cannot write /r (Read-only" in bootstrap.explain_os_error(OSError(errno.EROFS, "Read-only"), "/r")
+    assert "the disk is full" in explain_os_error(OSError(errno.ENOSPC, "No space left"), "/r")
+    assert "cannot write /r (Read-only" in explain_os_error(OSError(errno.EROFS, "Read-only"), "/r")
 
 
 # What it narrates
@@ -456,7 +470,7 @@ def test_large_downloads_are_narrated_and_small_ones_are_not(capsys):
         "  Using cached nvidia_cublas-13.1-py3-none-any.whl (1.2 GB)",
         "Installing collected packages: torch, click, nvidia-cublas",
     ]:
-        bootstrap.narrate_pip(line, "/")
+        narrate_pip(line, "/")
     assert capsys.readouterr().err.splitlines() == [
         "podium:   fetching torch 2.13.0 (812.1 MB)",
         "podium:   fetching nvidia_cublas 13.1 (1.2 GB)",
@@ -465,8 +479,8 @@ def test_large_downloads_are_narrated_and_small_ones_are_not(capsys):
 
 
 def test_a_long_silence_is_broken(capsys, monkeypatch):
-    monkeypatch.setattr(bootstrap, "SILENCE_S", 0.1)
-    bootstrap.run([sys.executable, "-c", "import time; time.sleep(0.5); print('done')"], "it failed")
+    monkeypatch.setattr("harness.bootstrap.command.SILENCE_S", 0.1)
+    run([sys.executable, "-c", "import time; time.sleep(0.5); print('done')"], "it failed")
     assert "still at work" in capsys.readouterr().err
 
 
@@ -478,16 +492,16 @@ def project():
 
 
 def test_every_dependency_has_a_pin_within_its_range():
-    pins = bootstrap.read_pins(str(ROOT / "constraints.txt"))
-    runtime, extras = bootstrap.read_requirements(str(ROOT / "pyproject.toml"))
+    pins = read_pins(str(ROOT / "constraints.txt"))
+    runtime, extras = read_requirements(str(ROOT / "pyproject.toml"))
     for requirement in map(Requirement, sum(extras.values(), runtime)):
-        assert requirement.specifier.contains(pins[bootstrap.normalised(requirement.name)]), requirement
+        assert requirement.specifier.contains(pins[normalised(requirement.name)]), requirement
 
 
 def test_the_oldest_versions_are_those_of_pyproject():
     ranges = {
         requirement.name: str(requirement.specifier) for requirement in map(Requirement, project()["dependencies"])
     }
-    for module, oldest in bootstrap.OLDEST.items():
+    for module, oldest in OLDEST.items():
         assert ranges[module] == ">=" + ".".join(map(str, oldest))
-    assert project()["requires-python"] == ">=" + ".".join(map(str, bootstrap.OLDEST_PYTHON))
+    assert project()["requires-python"] == ">=" + ".".join(map(str, OLDEST_PYTHON))

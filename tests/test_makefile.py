@@ -43,7 +43,7 @@ def checkout(tmp_path):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1e9, 1e9))
     write_program(tmp_path / ".venv/bin/python", PRINT_WORDS)
-    write_program(tmp_path / "bin/python3", PRINT_WORDS.replace("-I*)", "-Ic)"))  # shows that bootstrap.py was run
+    write_program(tmp_path / "bin/python3", PRINT_WORDS.replace("-I*)", "-Ic)"))  # shows that bootstrap was run
     for name in (".podium-ready", ".podium-ready-dev", ".podium-ready-offline"):
         (tmp_path / ".venv" / name).touch()
     return tmp_path
@@ -170,7 +170,7 @@ def test_a_missing_submission_is_asked_for(checkout, verb):
 def test_setting_up_offline_work_installs_its_extra_and_then_nothing(checkout):
     assert "bootstrap" not in make(checkout, "setup-offline").stdout
     (checkout / ".venv/.podium-ready-offline").unlink()
-    assert words_given(make(checkout, "setup-offline"))[:4] == ["-I", "harness/bootstrap.py", "install", "--offline"]
+    assert words_given(make(checkout, "setup-offline"))[:4] == ["-I", "harness/bootstrap", "install", "--offline"]
 
 
 @pytest.mark.parametrize("verb", ["show", "repro"])
@@ -242,19 +242,19 @@ def test_a_ready_environment_is_not_made_again(checkout):
 @pytest.mark.parametrize(("words", "asked"), [(["eval", "PROBLEM=mla"], ["install"]), (["test"], ["install", "--dev"])])
 def test_a_change_of_the_dependencies_makes_it_again(checkout, name, words, asked):
     os.utime(checkout / name, (4e9, 4e9))
-    assert words_given(make(checkout, *words))[: 2 + len(asked)] == ["-I", "harness/bootstrap.py", *asked]
+    assert words_given(make(checkout, *words))[: 2 + len(asked)] == ["-I", "harness/bootstrap", *asked]
 
 
 def test_an_environment_whose_python_is_gone_is_made_again(checkout):
     (checkout / ".venv/bin/python").unlink()
     (checkout / ".venv/bin/python").symlink_to("no-such-python")
-    assert "<harness/bootstrap.py>" in make(checkout, "problems").stdout
+    assert "<harness/bootstrap>" in make(checkout, "problems").stdout
 
 
 def test_a_python_that_is_named_is_asked_even_if_the_environment_is_ready(checkout):
     other = checkout / "bin/other python"
     shutil.copy(checkout / "bin/python3", other)
-    assert "<harness/bootstrap.py>" in make(checkout, "problems", f"PYTHON={other}").stdout
+    assert "<harness/bootstrap>" in make(checkout, "problems", f"PYTHON={other}").stdout
 
 
 def test_a_failed_installation_stops_the_verb(checkout):
