@@ -24,7 +24,6 @@ from packaging.requirements import Requirement
 
 from harness.bootstrap.__main__ import explain_os_error, locked, require_new_python
 from harness.bootstrap.command import SetupError, run, runs
-from harness.bootstrap.environment import narrate_pip, prepare_venv, require_room, site_packages
 from harness.bootstrap.packages import (
     OLDEST,
     OLDEST_PYTHON,
@@ -36,6 +35,7 @@ from harness.bootstrap.packages import (
     read_requirements,
     what_to_keep,
 )
+from harness.bootstrap.virtualenv import narrate_pip, prepare_venv, require_room, site_packages
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [ROOT / "harness/__init__.py", *sorted((ROOT / "harness/bootstrap").glob("*.py"))]  # all that it needs

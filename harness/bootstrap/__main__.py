@@ -28,10 +28,12 @@ import time
 from typing import Iterator, List, Tuple
 
 if not __package__:  # run as a folder, which heads the path then: put the checkout in its place
+    sys.dont_write_bytecode = True  # the checkout may be another's, and an old Python's is of no use
     sys.path[0] = os.path.abspath(os.path.join(__file__, "../../.."))
 
 from harness.bootstrap.command import DISK_FULL, SetupError, runs, say
-from harness.bootstrap.environment import (
+from harness.bootstrap.packages import OLDEST_PYTHON, ask_around, probe, read_pins, read_requirements, what_to_keep
+from harness.bootstrap.virtualenv import (
     ROOM_FOR_COMPILERS,
     discard_partial,
     ensure_pip,
@@ -42,7 +44,6 @@ from harness.bootstrap.environment import (
     venv_python,
     works,
 )
-from harness.bootstrap.packages import OLDEST_PYTHON, ask_around, probe, read_pins, read_requirements, what_to_keep
 
 EXIT_INFRASTRUCTURE = 30
 EXIT_INTERRUPTED = 130
