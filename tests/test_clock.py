@@ -187,6 +187,21 @@ def test_work_hidden_in_one_case_of_three_processes_is_a_verdict_however_many_li
     assert counted(doubts, HONEST, HIDING) == (["other"], "other")
 
 
+def test_among_many_processes_three_objections_are_no_verdict_and_a_third_of_them_is():
+    """A long duel meets three of them by chance."""
+    doubts = Doubts("cuda")
+    assert all(counted(doubts, HONEST, HONEST) == ([], None) for _ in range(20))
+    found = [counted(doubts, HONEST, HIDING)[1] for _ in range(10)]
+    assert found == [None] * 9 + ["other"]  # 10 of 30
+
+
+def test_a_long_duel_has_more_pairs_to_play_again():
+    doubts = Doubts("cuda")
+    for _ in range(40):
+        counted(doubts, HONEST, HONEST)
+    assert [doubts.set_aside() for _ in range(12)] == [True] * 10 + [False] * 2
+
+
 def test_what_scatters_is_objected_to_and_never_a_verdict():
     doubts = Doubts("cuda")
     assert all(counted(doubts, SCATTERING, HONEST) == (["one"], None) for _ in range(20))

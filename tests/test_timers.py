@@ -1,6 +1,8 @@
 """What a timer reports is the time of the call and of nothing else; for a GPU, on a device clock made for it."""
 
+import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +24,7 @@ class TestCpuTimer:
         events = []
         timer = CpuTimer(1 << 10)
         monkeypatch.setattr(Flusher, "flush", lambda self: events.append("flush"))
+        monkeypatch.setattr(Flusher, "wake", lambda self: events.append("wake"))
         monkeypatch.setattr(timers, "_clock_ns", lambda: events.append("clock") or len(events))
         steps = (
             lambda: events.append("call"),
@@ -32,7 +35,7 @@ class TestCpuTimer:
         assert events == ["flush", "page in", "flush", "clock", "call", "clock", "snapshot"], "at first to wake threads"
         events.clear()
         timer.sample(*steps, flush=False)
-        assert events == ["flush", "page in", "clock", "call", "clock", "snapshot"]
+        assert events == ["flush", "page in", "wake", "clock", "call", "clock", "snapshot"]
 
     def test_nothing_is_paged_in_before_the_gate_opens(self):
         events = []
@@ -298,5 +301,26 @@ def test_a_flush_takes_as_many_threads_as_at_first_and_leaves_those_that_are_set
         torch.set_num_threads(1)
         flusher.flush()
         assert taken == [2] and torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_to_wake_is_to_have_all_threads_do_something():
+    """Each of a flusher's threads takes processor time while it is asked for nothing but to be awake."""
+
+    def ticks():
+        stats = {task: Path(f"/proc/self/task/{task}/stat").read_text() for task in os.listdir("/proc/self/task")}
+        return {task: sum(map(int, stat.rpartition(")")[2].split()[11:13])) for task, stat in stats.items()}
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        flusher = Flusher(1 << 20, "cpu")
+        before, deadline, busy = ticks(), time.monotonic() + 30, 0
+        while busy < 2 and time.monotonic() < deadline:
+            for _ in range(1000):
+                flusher.wake()
+            busy = sum(now > before.get(task, 0) for task, now in ticks().items())
+        assert busy >= 2
     finally:
         torch.set_num_threads(threads)

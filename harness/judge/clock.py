@@ -77,8 +77,10 @@ UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
 
 LEAVES_THREADS = "each call leaves more threads running than it found"
 
-ACCUSED, MOST_SET_ASIDE = 3, 4
-"""Processes, see Doubts. Of honest ones on a busy CPU one case in a hundred is objected to (docs/security.md)."""
+ACCUSED, ACCUSED_SHARE = 3, 1 / 3
+MOST_SET_ASIDE, SET_ASIDE_SHARE = 4, 1 / 4
+"""Processes and shares of them, see Doubts. Of honest ones on a CPU one case in 250 is objected to, on a busy one one
+in a hundred (docs/security.md): in a duel of many pairs 3 come together by chance."""
 
 
 @dataclass
@@ -230,14 +232,14 @@ class Doubts:
 
     A process that is objected to is timed again and counts for nothing, so a submission that hides work in some
     processes and not in others is scored by the others. A busy machine is objected to now and then; a case that is so
-    for certain in ACCUSED processes has work hidden. After MOST_SET_ASIDE processes nothing is timed again: what is
-    then objected to counts, and keeps the run from being ranked.
+    for certain in ACCUSED processes, and in ACCUSED_SHARE of all, has work hidden. After MOST_SET_ASIDE processes, or
+    SET_ASIDE_SHARE of all, nothing is timed again: what is objected to then counts, and keeps the run unranked.
     """
 
     def __init__(self, device_kind: str) -> None:
         self._device_kind = device_kind
         self._certain: Counter[str] = Counter()
-        self._set_aside = 0
+        self._processes = self._set_aside = 0
 
     def objections(
         self, sittings: Mapping[str, Sitting], apart: Mapping[str, Sitting], tick_ns: float
@@ -251,14 +253,17 @@ class Doubts:
         return found
 
     def count(self, objections: Mapping[str, Objection]) -> str | None:
-        """Takes note of them. The case that has now been objected to often enough for a verdict, if there is one."""
+        """Takes note of one more process and of these objections to it. The case that has now been objected to often
+        enough for a verdict, if there is one."""
+        self._processes += 1
         self._certain.update(key for key, seen in objections.items() if seen.certain)
-        return next((key for key in objections if self._certain[key] >= ACCUSED), None)
+        enough = max(ACCUSED, ACCUSED_SHARE * self._processes)
+        return next((key for key in objections if self._certain[key] >= enough), None)
 
     def set_aside(self) -> bool:
         """Whether a process that was objected to is to be timed again."""
         self._set_aside += 1
-        return self._set_aside <= MOST_SET_ASIDE
+        return self._set_aside <= max(MOST_SET_ASIDE, SET_ASIDE_SHARE * self._processes)
 
 
 def _is_quiet(calls: Turnarounds, margin_ns: float) -> bool:

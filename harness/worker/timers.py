@@ -1,6 +1,6 @@
 """Timing one call, one class a kind of device, and emptying the caches before it.
 
-    CPU   wake threads ─► gate ─► page in ─► flush ─► perf_counter ─► call ─► perf_counter ─► snapshot
+    CPU   flush ─► gate ─► page in ─► flush, or wake threads ─► perf_counter ─► call ─► perf_counter ─► snapshot
     GPU   gate ─► page in ─► flush ─► event ─► call ─► event ─► snapshot
 
 On a GPU all of it is enqueued on one stream behind the gate (`gates`): no gap on the host's side falls between the
@@ -11,7 +11,8 @@ time was up. Every handle is taken when this module is imported, before the subm
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +23,9 @@ from harness.worker.gates import Gate, OpenGate, SleepingGate
 _clock_ns = time.perf_counter_ns
 _zero, _sum = torch.Tensor.zero_, torch.sum
 _get_threads, _set_threads = torch.get_num_threads, torch.set_num_threads
+LEAST_FOR_A_THREAD = 32768
+"""Elements: below this torch gives none to another thread (GRAIN_SIZE, aten/src/ATen/TensorIterator.h)."""
+
 # What a submission may have left active, to be asked before every operator of torch, is not asked.
 _without_modes, _without_overrides = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
 
@@ -65,8 +69,7 @@ class CpuTimer:
         self._flusher.flush()  # for the threads' sake: to wake them takes no time then after the gate
         self._gate.shut(turn)
         page_in()
-        if flush:
-            self._flusher.flush()
+        self._flusher.flush() if flush else self._flusher.wake()
         start = _clock_ns()
         output = call()
         latency_ns = float(max(_clock_ns() - start, 1))
@@ -122,7 +125,7 @@ class Flusher:
     The read sweep matters: after a plain write sweep the cache is full of dirty lines, whose write-back would compete
     with the timed reads. That the threads are awake matters as well: on a virtual machine a processor that has been
     idle for some milliseconds takes as many to come back, and latencies scattered by a factor of 3 (AMD EPYC, 2 CPUs,
-    2026-11-20).
+    2026-11-20). So they are woken also where caches are to stay warm.
     """
 
     def __init__(self, flush_bytes: int, device: str) -> None:
@@ -133,14 +136,25 @@ class Flusher:
         self._read = torch.ones(count, dtype=dtype, device=device)
         self._total = torch.zeros((), dtype=torch.int64, device=device)
         self._threads = _get_threads()
+        self._part_for_each = self._written[: (self._threads - 1) * LEAST_FOR_A_THREAD + 1]
 
     def flush(self) -> None:
-        # In as many threads as at first: in fewer it would take longer than without the submission, as if it hid work.
+        with self._in_all_threads():
+            _zero(self._written)
+            _sum(self._read, dim=0, dtype=torch.int64, out=self._total)
+
+    def wake(self) -> None:
+        """On a CPU: have all threads do a little, the caches left as they are but for as much."""
+        with self._in_all_threads():
+            _zero(self._part_for_each)
+
+    @contextmanager
+    def _in_all_threads(self) -> Iterator[None]:
+        # As many as at first: fewer would take longer than without the submission, as if it hid work.
         threads = _get_threads()
         if threads != self._threads:
             _set_threads(self._threads)
         with _without_modes(), _without_overrides():
-            _zero(self._written)
-            _sum(self._read, dim=0, dtype=torch.int64, out=self._total)
+            yield
         if threads != self._threads:
             _set_threads(threads)
