@@ -114,3 +114,11 @@ def unobjected(monkeypatch):
     from harness.judge import clock
 
     monkeypatch.setattr(clock, "objection", lambda *_: None)
+
+
+@pytest.fixture
+def roomy(monkeypatch):
+    """The machine is never too crowded for a verdict: beside other tests it may be."""
+    from harness.judge import neighbours
+
+    monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", 1.0)

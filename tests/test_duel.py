@@ -94,7 +94,7 @@ def test_one_that_fails_is_named_with_its_verdict(fight, source, code, words):
     assert caught.value.exit_code == code and words in str(caught.value)
 
 
-def test_one_whose_work_is_outside_its_clock_is_disqualified(fight):
+def test_one_whose_work_is_outside_its_clock_is_disqualified(fight, roomy):
     lying = """
 import sys, time
 timers = sys.modules["harness.worker.timers"]
