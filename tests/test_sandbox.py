@@ -431,6 +431,29 @@ def test_a_process_that_fills_the_disk_is_ended_and_it_is_said_why(isolation, mo
     assert not inside.folder.exists()
 
 
+def test_files_are_counted_while_others_remove_theirs(isolation, tmp_path):
+    for number in range(20_000):
+        (tmp_path / f"{number}").touch()
+    program = """
+        import os, time
+        open("started", "w").close()
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        for i in range(17_000):
+            open(f"{i}", "w").close()
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        work, deadline = inside.folder / "work", time.monotonic() + 60
+        while not (work / "started").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        (work / "go").touch()
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "made more than 16,384 files"
+
+
 def test_shared_memory_left_behind_is_gone(isolation):
     name = f"podium-test-{os.getpid()}"
     program = f"""

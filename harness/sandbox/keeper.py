@@ -24,10 +24,12 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 PERIOD_S = 0.25
 MAX_SHARE_OF_A_CORE = 0.05
-"""On a machine with thousands of processes a look takes long: then they are rarer."""
+"""Among thousands of processes or files a look takes long: then they are rarer. Of its own processor time, since on a
+machine with much to do it also waits, and must not be late for that."""
 
 BLOCK_BYTES = 512  # of st_blocks: stat(2)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -78,7 +80,6 @@ def _let_go_of_everything_but(report_fd: int) -> None:
 
 def _watch(child: int, settings: dict[str, int | str]) -> None:
     """Return when `child` has ended, or must end."""
-    disk = Disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]))
     next_look = time.monotonic() + PERIOD_S
     while True:
         received = signal.sigtimedwait(_HANDLED, max(next_look - time.monotonic(), 0.0))
@@ -88,15 +89,14 @@ def _watch(child: int, settings: dict[str, int | str]) -> None:
             os.killpg(child, _RELAYED[signal.Signals(received.si_signo)])
         if _reap_all_but(child):
             return
-        started = time.monotonic()
-        if started < next_look:
+        if time.monotonic() < next_look:
             continue
-        excess = _excess(settings) or disk.excess()
+        started = time.process_time()
+        excess = _excess(settings)
         if excess:
             os.write(int(settings["report_fd"]), excess.encode())
             return
-        now = time.monotonic()
-        next_look = now + max(PERIOD_S, (now - started) / MAX_SHARE_OF_A_CORE)
+        next_look = time.monotonic() + max(PERIOD_S, (time.process_time() - started) / MAX_SHARE_OF_A_CORE)
 
 
 def _reap_all_but(child: int) -> bool:
@@ -126,7 +126,7 @@ def _excess(settings: dict[str, int | str]) -> str | None:
         return f"took more than {int(settings['max_memory_bytes']) / 1e9:.1f} GB of memory"
     if tasks > int(settings["max_tasks"]):
         return f"had more than {settings['max_tasks']} processes and threads at once"
-    return None
+    return _excess_on_disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]), family)
 
 
 def _bytes_of_files_in_memory(family: set[int], judge_pid: int) -> int:
@@ -149,51 +149,35 @@ def _files_in_memory(pid: int) -> list[tuple[int, int]]:
     return found
 
 
-class Disk:
-    """How much a directory holds, counted only when its file system has lost room since the beginning."""
-
-    def __init__(self, folder: str, max_bytes: int, max_files: int) -> None:
-        self._folder, self._max_bytes, self._max_files = folder, max_bytes, max_files
-        self._free_at_first = self._free()
-
-    def excess(self) -> str | None:
-        bytes_less, files_less = (first - now for first, now in zip(self._free_at_first, self._free()))
-        if bytes_less <= self._max_bytes // 2 and files_less <= self._max_files // 2:
-            return None
-        try:
-            files, size = _held_by(self._folder)
-        except PermissionError:
-            return "closed a directory to the judge while the disk was filling"
-        if files > self._max_files:
-            return f"made more than {self._max_files:,} files"
-        size += _bytes_without_a_name(os.stat(self._folder).st_dev)
-        return f"wrote more than {self._max_bytes / 1e9:.1f} GB to disk" if size > self._max_bytes else None
-
-    def _free(self) -> tuple[int, int]:
-        """Bytes, and files where the system says how many there may be."""
-        status = os.statvfs(self._folder)
-        return status.f_bfree * status.f_frsize, status.f_ffree
+def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int]) -> str | None:
+    """Counted each time: by the free room of the file system nothing is seen while others give some back."""
+    files = size = 0
+    try:
+        for blocks in _blocks_of(folder):
+            files, size = files + 1, size + blocks * BLOCK_BYTES
+            if files > max_files:
+                return f"made more than {max_files:,} files"
+    except PermissionError:
+        return "closed a directory to the judge"
+    size += _bytes_without_a_name(os.stat(folder).st_dev, family)
+    return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
 
 
-def _held_by(folder: str) -> tuple[int, int]:
-    """Files and directories in `folder`, and their bytes. Raises PermissionError for one that cannot be read."""
-    count = size = 0
+def _blocks_of(folder: str) -> Iterator[int]:
+    """Of each file and directory in `folder`. Raises PermissionError for a directory that cannot be read."""
     waiting = [folder]
     while waiting:
         with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                count += 1
+                yield entry.stat(follow_symlinks=False).st_blocks
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-                else:
-                    size += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
-    return count, size
 
 
-def _bytes_without_a_name(device: int) -> int:
-    """Of the files on `device` that are removed and still open."""
+def _bytes_without_a_name(device: int, family: set[int]) -> int:
+    """Of the files on `device` that are removed and still open in one of these processes."""
     total = 0
-    for pid in descendants(os.getpid(), process_table()):
+    for pid in family:
         with contextlib.suppress(OSError):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):

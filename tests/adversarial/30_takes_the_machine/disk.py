@@ -16,5 +16,5 @@ with Path("filler").open("wb") as file:
 
 
 def custom_kernel(data):
-    time.sleep(1)
+    time.sleep(2)
     return data[0] * 2

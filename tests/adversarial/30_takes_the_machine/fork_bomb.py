@@ -16,5 +16,5 @@ for _ in range(300):
 
 
 def custom_kernel(data):
-    time.sleep(1)
+    time.sleep(2)
     return data[0] * 2

@@ -10,8 +10,8 @@ from pathlib import Path
 
 for number in range(20_000):
     Path(f"{number}").touch()
-time.sleep(1)
 
 
 def custom_kernel(data):
+    time.sleep(2)
     return data[0] * 2

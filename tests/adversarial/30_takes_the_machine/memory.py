@@ -14,5 +14,5 @@ for block in taken:
 
 
 def custom_kernel(data):
-    time.sleep(1)
+    time.sleep(2)
     return data[0] * 2

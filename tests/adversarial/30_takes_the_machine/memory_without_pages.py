@@ -16,5 +16,5 @@ for fd in fds:
 
 
 def custom_kernel(data):
-    time.sleep(1)
+    time.sleep(2)
     return data[0] * 2
