@@ -4,15 +4,15 @@
                                                                                        │
     compare, compare --duel ◄────────────────── noise(...) ◄───────────────────────────┘
 
-Two floors, both log-ratios: `duel_noise` for a duel's pairs, timed in turns; `runs_noise` for two stored runs, between
-which the machine may have drifted. A device without a calibration has a stated default.
+Two floors, both log-ratios: `duel_noise` for so many pairs of a duel, timed in turns; `runs_noise` for two stored runs,
+between which the machine may have drifted. A device without a calibration has a stated default.
 """
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from pydantic import Field, ValidationError, field_validator
 
 from harness import catalog, stats, whole_file
 from harness.comparison import Noise, paired_scores
-from harness.config import DUEL_PAIRS, load_config
+from harness.config import load_config
 from harness.errors import InfrastructureError, ProblemError
 from harness.model import Device, Nanoseconds, Problem, Submission, Value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PAIRS = 16
 PREFERRED_PROBLEM = "kv_replicate"
 """Five cases on a GPU and three on a CPU, all bound by memory: few enough to time 16 pairs in minutes."""
@@ -44,26 +44,23 @@ class Calibration(Value):
     problem: str
     submission: str
     submission_sha256: str
-    duel_pairs: int = Field(ge=2)
     run_processes: int = Field(ge=2)
     confidence: float = Field(gt=0, lt=1)
-    duel_noise: float = Field(ge=0, allow_inf_nan=False)
     runs_noise: float = Field(ge=0, allow_inf_nan=False)
     first_scores_ns: tuple[Nanoseconds, ...] = Field(min_length=2)
     second_scores_ns: tuple[Nanoseconds, ...] = Field(min_length=2)
     environment: dict[str, Any]
 
-    def duel_noise_of(self, pairs: int) -> float:
+    def duel_noise(self, pairs: int) -> float:
         """The noise floor of a duel of `pairs` pairs, at least 2: a log-ratio."""
-        if pairs == self.duel_pairs:
-            return self.duel_noise
-        return _floor_of_duels(self.first_scores_ns, self.second_scores_ns, pairs, self.confidence)
+        both = zip(self.second_scores_ns, self.first_scores_ns, strict=True)
+        return stats.noise_floor([math.log(new / old) for new, old in both], pairs, self.confidence)
 
     @field_validator("schema_version")
     @classmethod
     def _readable(cls, version: int) -> int:
-        if version > SCHEMA_VERSION:
-            raise ValueError(f"schema version {version} is newer than this program's {SCHEMA_VERSION}")
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"its schema version is {version}, this program's is {SCHEMA_VERSION}")
         return version
 
 
@@ -75,7 +72,7 @@ def noise(root: Path, device: Device, pairs: int | None) -> Noise:
     stored = read(root, device.slug)
     if stored is None:
         return Noise(DEFAULT_NOISE[device.kind], False, "a default: this device is not calibrated (doctor --calibrate)")
-    floor = stored.runs_noise if pairs is None else stored.duel_noise_of(pairs)
+    floor = stored.runs_noise if pairs is None else stored.duel_noise(pairs)
     return Noise(floor, True, f"calibrated here on {stored.measured_at[:10]}")
 
 
@@ -116,10 +113,8 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
         problem=problem.name,
         submission=submission.name,
         submission_sha256=submission.sha256,
-        duel_pairs=DUEL_PAIRS,
         run_processes=processes,
         confidence=config.confidence,
-        duel_noise=_floor_of_duels(first, second, DUEL_PAIRS, config.confidence),
         runs_noise=stats.noise_floor_apart(taken, processes, config.confidence),
         first_scores_ns=tuple(first),
         second_scores_ns=tuple(second),
@@ -127,10 +122,6 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
     )
     _store(_path(root, device.slug), calibration.model_dump_json(indent=1))
     return calibration
-
-
-def _floor_of_duels(first: Sequence[float], second: Sequence[float], pairs: int, confidence: float) -> float:
-    return stats.noise_floor([math.log(new / old) for new, old in zip(second, first, strict=True)], pairs, confidence)
 
 
 def _subject(root: Path) -> tuple[Problem, Submission]:

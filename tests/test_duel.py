@@ -159,8 +159,8 @@ def test_a_calibration_is_stored_whole_and_used(with_a_baseline):
     made = calibration.calibrate(with_a_baseline, here, said.append, pairs=3)
     assert calibration.read(with_a_baseline, here.slug) == made
     assert made.submission == "plain" and len(made.first_scores_ns) == len(made.second_scores_ns) == 3
-    assert made.duel_noise_of(32) < made.duel_noise
-    for pairs, floor in ((8, made.duel_noise), (32, made.duel_noise_of(32)), (None, made.runs_noise)):
+    assert made.duel_noise(32) < made.duel_noise(8)
+    for pairs, floor in ((8, made.duel_noise(8)), (32, made.duel_noise(32)), (None, made.runs_noise)):
         noise = calibration.noise(with_a_baseline, here, pairs)
         assert noise.calibrated and noise.log_ratio == floor > 0 and "calibrated here on 2" in noise.source
     assert [path.name for path in (with_a_baseline / "results" / "calibration").iterdir()] == [f"{here.slug}.json"]
@@ -171,7 +171,7 @@ def test_a_calibration_takes_a_baseline(toy_root):
         calibration.calibrate(toy_root, detect(toy_root, "cpu"), print)
 
 
-@pytest.mark.parametrize("text", ["{", "{}", json.dumps({"schema_version": 99})])
+@pytest.mark.parametrize("text", ["{", "{}", json.dumps({"schema_version": 99}), json.dumps({"schema_version": 1})])
 def test_a_file_that_is_no_calibration_is_one_sentence(toy_root, text):
     here = detect(toy_root, "cpu")
     path = toy_root / "results" / "calibration" / f"{here.slug}.json"

@@ -44,17 +44,17 @@ def test_a_worker_s_own_work_is_not_others_and_anybody_else_s_is(busy):
     before, start = worker.processor_s, time.monotonic()
     time.sleep(2)
     share = (worker.processor_s - before) / (time.monotonic() - start) / len(os.sched_getaffinity(0))
-    assert share > 0.02
-    assert a_stranger_s.crowding().others - its_own.crowding().others == pytest.approx(share, abs=0.1)
+    assert share > 0
+    assert a_stranger_s.crowding().others - its_own.crowding().others == pytest.approx(share, rel=0.5)
 
 
 def test_the_judge_s_own_work_is_not_others():
-    watching, without_it = Neighbours([]), Neighbours([Worker(os.getpid())])
-    before, deadline = time.process_time(), time.monotonic() + 20
-    while time.process_time() - before < 1 and time.monotonic() < deadline:
+    watching, before, start = Neighbours([]), time.process_time(), time.monotonic()
+    while time.process_time() - before < 2 and time.monotonic() - start < 30:
         pass
-    counted_once, counted_twice = watching.crowding(), without_it.crowding()
-    assert 0 <= counted_twice.others <= counted_once.others < 1 and 0 <= counted_once.idle < 1
+    own = (time.process_time() - before) / (time.monotonic() - start) / len(os.sched_getaffinity(0))
+    found = watching.crowding()
+    assert own > 0 and found.others + found.idle == pytest.approx(1 - own, abs=own / 2)
 
 
 def test_a_system_that_does_not_tell_is_not_crowded(monkeypatch):

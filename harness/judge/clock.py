@@ -79,8 +79,8 @@ LEAVES_THREADS = "each call leaves more threads running than it found"
 
 ACCUSED, ACCUSED_SHARE = 3, 1 / 3
 MOST_SET_ASIDE, SET_ASIDE_SHARE = 4, 1 / 4
-"""Processes and shares of them, see Doubts. Of honest ones on a CPU one case in 250 is objected to, on a busy one one
-in a hundred (docs/security.md): in a duel of many pairs 3 come together by chance."""
+"""Processes and shares of them, see Doubts. Of honest ones on a busy CPU one case in a hundred is objected to
+(docs/security.md): in a duel of many pairs 3 may come together by chance."""
 
 
 @dataclass

@@ -31,6 +31,6 @@ timers.CpuTimer.sample = lie
 def custom_kernel(data):
     computed.append(True)
     q, k, v = data
-    for _ in range(10):  # so that half of it is several times the margin
+    for _ in range(10):  # so that half of it is more than the margin
         answer = torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
     return answer
