@@ -71,7 +71,8 @@ def interquartile_mean(samples: Sequence[float]) -> float:
     edges = np.arange(values.size + 1)
     low, high = values.size / 4, values.size * 3 / 4
     weights = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, None)
-    return float(np.average(values, weights=weights))
+    inside = values[weights > 0]
+    return float(np.average(values, weights=weights).clip(inside[0], inside[-1]))  # rounding may lead out of them
 
 
 def winsorised_mean(samples: Sequence[float], fraction: float = 0.1) -> float:
@@ -83,7 +84,8 @@ def winsorised_mean(samples: Sequence[float], fraction: float = 0.1) -> float:
     if values.size == 0:
         raise ValueError("no samples")
     replaced = int(fraction * values.size)
-    return float(np.clip(values, values[replaced], values[-1 - replaced]).mean())
+    lowest, highest = values[replaced], values[-1 - replaced]
+    return float(values.clip(lowest, highest).mean().clip(lowest, highest))  # rounding may lead out of them
 
 
 def geometric_mean(values: Sequence[float]) -> float:

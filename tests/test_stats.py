@@ -52,6 +52,11 @@ def test_order_does_not_matter_and_scale_comes_out(values, random, scale):
     assert interquartile_mean([scale * value for value in values]) == pytest.approx(scale * interquartile_mean(values))
 
 
+@given(latencies, st.integers(1, 40))
+def test_the_mean_of_equal_values_is_that_value(value, count):
+    assert interquartile_mean([value] * count) == winsorised_mean([value] * count) == value
+
+
 @given(st.lists(latencies, min_size=4, max_size=40), st.data())
 def test_a_quarter_of_outliers_however_wild_stay_outside(values, data):
     spikes = data.draw(st.integers(1, len(values) // 4))
