@@ -70,6 +70,12 @@ cpu:
 limits: {load_s: 20, call_s: 3}
 """
 
+CPU_YML = """\
+matches: ["* CPUs)"]
+flush_bytes: 1048576  # caches matter to no test, and to empty them takes half of the time of a call
+sources: {flush_bytes: so that tests take less time}
+"""
+
 REFERENCE_PY = '''\
 """Every element of a matrix, doubled."""
 
@@ -103,9 +109,26 @@ def toy_root(tmp_path, monkeypatch):
     for folder in ("configs/devices", "problems/double", "submissions/double", "results"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)
+    (tmp_path / "configs" / "devices" / "cpu.yml").write_text(CPU_YML)
     (tmp_path / "problems" / "double" / "problem.yml").write_text(PROBLEM_YML)
     (tmp_path / "problems" / "double" / "reference.py").write_text(REFERENCE_PY)
     return tmp_path
+
+
+@pytest.fixture
+def in_triton():
+    """A submission to `double` that is interpreted on a CPU."""
+    return """
+import torch, triton, triton.language as tl
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+def custom_kernel(data):
+    y = torch.empty_like(data[0])
+    twice[(triton.cdiv(y.numel(), 64),)](data[0], y, y.numel(), BLOCK=64)
+    return y
+"""
 
 
 @pytest.fixture

@@ -62,9 +62,9 @@ def test_a_word_that_is_no_device_is_refused(toy_root, wanted):
     assert "is no device" in caught.value.message and "cuda:1" in caught.value.hint
 
 
-def test_the_processor_is_always_here(toy_root, gpus):
+def test_the_processor_is_always_here(tmp_path, gpus):
     gpus("NVIDIA H200")
-    found = device.detect(toy_root, "cpu")
+    found = device.detect(tmp_path, "cpu")
     assert found.kind == "cpu" and found.torch_device == "cpu" and found.memory_bytes > 0
     assert found.slug == device.slug(found.name) and found.flush_bytes == device.DEFAULT_FLUSH_BYTES["cpu"]
 

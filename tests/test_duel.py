@@ -119,25 +119,15 @@ def test_a_pair_that_the_clock_objects_to_is_played_again_and_not_for_ever(fight
         return Objection("too much", False) if next(sequence, None) is not None else None
 
     monkeypatch.setattr(clock, "objection", objection)
+    monkeypatch.setattr(clock, "MOST_SET_ASIDE", 2)
     (measurement,) = fight(HONEST, HONEST).measurements
     assert len(measurement.a_samples_ns) == len(measurement.b_samples_ns) == 2
     assert ("noisy" in measurement.labels) == noisy
 
 
-def test_an_interpreted_kernel_cannot_be_timed(fight):
-    interpreted = """
-import torch, triton, triton.language as tl
-@triton.jit
-def twice(x, y, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
-def custom_kernel(data):
-    y = torch.empty_like(data[0])
-    twice[(triton.cdiv(y.numel(), 64),)](data[0], y, y.numel(), BLOCK=64)
-    return y
-"""
+def test_an_interpreted_kernel_cannot_be_timed(fight, in_triton):
     with pytest.raises(UsageError, match="second is interpreted here"):
-        fight(HONEST, interpreted)
+        fight(HONEST, in_triton)
 
 
 @pytest.fixture

@@ -381,18 +381,9 @@ def test_the_case_with_the_highest_floor_is_profiled_unless_one_is_named():
     assert needed == pytest.approx(floor.latency_ns * 1e3)
 
 
-def test_a_submission_in_triton_says_that_it_was_interpreted(tmp_path):
-    problem = catalog.load_problem(CHECKOUT, "kv_replicate")
-    path = CHECKOUT / "submissions" / "kv_replicate" / "triton_fused.py"
-    found = profiling.profile(
-        CHECKOUT,
-        problem,
-        catalog.load_submission(problem, path),
-        detect(CHECKOUT, "cpu"),
-        calls=1,
-        out=tmp_path / "out",
-    )
-    assert any("interpreted" in note for note in found.notes)
+def test_a_submission_in_triton_says_that_it_was_interpreted(toy_root, mine, in_triton):
+    mine.write_text(in_triton)
+    assert any("interpreted" in note for note in profile(toy_root, mine, detect(toy_root, "cpu")).notes)
 
 
 @pytest.mark.gpu
