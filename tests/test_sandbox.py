@@ -454,6 +454,52 @@ def test_files_are_counted_while_others_remove_theirs(isolation, tmp_path):
         assert inside.enclosure.excess() == "made more than 16,384 files"
 
 
+def test_files_are_counted_while_some_of_them_come_and_go(isolation):
+    program = """
+        import os
+        for i in range(17_000):
+            open(f"{i}", "w").close()
+        while True:
+            for i in range(50):
+                open(f"more {i}", "w").close()
+            for i in range(50):
+                os.unlink(f"more {i}")
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "made more than 16,384 files"
+
+
+def test_a_directory_that_cannot_be_counted_is_not_allowed(isolation):
+    program = """
+        import os, time
+        for _ in range(30):  # until their names together are longer than any path may be
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert "cannot look into (File name too long)" in (inside.enclosure.excess() or "")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o000])
+def test_directories_are_removed_however_deep_and_closed(mode):
+    before = os.getcwd()
+    with scratch(b"") as folder:
+        try:
+            os.chdir(folder / "work")
+            for _ in range(3_000):
+                os.mkdir("d")
+                os.chdir("d")
+            for _ in range(3_000):
+                os.chdir("..")
+                os.chmod("d", mode)
+        finally:
+            os.chdir(before)
+    assert not folder.exists()
+
+
 def test_shared_memory_left_behind_is_gone(isolation):
     name = f"podium-test-{os.getpid()}"
     program = f"""

@@ -157,21 +157,28 @@ def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int
             files, size = files + 1, size + blocks * BLOCK_BYTES
             if files > max_files:
                 return f"made more than {max_files:,} files"
-    except PermissionError:
-        return "closed a directory to the judge"
+    except OSError as error:
+        return f"made a directory that the judge cannot look into ({error.strerror})"
     size += _bytes_without_a_name(os.stat(folder).st_dev, family)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
 
 
 def _blocks_of(folder: str) -> Iterator[int]:
-    """Of each file and directory in `folder`. Raises PermissionError for a directory that cannot be read."""
+    """Of each file and directory in `folder`, but for what vanishes meanwhile. Raises OSError for a directory that
+    cannot be read."""
     waiting = [folder]
     while waiting:
-        with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+        try:
+            entries = os.scandir(waiting.pop())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        with entries:
             for entry in entries:
-                yield entry.stat(follow_symlinks=False).st_blocks
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                with contextlib.suppress(FileNotFoundError):
+                    blocks = entry.stat(follow_symlinks=False).st_blocks
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    yield blocks
 
 
 def _bytes_without_a_name(device: int, family: set[int]) -> int:
