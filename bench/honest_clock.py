@@ -1,6 +1,6 @@
 """How often the judge's own clock objects to honest submissions, and by how much it never does.
 
-    python bench/honest_clock.py [--device auto] [--runs 20] [--seconds 540]
+    python bench/honest_clock.py [--device auto] [--runs 20] [--seconds 540] [--waits]
 
 Each run judges a submission that does as it says on ten cases of 10 µs to 100 ms, in one timed process. One that the
 clock objects to is set aside and timed again, as in any run; three objections to one case are a verdict, an alarm. What
@@ -52,8 +52,11 @@ def cost(elements, passes):
 """
 
 SUBMISSION = """
+import torch
+
 def custom_kernel(data):
     out = data[0] + 1
+    WAIT
     for _ in range(data[1]["passes"] - 1):
         out += 1
     return out
@@ -65,14 +68,17 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=540, help="start no run after so much time")
+    parser.add_argument("--waits", action="store_true", help="the submission waits for the device in its calls")
     options = parser.parse_args()
     here = detect(ROOT, options.device)
+    if options.waits and here.kind == "cpu":
+        parser.error("--waits needs a GPU: a CPU has computed when the call returns")
     margin = clock.MARGINS[here.kind]
     began, rows, alarms, objections, processes = time.monotonic(), {}, [], [], 0
     with tempfile.TemporaryDirectory() as folder, device_to_ourselves(here, lambda line: print(line, file=sys.stderr)):
         root = Path(folder)
         root.chmod(0o755)
-        problem = _problem(root, CASES["cpu" if here.kind == "cpu" else "gpu"])
+        problem = _problem(root, CASES["cpu" if here.kind == "cpu" else "gpu"], options.waits)
         submission = catalog.load_submission(problem, root / "submissions" / "honest" / "passes.py")
         for number in range(options.runs):
             if time.monotonic() - began > options.seconds:
@@ -120,13 +126,15 @@ def _spread(what: str, values_ns: list[float]) -> dict[str, float]:
     return {f"{what} med us": ordered[len(ordered) // 2] / 1e3, f"{what} max us": ordered[-1] / 1e3}
 
 
-def _problem(root: Path, cases: list[tuple[int, int]]):  # type: ignore[no-untyped-def]
+def _problem(root: Path, cases: list[tuple[int, int]], waits: bool):  # type: ignore[no-untyped-def]
     """A problem of its own under `root`, with an honest submission."""
     folder = root / "problems" / "honest"
     for path in (folder, root / "submissions" / "honest"):
         path.mkdir(parents=True)
     (folder / "reference.py").write_text(REFERENCE)
-    (root / "submissions" / "honest" / "passes.py").write_text(SUBMISSION)
+    (root / "submissions" / "honest" / "passes.py").write_text(
+        SUBMISSION.replace("WAIT", "torch.cuda.synchronize()" if waits else "pass")
+    )
     listed = ", ".join(f"{{elements: {elements}, passes: {passes}}}" for elements, passes in cases)
     both = f"{{test: [{{elements: 64, passes: 2}}], benchmark: [{listed}]}}"
     (folder / "problem.yml").write_text(

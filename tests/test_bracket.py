@@ -7,6 +7,7 @@ import torch
 
 from harness.arena import Arena, TensorSpec, extent, flatten, layout
 from harness.judge.reply import CallReply
+from harness.worker import bracket
 from harness.worker.bracket import Bracket
 from harness.worker.timers import CpuTimer, Sample
 from harness.worker.transports import CpuTransport
@@ -18,7 +19,9 @@ class World:
     def __init__(self, spare=1 << 14):
         self.bracket, self.spare = Bracket("cpu", CpuTimer(1), CpuTransport()), spare
 
-    def call(self, kernel, data=(), state=(), around=contextlib.nullcontext, poison=(), size=None, page_in=True):
+    def call(
+        self, kernel, data=(), state=(), around=contextlib.nullcontext, poison=(), size=None, page_in=True, **more
+    ):
         tree, leaves = flatten(data, [f"in{i}" for i in range(len(data))])
         tensors = [tensor for _, tensor in leaves]
         specs = layout(tensors)
@@ -26,7 +29,7 @@ class World:
         for tensor, spec in zip(tensors, specs):
             self.bracket.arena.view(spec).copy_(tensor)
         request = {"tree": tree, "inputs": [s.to_json() for s in specs], "state": list(state), "poison": list(poison)}
-        request |= {"page_in": page_in, "flush": False, "turn": 3}
+        request |= {"page_in": page_in, "flush": False, "turn": 3, **more}
         reply = self.bracket.call(kernel, request, around)
         CallReply.model_validate({**reply, "interpreted": False})
         return reply
@@ -97,6 +100,17 @@ def test_the_order_is_poison_page_in_clock_call_clock_snapshot(world, monkeypatc
     before = ["place"] * 2 + ["poison [12]"] + ["page in"] * 2
     assert log == before + ["enter", "flush False, turn 3", "call", "clock", "leave"] + ["snapshot"] * 2
     assert reply["latency_ns"] == 5.0 and reply["labels"] == ["host-bound"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_idle_call_fills_what_is_asked_for_and_waits_for_the_device_before_if_told_to(world, monkeypatch, waits):
+    waited = []
+    monkeypatch.setattr(bracket, "_synchronize", lambda: waited.append(True))
+    idle = [{"shape": [2, 3], "dtype": "float32"}, {"input": 0}]
+    reply = world.call(pytest.fail, (torch.full((4,), 7.0),), state=[0], idle=idle, waits=waits)
+    filled, returned = (world.at(output["offset"], torch.ones(output["shape"])) for output in reply["outputs"])
+    assert filled.tolist() == [[1.0] * 3] * 2 and returned.tolist() == [7.0] * 4
+    assert waited == [True] * waits
 
 
 def test_each_call_finds_its_inputs_elsewhere(world):

@@ -22,13 +22,14 @@ from harness.judge.clock import (
     flushes,
     objection,
     patience_s,
+    waits_for_device,
 )
 from harness.judge.neighbours import Crowding
 
 
 def test_the_judge_waits_for_whoever_has_been_ready_once_and_not_for_whoever_never_was():
-    assert patience_s([False, True, False]) == PATIENCE_S
-    assert patience_s([False] * 5) == LEAST_PATIENCE_S < PATIENCE_S
+    assert patience_s(waits_for_device([False, True, False])) == PATIENCE_S
+    assert patience_s(waits_for_device([False] * 5)) == LEAST_PATIENCE_S < PATIENCE_S
 
 
 @given(st.integers(1, 400))

@@ -93,11 +93,14 @@ class Caller:
         case: Case,
         patience_s: float,
         flush: bool = True,
+        waits: bool = False,
         outputs: list[dict[str, Any]] | None = None,
     ) -> Answer:
-        """A call that computes nothing, as large as the last one dealt."""
+        """A call that computes nothing, as large as the last one dealt, and `waits` for the device before."""
         assert dealer.arena is not None
-        request = {**dealer.idle_request, **self._manner(dealer.arena, flush)} | ({"idle": outputs} if outputs else {})
+        request = {**dealer.idle_request, **self._manner(dealer.arena, flush), "waits": waits}
+        if outputs:
+            request["idle"] = outputs
         return session.call(request, dealer.arena, case.label, dealer.pour, patience_s)
 
     def _manner(self, arena: Arena, flush: bool) -> dict[str, bool]:

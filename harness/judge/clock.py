@@ -185,9 +185,15 @@ def others_share(sittings: Iterable[Sitting]) -> float | None:
     return max((sitting.crowding.others for sitting in sittings if sitting.crowding is not None), default=None)
 
 
-def patience_s(was_ready: Sequence[bool]) -> float:
-    """With a submission, some calls of which were ready for their inputs within PATIENCE_S, or none."""
-    return PATIENCE_S if any(was_ready) else LEAST_PATIENCE_S
+def waits_for_device(was_ready: Sequence[bool]) -> bool:
+    """Whether a submission does in its calls, of which these were ready for their inputs within PATIENCE_S or not. What
+    the host does for the rest of such a call shows in its turnaround, so idle calls beside it are to wait as well."""
+    return not any(was_ready)
+
+
+def patience_s(waits: bool) -> float:
+    """With calls that wait for the device or do not."""
+    return LEAST_PATIENCE_S if waits else PATIENCE_S
 
 
 def warm_ups(count: int) -> list[bool]:

@@ -142,16 +142,23 @@ class _Contestant(Trial):
             yield dealer
 
     def call(
-        self, session: Session, dealer: Dealer, case: Case, patience_s: float, sitting: Sitting, flush: bool
+        self,
+        session: Session,
+        dealer: Dealer,
+        case: Case,
+        patience_s: float,
+        sitting: Sitting,
+        flush: bool,
+        waits: bool,
     ) -> None:
-        """One checked call into `sitting`, and now and then an idle one."""
+        """One checked call into `sitting`, and now and then an idle one, which `waits` if the others do."""
         with _named(self.name):
             answer = self._caller.put_timed(session, dealer, case, patience_s, flush)
             calls, idle = sitting.kind(flush)
             calls.add(answer)
             sitting.note(answer)
             if IDLE_ONE_IN * len(idle) < len(calls):
-                idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush))
+                idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush, waits))
 
     def warm_up(self, session: Session, dealer: Dealer, case: Case, patience_s: float, flush: bool) -> None:
         with _named(self.name):
@@ -221,10 +228,8 @@ class _Match:
             neighbours = Neighbours(list(sessions.values()))
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
                 both = [pace[case.key] for pace in paces]
-                # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
-                pace = Pace(min(each.count for each in both), max(each.patience_s for each in both))
                 step = Step("in turns", case.label, start.done + number, start.total)
-                for side, sitting in enumerate(self._time(case, phase, sessions, pace, step)):
+                for side, sitting in enumerate(self._time(case, phase, sessions, both, step)):
                     found[side][case.key] = sitting
             crowding = neighbours.crowding()
             for sitting in (*found[0].values(), *found[1].values()):
@@ -235,24 +240,26 @@ class _Match:
         return found
 
     def _time(
-        self, case: Case, phase: str, sessions: dict[int, Session], pace: Pace, step: Step
+        self, case: Case, phase: str, sessions: dict[int, Session], paces: list[Pace], step: Step
     ) -> tuple[Sitting, Sitting]:
         """Warm up on one case, then take its blocks of samples, and between them some calls without a flush."""
         sittings = (Sitting(), Sitting())
+        # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
+        count, patience_s = min(pace.count for pace in paces), max(pace.patience_s for pace in paces)
         with ExitStack() as stack:
             dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
             for flush in warm_ups(self._contestants[0].warmup_calls):
                 for side, contestant in enumerate(self._contestants):
                     self._give_turn_to(side, sessions)
-                    contestant.warm_up(sessions[side], dealers[side], case, pace.patience_s, flush)
-            plan = flushes(math.ceil(pace.count / 2))
+                    contestant.warm_up(sessions[side], dealers[side], case, patience_s, flush)
+            plan = flushes(math.ceil(count / 2))
             for number, flush in enumerate(plan, 1):
                 swapped = secrets.randbelow(2)
                 for position in BLOCK if flush else BLOCK[:2]:
                     side = position ^ swapped
                     contestant, arguments = self._contestants[side], (sessions[side], dealers[side], case)
                     self._give_turn_to(side, sessions)
-                    contestant.call(*arguments, pace.patience_s, sittings[side], flush)
+                    contestant.call(*arguments, patience_s, sittings[side], flush, paces[side].waits)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         return sittings
 

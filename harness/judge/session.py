@@ -115,7 +115,7 @@ class Session:
             self._send({"op": "go"}, limit_s, doing)
         else:
             ctypes.c_uint32.from_address(self._flag.address).value = self._calls
-            self._expect_ready(nonce, doing)
+            self._expect_ready(nonce, doing, awake=True)  # a call that waits for the device is ready only now
         answer = self._receive(nonce, "reply", limit_s, doing, awake=self._flag is not None)
         turnaround_ns = float(self._channel.received_ns - asked_ns)
         with well_formed("reply"):
@@ -168,8 +168,8 @@ class Session:
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
         return nonce
 
-    def _expect_ready(self, nonce: str, doing: str) -> None:
-        if self._receive(nonce, "ready", self._limits.call_s, doing) is not True:
+    def _expect_ready(self, nonce: str, doing: str, awake: bool = False) -> None:
+        if self._receive(nonce, "ready", self._limits.call_s, doing, awake) is not True:
             raise violation("the worker's answer is neither ready nor a failure")
 
     def _receive(self, nonce: str, kind: str, timeout_s: float, doing: str, awake: bool = False) -> Any:

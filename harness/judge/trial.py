@@ -23,7 +23,17 @@ from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall, worst_of
-from harness.judge.clock import LEAVES_THREADS, PATIENCE_S, Doubts, Sitting, flushes, others_share, patience_s, warm_ups
+from harness.judge.clock import (
+    LEAVES_THREADS,
+    PATIENCE_S,
+    Doubts,
+    Sitting,
+    flushes,
+    others_share,
+    patience_s,
+    waits_for_device,
+    warm_ups,
+)
 from harness.judge.neighbours import Neighbours
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
@@ -55,10 +65,14 @@ class Timings:
 
 @dataclass(frozen=True)
 class Pace:
-    """How a benchmark case is sampled: `count` times in each process, with so much patience in each call."""
+    """How a benchmark case is sampled: `count` times in each process, by calls that wait for the device or do not."""
 
     count: int
-    patience_s: float
+    waits: bool
+
+    @property
+    def patience_s(self) -> float:
+        return patience_s(self.waits)
 
 
 class Trial:
@@ -288,7 +302,7 @@ class Trial:
             judging_s = statistics.median(self._caller.judging_s)
             latency_ns = statistics.median(answer.reply.latency_ns for answer in answers)
             count = self._sampling.samples_for(latency_ns, judging_s)
-            paces[case.key] = Pace(count, patience_s([answer.was_ready for answer in answers]))
+            paces[case.key] = Pace(count, waits_for_device([answer.was_ready for answer in answers]))
         return paces
 
     def _time_idle_calls(self, paces: dict[str, Pace]) -> dict[str, Sitting]:
@@ -305,11 +319,11 @@ class Trial:
                 apart[case.key] = Sitting()
                 with self._caller.dealing(Seeds(self.master_seed, "idle", case), case) as dealer:
                     dealer.deal(everything=False)
-                    pause_s = paces[case.key].patience_s
+                    pace = paces[case.key]
                     for flush in warm_ups(self._sampling.warmup_calls):
-                        self._caller.put_idle(session, dealer, case, pause_s, flush)
+                        self._caller.put_idle(session, dealer, case, pace.patience_s, flush, pace.waits)
                     for flush in flushes(self._sampling.idle_calls):
-                        answer = self._caller.put_idle(session, dealer, case, pause_s, flush)
+                        answer = self._caller.put_idle(session, dealer, case, pace.patience_s, flush, pace.waits)
                         apart[case.key].kind(flush)[1].add(answer)
                     if self._device.kind != "cpu" and self.null_kernel_ns is None:
                         least = [{"dtype": "uint8", "shape": [1]}]
@@ -331,7 +345,7 @@ class Trial:
                 calls, idle = sitting.kind(flush)
                 calls.add(answer)
                 if 2 * len(idle) < len(calls):
-                    idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush))
+                    idle.add(self._caller.put_idle(session, dealer, case, pace.patience_s, flush, pace.waits))
                 sitting.note(answer)
                 tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
         if sitting.leaves_threads:

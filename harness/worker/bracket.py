@@ -23,6 +23,7 @@ _type = type
 _Tensor = torch.Tensor
 _data_ptr = torch.Tensor.data_ptr
 _is_contiguous = torch.Tensor.is_contiguous
+_synchronize = torch.cuda.synchronize
 
 
 MAX_OUTPUTS = 16
@@ -44,7 +45,8 @@ class Bracket:
         request: tree and inputs (arena.flatten, TensorSpecs), state (indices of inputs whose bytes are wanted back),
         poison (sizes in bytes), turn (the call's number), page_in (whether the call gets copies of the inputs or the
         arena's own memory), flush (whether to empty the caches), and perhaps idle (outputs to fill in place of what
-        `kernel` would do). reply: latency_ns, labels, outputs (a description each), state (an offset each).
+        `kernel` would do) with waits (whether to wait for the device before). reply: latency_ns, labels, outputs (a
+        description each), state (an offset each).
         """
         arena, transport = self.arena, self._transport
         assert arena is not None
@@ -54,7 +56,7 @@ class Bracket:
         addresses = [_data_ptr(tensor) for tensor in tensors]
         data = unflatten(request["tree"], tensors.__getitem__)
         if "idle" in request:
-            kernel = self._idle_kernel(request["idle"], tensors)
+            kernel = self._idle_kernel(request["idle"], tensors, request["waits"])
         transport.poison(request["poison"])
         reply: dict[str, Any] = {}
 
@@ -86,13 +88,16 @@ class Bracket:
         Surroundings). Looked for when it has been answered: waiting for it would make the judge's clock less sharp."""
         return {"overrun": self._transport.overrun(), **self._surroundings.changed_since(self._before)}
 
-    def _idle_kernel(self, outputs: list[dict[str, Any]], tensors: list[_Tensor]) -> Callable[[Any], Any]:
+    def _idle_kernel(self, outputs: list[dict[str, Any]], tensors: list[_Tensor], waits: bool) -> Callable[[Any], Any]:
         """A kernel that computes nothing: it returns outputs as large as they should be, filled, or inputs as they are.
+        If it `waits` for the device first, the host does the rest of the call when the inputs are there.
 
         What a call with it takes, seen from outside, is what any call takes besides its kernel.
         """
 
         def idle(data: Any) -> list[_Tensor]:
+            if waits:
+                _synchronize()
             return [
                 tensors[output["input"]]
                 if "input" in output
