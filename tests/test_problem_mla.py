@@ -335,12 +335,8 @@ def test_the_triton_submissions_compute_attention_over_the_cache_they_read():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "programs", "spilled"),
-    [("gluon_bf16", 2, 0), ("gluon_fp8", 2, 0), ("gluon_mxfp4", 2, 200)],
-)
-def test_as_many_programs_of_a_gluon_submission_fit_a_multiprocessor_as_its_docstring_says(name, programs, spilled):
-    """`spilled` is in bytes, at most."""
+@pytest.mark.parametrize("name", ["gluon_bf16", "gluon_fp8", "gluon_mxfp4"])
+def test_two_programs_of_a_gluon_submission_fit_a_multiprocessor_and_spill_nothing(name):
     path = f"submissions/mla/{name}.py"
     compiled = subprocess.run(
         [sys.executable, "-m", "harness.offline.cross_compile", "--target=sm_90", "--problem=mla", f"--file={path}"],
@@ -355,6 +351,6 @@ def test_as_many_programs_of_a_gluon_submission_fit_a_multiprocessor_as_its_docs
     assert {kernel["configuration"]["ONE_SPLIT"] for kernel in splits} == {False, True}
     assert {kernel["kernel"] for kernel in kernels} == {"split_kv", "merge_splits"}
     for kernel in splits:
-        assert kernel["fault"] is None and kernel["spills"] <= spilled
-        assert kernel["occupancy"]["waves_per_simd"] == programs * kernel["threads"] // 32
+        assert kernel["fault"] is None and kernel["spills"] == 0
+        assert kernel["occupancy"]["waves_per_simd"] == 2 * kernel["threads"] // 32
         assert all(".m64n16k" in matrix for matrix in kernel["matrix_instructions"])
