@@ -19,6 +19,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ TARGETS = {
 }
 """Percent of the floor of the format that is read: geometric mean over the cases with a floor above LONG_US."""
 
+NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
+"""Than which other kernel a kernel is to be no slower, in the geometric mean over all cases."""
+
 LONG_US = 20.0
 
 Times = dict[str, dict[str, tuple[float, float]]]
@@ -54,23 +58,28 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     files = parser.parse_args().files or sorted((ROOT / "bench" / "measured").glob("kernels-*.jsonl"))
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    measured_on = [row for row in rows if "device" in row][-1]
     times: Times = {}
+    dates: dict[str, str] = {}
     for row in rows:
-        if "us" in row and (" " not in row["variant"] or "/rival " in row["variant"]):
+        if "device" in row:
+            measured_on = row
+        elif "us" in row and (" " not in row["variant"] or "/rival " in row["variant"]):
             times.setdefault(row["variant"], {})[row["case"]] = (row["us"], row["floor_us"])
+            dates[row["variant"]] = measured_on["date"]
     document = ROOT / "docs" / "kernels.md"
     head, _, rest = document.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
     judged = published(measured_on["device"])
-    parts = [BEGIN, provenance(measured_on), targets(times, judged, measured_on["null_us"])]
+    parts = [BEGIN, provenance(measured_on, dates), targets(times, judged, measured_on["null_us"])]
     parts += [table(problem, times) for problem in PROBLEMS]
     document.write_text(head + "\n\n".join(parts) + "\n\n" + END + tail)
 
 
-def provenance(measured_on: dict[str, Any]) -> str:
+def provenance(measured_on: dict[str, Any], dates: dict[str, str]) -> str:
+    usual, *others = (date for date, _ in Counter(dates.values()).most_common())
+    exceptions = [f"{date}: {', '.join(name for name in dates if dates[name] == date)}" for date in others]
     return (
-        f"Measured on {measured_on['device']}, {measured_on['date']}, torch {measured_on['torch']}, Triton "
+        f"Measured on {measured_on['device']}, {'; '.join([usual, *exceptions])}; torch {measured_on['torch']}, Triton "
         f"{measured_on['triton']}, with cold caches. A kernel that does next to nothing takes "
         f"{measured_on['null_us']:.1f} µs."
     )
@@ -106,6 +115,18 @@ def targets(times: Times, judged: dict[str, dict[str, float]], null_us: float) -
                 f"{within} of {len(short)}" if short else "none",
             ]
         )
+    for kernel, other in NO_SLOWER.items():
+        in_run = slower(judged.get(kernel, {}), judged.get(other, {}))
+        sampled = slower(*({case: us for case, (us, _) in times.get(name, {}).items()} for name in (kernel, other)))
+        decisive = in_run or sampled
+        rows.append(
+            [
+                kernel,
+                f"1 × {other.partition('/')[2]}",
+                *("not measured" if ratio is None else f"{ratio:.2f} ×" for ratio in (in_run, sampled)),
+                "" if decisive is None else "met" if decisive <= 1 else "missed",
+            ]
+        )
     head = ["kernel", "target", "judged run", "back to back", ""]
     head.append(f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)")
     return "## Targets\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
@@ -115,6 +136,12 @@ def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
     """Geometric mean of floor / latency over the long cases, in percent."""
     shares = [floor / us for us, floor in found.values() if floor > LONG_US]
     return 100 * math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
+
+
+def slower(latencies: dict[str, float], others: dict[str, float]) -> float | None:
+    """How many times as long as the others, in the geometric mean over the cases that both have."""
+    both = latencies.keys() & others.keys()
+    return math.exp(sum(math.log(latencies[case] / others[case]) for case in both) / len(both)) if both else None
 
 
 def table(problem: str, times: Times) -> str:

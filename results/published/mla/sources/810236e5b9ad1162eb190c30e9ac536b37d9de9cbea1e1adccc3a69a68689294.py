@@ -13,25 +13,27 @@ Both products take their decoded operand from registers, and each decodes for it
     values    as fp16. ldmatrix transposes 16-bit elements, here four neighbouring dims: a register gets these of tokens
               t and t + 1. As the keys' become e4m3, nibbles become the high bytes of fp16 numbers, four at a time; a
               permutation or a mask makes pairs (t, t + 1) of them, and one product of pairs applies the scales of the
-              two tokens: 15 instructions for 8 values. Four accumulators take the dims 4 i, 4 i + 1, 4 i + 2 and
-              4 i + 3. 16 tokens are decoded while the product of the 16 before them is under way.
-    scales    18 bytes a token are not aligned enough for TMA: threads load those of the tile after the next one, and
-              store those of the next one to shared memory as float32 for the scores and as fp16 for the values
+              two tokens: 15 instructions for 8 values. One accumulator takes the even dims, one the odd ones: of 16
+              tokens these are decoded while the product of those is under way, which takes no register more than not
+              to overlap them does. (Whole products one ahead of the decoding: 32 registers more, which spill. Without
+              anything that forces the order ptxas waits for a product before it decodes for the next.)
+    scales    18 bytes a token are not aligned enough for TMA: threads load those of the next tile while the output is
+              added up, and store them to shared memory as float32 for the scores and as fp16 for the values
 
 Exact for the keys; for the values while a block's E8M0 byte is 112 to 136, that is for blocks whose largest magnitude
 lies between 2^-13 and 3500. Values below are rounded to steps of 2^-16, scales above are taken as 2^9.
 
 Tiles. 128 tokens, 36 KiB, two a program. A program is two warpgroups: for the scores each takes 64 of the tokens, for
-the output each takes 256 of the dims with all tokens, so that 128 registers a thread suffice but for a few words: two
-programs a multiprocessor are sixteen warps. Programs of one warpgroup, with 255 registers, and so eight warps, took 2
-to 15 % longer, but in one case, 256 x 1024, 2 % less. Where two programs leave each fewer than 4 tiles, one a
-multiprocessor is faster: less to merge.
+the output each takes 256 of the dims with all tokens, so that 128 registers a thread suffice: two programs a
+multiprocessor are sixteen warps. To spill is what costs most here: beside 224 KiB of shared memory the first-level
+cache is too small for it, and a dozen reloads took a tenth of the time. Where two programs leave each fewer than 4
+tiles, one a multiprocessor is faster: less to merge.
 
 Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 1.3 times gluon_fp8.py's time from 32 x
-8192 tokens on; at 256 x 8192 a third of triton_mxfp4.py's, and 38 % of its own floor. What limits it is decoding: 128
-tokens take 2.6 times the instructions of gluon_fp8.py. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 1.06 to 1.15 times gluon_fp8.py's time; at 256 x
+8192 tokens 44 % of its own floor. What limits it is issuing instructions: 1,400 a warp and 128 tokens, half of them to
+decode, at three quarters of the rate that four schedulers have. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
 """
 
 import torch
@@ -62,46 +64,109 @@ thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barr
 
 
 @gluon.jit
-def load_tile(latent_desc, rope_desc, ring, rope_ring, full, row, tile, tiles, STAGES: gl.constexpr):
-    """Ask TMA for a tile, if there is one, into the place that it has in the ring."""
+def expect_tile(latent_desc, rope_desc, full, tile, tiles, STAGES: gl.constexpr):
+    """Before a tile is asked for: how many bytes it has, if there is one."""
+    mbarrier.expect(
+        full.index(tile % STAGES), latent_desc.block_type.nbytes + rope_desc.block_type.nbytes, pred=tile < tiles
+    )
+
+
+@gluon.jit
+def load_latent(latent_desc, ring, full, row, tile, tiles, STAGES: gl.constexpr):
+    """Ask TMA for a tile's latent part, if there is one, into the place that it has in the ring."""
     slot = tile % STAGES
-    exists = tile < tiles
-    bar = full.index(slot)
-    mbarrier.expect(bar, latent_desc.block_type.nbytes + rope_desc.block_type.nbytes, pred=exists)
-    tma.async_copy_global_to_shared(rope_desc, [row, latent_desc.block_shape[1]], bar, rope_ring.index(slot), exists)
-    tma.async_copy_global_to_shared(latent_desc, [row, 0], bar, ring.index(slot), exists)
+    tma.async_copy_global_to_shared(latent_desc, [row, 0], full.index(slot), ring.index(slot), tile < tiles)
+
+
+@gluon.jit
+def load_rope(rope_desc, latent_desc, rope_ring, full, row, tile, tiles, STAGES: gl.constexpr):
+    """The same for its rope part."""
+    slot = tile % STAGES
+    place = [row, latent_desc.block_shape[1]]
+    tma.async_copy_global_to_shared(rope_desc, place, full.index(slot), rope_ring.index(slot), tile < tiles)
 
 
 @gluon.jit
 def load_scales(pair_ptr, row, end, BLOCKS: gl.constexpr):
     """E8M0 bytes of 128 tokens, two in each of 8 int16 of the latent part, and the rope part's two in another one."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 4], [16, 2], [8, 1], [1, 0])
+    layout: gl.constexpr = gl.BlockedLayout([2, 2], [32, 1], [2, 4], [0, 1])
+    rope_layout: gl.constexpr = gl.BlockedLayout([2], [32], [8], [0])
     token = row + gl.arange(0, 128, gl.SliceLayout(1, layout))
     pair = gl.arange(0, 8, gl.SliceLayout(0, layout))
-    rope_token = row + gl.arange(0, 128, gl.BlockedLayout([1], [32], [8], [0]))
+    rope_token = row + gl.arange(0, 128, rope_layout)
     latent = gl.load(pair_ptr + (token * (BLOCKS // 2))[:, None] + pair[None, :], mask=(token < end)[:, None], other=0)
     rope = gl.load(pair_ptr + rope_token * (BLOCKS // 2) + 8, mask=rope_token < end, other=0)
     return latent, rope
 
 
 @gluon.jit
-def store_scales(latent, rope, scales, rope_scales, value_scales):
-    """Float32 2^(e8m0 - 127) for the scores; fp16 2^(14 - VALUE_SHIFT) of it for the values, exponents within 0..30."""
-    e8m0 = latent.to(gl.int32)
-    e8m0 = gl.reshape(gl.join(e8m0 & 255, (e8m0 >> 8) & 255), [128, 16])
-    scales.store((e8m0 << 23).to(gl.float32, bitcast=True))
-    exponent = gl.minimum(gl.maximum(e8m0 - (127 - 15 - 14 + VALUE_SHIFT), 0), 30)
-    value_scales.store((exponent << 10).to(gl.int16).to(gl.float16, bitcast=True))
-    e8m0 = rope.to(gl.int32)
-    rope_scales.store((gl.join(e8m0 & 255, (e8m0 >> 8) & 255) << 23).to(gl.float32, bitcast=True))
+def widened(pairs):
+    """Of E8M0 bytes, two in an int16: fp16 2^(14 - VALUE_SHIFT + e8m0 - 127) of the first and of the second, exponents
+    within 0..30, and float32 2^(e8m0 - 127) of both. Two tokens at a time, which a register holds."""
+    return gl.inline_asm_elementwise(
+        """
+        {
+            .reg .b32 first, second, t, least, most;
+            mov.b32 least, 0x006A006A;
+            mov.b32 most, 0x00880088;
+            and.b32 first, $6, 0x00FF00FF;
+            shr.u32 t, $6, 8;
+            and.b32 second, t, 0x00FF00FF;
+            shl.b32 $2, first, 23;
+            shl.b32 t, first, 7;
+            and.b32 $3, t, 0x7F800000;
+            shl.b32 $4, second, 23;
+            shl.b32 t, second, 7;
+            and.b32 $5, t, 0x7F800000;
+            max.u16x2 first, first, least;
+            max.u16x2 second, second, least;
+            min.u16x2 first, first, most;
+            min.u16x2 second, second, most;
+            mad.lo.u32 $0, first, 1024, 0x57FE5800;
+            mad.lo.u32 $1, second, 1024, 0x57FE5800;
+        }
+        """,
+        "=r,=r,=r,=r,=r,=r,r",
+        [pairs],
+        dtype=(gl.float16, gl.float16, gl.float32, gl.float32),
+        is_pure=True,
+        pack=2,
+    )
 
 
 @gluon.jit
-def block_scores(codes, q, none):
-    """Scores of one block of 32 dims: `codes` [tokens, 16] bytes times `q` [heads, 32]; begun, not waited for."""
-    bytes_layout: gl.constexpr = gl.DistributedLinearLayout(
+def store_scales(latent, rope, scales, rope_scales, value_scales):
+    """Float32 for the scores, fp16 for the values."""
+    first16, second16, first32, second32 = widened(latent)
+    scales.store(gl.reshape(gl.join(first32, second32), [128, 16]))
+    value_scales.store(gl.reshape(gl.join(first16, second16), [128, 16]))
+    first16, second16, first32, second32 = widened(rope)
+    rope_scales.store(gl.join(first32, second32))
+
+
+@gluon.jit
+def load_keys(key_panels, rope_codes, slot, BLOCK: gl.constexpr):
+    """Codes of a tile and 32 dims, as the operand lies to which they decode. Blocks 0 and 1 are the rope part's."""
+    layout: gl.constexpr = gl.DistributedLinearLayout(
         [[0, 1], [0, 2], [8, 0]], [[0, 4], [0, 8], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0], [64, 0]], [], [128, 16]
     )
+    if BLOCK < 2:
+        return rope_codes.slice(BLOCK * 16, 16, 1).load(layout)
+    else:
+        return key_panels.index(2 * slot + (BLOCK - 2) // 8).slice((BLOCK - 2) % 8 * 16, 16, 1).load(layout)
+
+
+@gluon.jit
+def load_scale(scales, rope_scales, layout: gl.constexpr, BLOCK: gl.constexpr):
+    if BLOCK < 2:
+        return rope_scales.slice(BLOCK, 1, 1).load(layout)
+    else:
+        return scales.slice(BLOCK - 2, 1, 1).load(layout)
+
+
+@gluon.jit
+def block_scores(codes, q_smem, q_rope_smem, none, BLOCK: gl.constexpr):
+    """Scores of one block: `codes` [tokens, 16] bytes times the queries' 32 dims; begun, not waited for."""
     even, odd = gl.inline_asm_elementwise(
         """
         {
@@ -117,36 +182,23 @@ def block_scores(codes, q, none):
         }
         """,
         "=r,=r,r",
-        [codes.load(bytes_layout)],
+        [codes],
         dtype=(gl.float8e4nv, gl.float8e4nv),
         is_pure=True,
         pack=4,
     )
     k = gl.reshape(gl.permute(gl.join(even, odd), (0, 2, 1)), [128, 32])
     k = gl.convert_layout(k, gl.DotOperandLayout(0, none.type.layout, 4), assert_trivial=True)
+    if BLOCK < 2:
+        q = q_rope_smem.index(BLOCK)
+    else:
+        q = q_smem.index(BLOCK - 2)
     return warpgroup_mma(k, q.permute((1, 0)), none, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def two_blocks(codes, q_smem, none, FIRST: gl.constexpr):
-    """Begin the scores of blocks FIRST and FIRST + 1. `codes` [tokens, 128] bytes, of eight blocks."""
-    AT: gl.constexpr = FIRST % 8 * 16
-    d0 = block_scores(codes.slice(AT, 16, 1), q_smem.index(FIRST), none)
-    d1 = block_scores(codes.slice(AT + 16, 16, 1), q_smem.index(FIRST + 1), none)
-    return d0, d1
-
-
-@gluon.jit
-def add_blocks(score, d0, d1, scales, FIRST: gl.constexpr):
-    layout: gl.constexpr = score.type.layout
-    score += d0 * scales.slice(FIRST, 1, 1).load(layout)
-    score += d1 * scales.slice(FIRST + 1, 1, 1).load(layout)
-    return score
-
-
-@gluon.jit
-def decode_values(codes, scales, acc_layout: gl.constexpr, FIRST: gl.constexpr):
-    """Of all dims and TOKENS tokens from FIRST on: operands of the dims 4 i, 4 i + 1, 4 i + 2 and 4 i + 3."""
+def load_values(codes, scales, acc_layout: gl.constexpr, FIRST: gl.constexpr):
+    """Codes of all dims, four in an element, and TOKENS tokens from FIRST on as an operand lies, and their scales."""
     # Eight rows of four dims have one scale: the operand's layout with its rows as 16 x 8.
     rows_layout: gl.constexpr = gl.DistributedLinearLayout(
         [[0, 0, 1], [1, 0, 0], [0, 0, 8]],
@@ -160,43 +212,81 @@ def decode_values(codes, scales, acc_layout: gl.constexpr, FIRST: gl.constexpr):
     scale = scales.slice(FIRST, TOKENS, 0).permute((1, 0)).load(gl.SliceLayout(1, rows_layout))
     scale = gl.broadcast(gl.expand_dims(scale, 1), gl.zeros([16, 8, TOKENS], gl.float16, rows_layout))[0]
     scale = gl.convert_layout(gl.reshape(scale, [128, TOKENS]), operand_layout, assert_trivial=True)
+    return words, scale
+
+
+@gluon.jit
+def decode_even(words, scale):
+    """The dims 4 i and 4 i + 2."""
     return gl.inline_asm_elementwise(
         """
         {
-            .reg .b32 s, m, n, a, b, c, d, v;
-            shl.b32 s, $4, 4;
-            shl.b32 m, $4, 1;
-            shr.u32 n, $4, 3;
+            .reg .b32 s, m, a, c, v;
+            shl.b32 s, $2, 4;
+            shl.b32 m, $2, 1;
             and.b32 m, m, 0x0E0E0E0E;
-            and.b32 n, n, 0x0E0E0E0E;
             lop3.b32 m, s, 0x80808080, m, 0xEA;
-            lop3.b32 n, $4, 0x80808080, n, 0xEA;
             prmt.b32 a, m, 0, 0x2404;
-            prmt.b32 b, n, 0, 0x2404;
             and.b32 c, m, 0xFF00FF00;
-            and.b32 d, n, 0xFF00FF00;
-            mov.b32 v, $5;
+            mov.b32 v, $3;
             mul.rn.f16x2 $0, a, v;
-            mul.rn.f16x2 $1, b, v;
-            mul.rn.f16x2 $2, c, v;
-            mul.rn.f16x2 $3, d, v;
+            mul.rn.f16x2 $1, c, v;
         }
         """,
-        "=&r,=&r,=&r,=&r,r,r",
+        "=&r,=&r,r,r",
         [words, scale],
-        dtype=(gl.float16, gl.float16, gl.float16, gl.float16),
+        dtype=(gl.float16, gl.float16),
         is_pure=True,
         pack=2,
     )
 
 
 @gluon.jit
-def attend_values(v0, v1, v2, v3, p, acc0, acc1, acc2, acc3):
-    acc0 = warpgroup_mma(v0, p, acc0, is_async=True)
-    acc1 = warpgroup_mma(v1, p, acc1, is_async=True)
-    acc2 = warpgroup_mma(v2, p, acc2, is_async=True)
-    acc3 = warpgroup_mma(v3, p, acc3, is_async=True)
-    return acc0, acc1, acc2, acc3
+def decode_odd(words, scale):
+    """The dims 4 i + 1 and 4 i + 3."""
+    return gl.inline_asm_elementwise(
+        """
+        {
+            .reg .b32 n, b, d, v;
+            shr.u32 n, $2, 3;
+            and.b32 n, n, 0x0E0E0E0E;
+            lop3.b32 n, $2, 0x80808080, n, 0xEA;
+            prmt.b32 b, n, 0, 0x2404;
+            and.b32 d, n, 0xFF00FF00;
+            mov.b32 v, $3;
+            mul.rn.f16x2 $0, b, v;
+            mul.rn.f16x2 $1, d, v;
+        }
+        """,
+        "=&r,=&r,r,r",
+        [words, scale],
+        dtype=(gl.float16, gl.float16),
+        is_pure=True,
+        pack=2,
+    )
+
+
+@gluon.jit
+def stacked(first, second):
+    """Two operands [rows, tokens] as one of twice the rows: one product, and one wait, for both."""
+    rows: gl.constexpr = 2 * first.shape[0]
+    both = gl.reshape(gl.permute(gl.join(first, second), (2, 0, 1)), [rows, TOKENS])
+    return gl.convert_layout(both, first.type.layout, assert_trivial=True)
+
+
+@gluon.jit
+def unstacked(both):
+    """An accumulator's two halves of the rows."""
+    layout: gl.constexpr = both.type.layout
+    halves = gl.reshape(both, [2, both.shape[0] // 2, both.shape[1]])
+    first, second = gl.split(gl.permute(halves, (1, 2, 0)))
+    return gl.convert_layout(first, layout, assert_trivial=True), gl.convert_layout(second, layout, assert_trivial=True)
+
+
+@gluon.jit
+def sum_in_thread(weight):
+    """[128, heads] to [8, 8, heads]: over the two rows that a thread holds, so nothing is exchanged."""
+    return gl.sum(gl.reshape(weight, [8, 2, 8, weight.shape[1]]), 1)
 
 
 @gluon.jit
@@ -208,20 +298,17 @@ def packed_bf16(low, high):
 
 
 @gluon.jit
-def store_output(out_ptr, acc0, acc1, acc2, acc3, factor, ONE_SPLIT: gl.constexpr,
-                 HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+def store_output(out_ptr, even, odd, factor, ONE_SPLIT: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr):
     """Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
-    layout: gl.constexpr = acc0.type.layout
+    layout: gl.constexpr = even.type.layout
+    acc0, acc2 = unstacked(even * factor)
+    acc1, acc3 = unstacked(odd * factor)
     four = gl.arange(0, LATENT // 4, gl.SliceLayout(1, layout))[:, None]
     head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
-    acc0 *= factor
-    acc1 *= factor
-    acc2 *= factor
-    acc3 *= factor
     if ONE_SPLIT:
-        place = out_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + head * (LATENT // 2) + 2 * four
-        gl.store(place, packed_bf16(acc0, acc1))
-        gl.store(place + 1, packed_bf16(acc2, acc3))
+        low = packed_bf16(acc0, acc1).to(gl.uint32, bitcast=True).to(gl.int64)
+        high = packed_bf16(acc2, acc3).to(gl.int64) << 32
+        gl.store(out_ptr.to(gl.pointer_type(gl.int64), bitcast=True) + head * (LATENT // 4) + four, low | high)
     else:
         place = out_ptr + 4 * four * HEADS + head
         gl.store(place, acc0)
@@ -263,6 +350,14 @@ def split_kv(
     q_blocks_layout: gl.constexpr = gl.NVMMASharedLayout(32, 8, 3)
     p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
     by_token: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0, 1])
+    by_head: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    all_peaks: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 1], [0, 8]],
+        [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]],
+        [[0, 0], [0, 0], [0, 0]],
+        [],
+        [8, HEADS],
+    )
 
     split = gl.program_id(0)
     sequence = gl.program_id(1)
@@ -288,6 +383,7 @@ def split_kv(
     scales = gl.allocate_shared_memory(gl.float32, [2, BLOCK_N, LATENT // 32], by_token)
     rope_scales = gl.allocate_shared_memory(gl.float32, [2, BLOCK_N, ROPE // 32], by_token)
     value_scales = gl.allocate_shared_memory(gl.float16, [2, BLOCK_N, LATENT // 32], by_token)
+    peaks = gl.allocate_shared_memory(gl.float32, [8, HEADS], by_head)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), 1)
@@ -298,9 +394,11 @@ def split_kv(
     end = gl.minimum(begin + span, first + length)
     tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
     for stage in gl.static_range(STAGES):
-        load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + stage * BLOCK_N, stage, tiles, STAGES)
+        row = begin + stage * BLOCK_N
+        expect_tile(latent_desc, rope_desc, full, stage, tiles, STAGES)
+        load_latent(latent_desc, ring, full, row, stage, tiles, STAGES)
+        load_rope(rope_desc, latent_desc, rope_ring, full, row, stage, tiles, STAGES)
     pairs, rope_pairs = load_scales(pair_ptr, begin, end, BLOCKS)
-    next_pairs, next_rope_pairs = load_scales(pair_ptr, begin + BLOCK_N, end, BLOCKS)
 
     # 224 stays below e4m3's greatest value, 448. In a block of 32 dims even ones come first.
     q = q.to(gl.float32)
@@ -322,89 +420,84 @@ def split_kv(
 
     token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
     peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
-    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
     none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
-    acc0 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
-    acc1 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
-    acc2 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
-    acc3 = gl.zeros([LATENT // 4, HEADS], gl.float32, o_layout)
+    totals = sum_in_thread(none)
+    even = gl.zeros([LATENT // 2, HEADS], gl.float32, o_layout)
+    odd = gl.zeros([LATENT // 2, HEADS], gl.float32, o_layout)
     for tile in range(tiles):
         slot = tile % STAGES
+        later = (tile + 1) % 2
         mbarrier.wait(full.index(slot), tile // STAGES & 1)
-        codes = key_panels.index(2 * slot)
-        more_codes = key_panels.index(2 * slot + 1)
+        # Two products are under way while the one before them is scaled, and the next two blocks' codes are fetched.
         rope_codes = rope_ring.index(slot)
-        a0, a1 = two_blocks(rope_codes, q_rope_smem, none, 0)
-        b0, b1 = two_blocks(codes, q_smem, none, 0)
-        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
-        this = scales.index(tile % 2)
-        rope_this = rope_scales.index(tile % 2)
-        score = a0 * rope_this.slice(0, 1, 1).load(s_layout)
-        score += a1 * rope_this.slice(1, 1, 1).load(s_layout)
-        a0, a1 = two_blocks(codes, q_smem, none, 2)
-        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
-        score = add_blocks(score, b0, b1, this, 0)
-        b0, b1 = two_blocks(codes, q_smem, none, 4)
-        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
-        score = add_blocks(score, a0, a1, this, 2)
-        a0, a1 = two_blocks(codes, q_smem, none, 6)
-        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
-        score = add_blocks(score, b0, b1, this, 4)
-        b0, b1 = two_blocks(more_codes, q_smem, none, 8)
-        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
-        score = add_blocks(score, a0, a1, this, 6)
-        a0, a1 = two_blocks(more_codes, q_smem, none, 10)
-        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
-        score = add_blocks(score, b0, b1, this, 8)
-        b0, b1 = two_blocks(more_codes, q_smem, none, 12)
-        a0, a1 = warpgroup_mma_wait(2, deps=[a0, a1])
-        score = add_blocks(score, a0, a1, this, 10)
-        a0, a1 = two_blocks(more_codes, q_smem, none, 14)
-        b0, b1 = warpgroup_mma_wait(2, deps=[b0, b1])
-        score = add_blocks(score, b0, b1, this, 12)
-        a0, a1 = warpgroup_mma_wait(0, deps=[a0, a1])
-        score = add_blocks(score, a0, a1, this, 14)
+        codes = load_keys(key_panels, rope_codes, slot, 0)
+        next_codes = load_keys(key_panels, rope_codes, slot, 1)
+        oldest = block_scores(codes, q_smem, q_rope_smem, none, 0)
+        codes = load_keys(key_panels, rope_codes, slot, 2)
+        newer = block_scores(next_codes, q_smem, q_rope_smem, none, 1)
+        next_codes = load_keys(key_panels, rope_codes, slot, 3)
+        score = none
+        for block in gl.static_range(BLOCKS):
+            scale = load_scale(scales.index(tile % 2), rope_scales.index(tile % 2), s_layout, block)
+            newest = newer
+            if block + 2 < BLOCKS:
+                these = codes
+                codes = next_codes
+                if block + 4 < BLOCKS:
+                    next_codes = load_keys(key_panels, rope_codes, slot, block + 4)
+                newest = block_scores(these, q_smem, q_rope_smem, none, block + 2)
+            score += warpgroup_mma_wait(min(2, BLOCKS - 1 - block), deps=[oldest]) * scale
+            oldest = newer
+            newer = newest
 
         valid = begin + tile * BLOCK_N + token < end
         score = gl.where(valid[:, None], score, float("-inf"))
-        new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
+        peaks.store(gl.max(gl.reshape(score, [8, 16, HEADS]), 1))  # of each warp
+        thread_barrier()
+        highest = gl.convert_layout(gl.max(peaks.load(all_peaks), 0), gl.SliceLayout(0, s_layout))
+        new_peak = gl.maximum(peak, highest * score_scale)
         shrink = gl.exp2(peak - new_peak)
         weight = gl.exp2(score * score_scale[None, :] - new_peak[None, :])
-        totals = totals * shrink[None, :] + weight
+        shrink_totals = gl.convert_layout(shrink, gl.SliceLayout(0, gl.SliceLayout(1, totals.type.layout)))
+        totals = totals * shrink_totals[None, None, :] + sum_in_thread(weight)
         peak = new_peak
         p_smem.store(weight.to(gl.float16))
-        later = (tile + 1) % 2
-        store_scales(
-            next_pairs, next_rope_pairs, scales.index(later), rope_scales.index(later), value_scales.index(later)
-        )
-        next_pairs, next_rope_pairs = load_scales(pair_ptr, begin + (tile + 2) * BLOCK_N, end, BLOCKS)
+        pairs, rope_pairs = load_scales(pair_ptr, begin + (tile + 1) * BLOCK_N, end, BLOCKS)
         shrink = gl.convert_layout(shrink, gl.SliceLayout(0, o_layout))[None, :]
-        acc0 *= shrink
-        acc1 *= shrink
-        acc2 *= shrink
-        acc3 *= shrink
+        even *= shrink
+        odd *= shrink
         fence_async_shared()
         thread_barrier()
         values = value_ring.index(slot)
         this_scales = value_scales.index(tile % 2)
-        v0, v1, v2, v3 = decode_values(values, this_scales, o_layout, 0)
+        words, scale = load_values(values, this_scales, o_layout, 0)
         for part in gl.static_range(BLOCK_N // TOKENS):
             p = p_smem.slice(part * TOKENS, TOKENS, 0)
-            acc0, acc1, acc2, acc3 = attend_values(v0, v1, v2, v3, p, acc0, acc1, acc2, acc3)
+            v0, v2 = decode_even(words, scale)
+            even = warpgroup_mma(stacked(v0, v2), p, even, is_async=True)
+            odd = warpgroup_mma_wait(1, deps=[odd])
+            v1, v3 = decode_odd(words, scale)
             if part + 1 < BLOCK_N // TOKENS:
-                v0, v1, v2, v3 = decode_values(values, this_scales, o_layout, (part + 1) * TOKENS)
-            acc0, acc1, acc2, acc3 = warpgroup_mma_wait(0, deps=[acc0, acc1, acc2, acc3])
-        thread_barrier()  # all warps have read the tile: its place is free
+                words, scale = load_values(values, this_scales, o_layout, (part + 1) * TOKENS)
+            odd = warpgroup_mma(stacked(v1, v3), p, odd, is_async=True)
+            even = warpgroup_mma_wait(1, deps=[even])
+        even, odd = warpgroup_mma_wait(0, deps=[even, odd])
         ahead = tile + STAGES
-        load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + ahead * BLOCK_N, ahead, tiles, STAGES)
+        ahead_row = begin + ahead * BLOCK_N
+        expect_tile(latent_desc, rope_desc, full, ahead, tiles, STAGES)
+        thread_barrier()  # all warps have read the tile: its place is free
+        load_latent(latent_desc, ring, full, ahead_row, ahead, tiles, STAGES)
+        store_scales(pairs, rope_pairs, scales.index(later), rope_scales.index(later), value_scales.index(later))
+        thread_barrier()  # the next tile's scales are there
+        load_rope(rope_desc, latent_desc, rope_ring, full, ahead_row, ahead, tiles, STAGES)
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
-    total = gl.sum(totals, 0)
+    total = gl.convert_layout(gl.sum(gl.sum(totals, 0), 0), gl.SliceLayout(0, s_layout))
     factor = gl.where(total > 0, (1 << VALUE_SHIFT) / total, 0.0)
     factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
     out_ptr += row * (HEADS * LATENT)
-    store_output(out_ptr, acc0, acc1, acc2, acc3, factor, ONE_SPLIT, HEADS, LATENT)
+    store_output(out_ptr, even, odd, factor, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
         head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
