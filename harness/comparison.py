@@ -265,6 +265,8 @@ def _said(environment: Mapping[str, Any], name: str) -> str:
 
 
 def _signed(ratio: float) -> str:
-    """`+3.1 %` for 1.031."""
+    """`+3.1 %` for 1.031; `×9.7` and `÷9.7` beyond twice as long or short."""
+    if not 0.5 <= ratio <= 2:
+        return f"×{ratio:.3g}" if ratio > 1 else f"÷{1 / ratio:.3g}"
     percent = 100 * (ratio - 1)
     return f"{percent:+.{0 if abs(percent) >= 10 else 2}{'f' if abs(percent) >= 10 else 'g'}}\N{NO-BREAK SPACE}%"
