@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness import strict_yaml
-from harness.errors import ProblemError, UsageError, did_you_mean
+from harness.errors import ProblemError, UsageError, did_you_mean, nearest
 from harness.model import (
     Case,
     Cases,
@@ -51,6 +52,17 @@ def load_problem(root: Path, name: str) -> Problem:
     return _read_problem(folder)
 
 
+def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
+    """A hint for a file that is not there: one beside it or, for a name without a folder, a submission to `problem`."""
+    siblings = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    if path.parent == Path():
+        folder = problem.folder.parents[1] / "submissions" / problem.name
+        submissions = {other.stem: os.path.relpath(other) for other in folder.glob("*.py")}
+        if (guess := nearest(path.stem, submissions)) is not None:
+            return f"did you mean {submissions[guess]}?"
+    return did_you_mean(str(path), siblings) if siblings else None
+
+
 def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
     """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
     if not str(path).isprintable():
@@ -58,8 +70,7 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
     try:
         source = path.read_bytes()
     except FileNotFoundError:
-        siblings = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        raise UsageError(f"there is no file {path}", did_you_mean(str(path), siblings) if siblings else None) from None
+        raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if len(source) > MAX_SOURCE_BYTES:

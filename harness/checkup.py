@@ -1,6 +1,6 @@
-"""A submission looked over without the target GPU: right on the smallest cases here, and compiled for chips elsewhere.
+"""A submission looked over without the target GPU: right on the CPU test cases here, and compiled for chips elsewhere.
 
-    submission ──► judge/evaluate, the 2 smallest CPU cases ─────────────────► Judgement ┐
+    submission ──► judge/evaluate, the CPU test cases, smallest first ────────► Judgement ┐
          │                                                                               ├─► Checkup ─► exit code
          └───────► processes, one a target:  offline/cross_compile (Triton) ─► Compilation ┘
                                              offline/inline (HIP, CUDA)
@@ -31,12 +31,9 @@ from harness.offline.processes import Finished, Job, Processes
 from harness.offline.targets import TARGETS
 from harness.progress import Narrate
 
-CASES_JUDGED = 2
-"""The smallest may be degenerate (attention over one key is a copy of its value); the next one seldom is."""
-
 
 class Judgement(Value):
-    """What became of the smallest cases on this machine's processor. `report`: mismatch report or traceback."""
+    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback."""
 
     verdict: Verdict
     message: Text
@@ -134,13 +131,13 @@ def engines(text: str) -> list[str]:
 
 
 def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, narrate: Narrate) -> Judgement:
-    """Judge the smallest cases as an evaluation does its test cases: fresh inputs, a worker that knows no answer."""
+    """Judge the CPU test cases as an evaluation does: fresh inputs, a worker that knows no answer."""
     from harness.judge.evaluate import evaluate  # imports torch
 
     cpu = detect(root, "cpu")
-    smallest = smallest_cases(problem, cpu)
-    shrunk = problem.model_copy(update={"cpu": Cases(test=smallest, benchmark=problem.cpu.benchmark)})
-    run = evaluate(shrunk, submission, cpu, load_config(root), timed=False, narrate=narrate)
+    ordered = smallest_first(problem, problem.cpu.test, cpu)
+    reordered = problem.model_copy(update={"cpu": Cases(test=ordered, benchmark=problem.cpu.benchmark)})
+    run = evaluate(reordered, submission, cpu, load_config(root), timed=False, narrate=narrate)
     verdict, message = run.ending.verdict, run.ending.message
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
         verdict, message = Verdict.INFRASTRUCTURE_ERROR, f"its CUDA sources, for load_inline, need a GPU: {message}"
@@ -149,28 +146,18 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
         message=message,
         report=_by_its_path(run.ending.detail, submission),
         printed=run.output,
-        cases=tuple(case.label for case in smallest),
+        cases=tuple(case.label for case in ordered),
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
         kept.write("judgement", judgement.model_dump(mode="json"))
     return judgement
 
 
-def smallest_cases(problem: Problem, device: Device) -> tuple[Case, ...]:
-    """The CPU test cases that move the fewest bytes."""
-    return smallest_first(problem, problem.cpu.test, device)[:CASES_JUDGED]
-
-
 def smallest_first(problem: Problem, cases: Sequence[Case], device: Device) -> tuple[Case, ...]:
     """`cases` by the bytes that they move."""
     from harness.judge.reference import Reference
 
-    reference = Reference(problem, device)
-
-    def moved(case: Case) -> float:
-        return max(float(cost["bytes"]) for cost in reference.cost(case).values())
-
-    return tuple(sorted(cases, key=moved))
+    return tuple(sorted(cases, key=Reference(problem, device).most_bytes))
 
 
 def _by_its_path(report: str | None, submission: Submission) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness import whole_file
-from harness.errors import InfrastructureError, UsageError, did_you_mean
+from harness.errors import InfrastructureError, UsageError, did_you_mean, nearest
 from harness.index import TIERS, Index
 from harness.model import Run, Submission
 
@@ -88,7 +88,9 @@ class Store:
             paths, latest = index.paths(), index.latest(run_id)
         found = [run_id] if run_id in paths else [latest] if latest else [other for other in paths if run_id in other]
         if not found:
-            raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, paths) if paths else None)
+            names = {path.split("-", 2)[-1] for path in paths}
+            choices = paths if nearest(run_id, paths) else names
+            raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, choices) if paths else None)
         if len(found) > 1:
             raise UsageError(f"{run_id} could be any of {len(found)} runs", "such as " + ", ".join(sorted(found)[-4:]))
         path = self._results / paths[found[0]]

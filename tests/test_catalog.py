@@ -1,6 +1,7 @@
 """A problem's folder is read strictly, a submission once: each fault is one sentence with the file and the key."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -248,6 +249,13 @@ class TestSubmissions:
         with pytest.raises(UsageError) as caught:
             catalog.load_submission(problem, tmp_path / "kernle.py")
         assert "there is no file" in caught.value.message and "kernel.py?" in caught.value.hint
+
+    def test_a_name_without_a_folder_suggests_a_submission_to_the_problem(self, toy_root, monkeypatch):
+        monkeypatch.chdir(toy_root)
+        (toy_root / "submissions" / "double" / "mine.py").write_text("")
+        with pytest.raises(UsageError) as caught:
+            catalog.load_submission(catalog.load_problem(toy_root, "double"), Path("mine"))
+        assert caught.value.hint == "did you mean submissions/double/mine.py?"
 
     def test_a_file_in_a_missing_folder_is_only_missing(self, tmp_path, problem):
         with pytest.raises(UsageError, match="there is no file"):

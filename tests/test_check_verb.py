@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import checkup
 from harness.cli import main
 from harness.offline import hip
 from harness.offline.compilation import Compilation, CompiledKernel
@@ -111,7 +110,7 @@ def line_of(source: str, text: str) -> int:
 def test_a_right_answer_without_a_kernel_of_its_own_is_accepted_and_nothing_is_compiled(podium):
     code, out, _ = podium(TORCH)
     assert code == 0
-    assert last_line(out) == "accepted on CPU (the 2 smallest cases); nothing to compile: no kernel of its own"
+    assert last_line(out) == "accepted on CPU (all 2 test cases); nothing to compile: no kernel of its own"
     assert "rows=3 cols=5" in out and "rows=4 cols=8" in out
 
 
@@ -148,13 +147,20 @@ def test_a_traceback_names_the_submission_by_its_own_path(podium, toy_root):
     assert f'File "{toy_root / "mine.py"}", line 2' in out
 
 
-def test_the_smallest_cases_are_those_that_move_the_fewest_bytes(toy_root):
+def test_all_test_cases_are_judged_those_that_move_the_fewest_bytes_first(toy_root, podium):
     yml = toy_root / "problems" / "double" / "problem.yml"
     yml.write_text(yml.read_text().replace("cpu:\n  test:\n", "cpu:\n  test:\n    - {rows: 90, cols: 9}\n"))
-    from harness import catalog, device
+    code, out, _ = podium(TORCH, "--json")
+    assert code == 0
+    assert json.loads(out)["judgement"]["cases"] == ["rows=3 cols=5", "rows=4 cols=8", "rows=90 cols=9"]
 
-    smallest = checkup.smallest_cases(catalog.load_problem(toy_root, "double"), device.detect(toy_root, "cpu"))
-    assert [case.label for case in smallest] == ["rows=3 cols=5", "rows=4 cols=8"]
+
+@pytest.mark.parametrize(
+    ("source", "code"), [("import triton\ndef custom_kernel(data)\n", 11), ("import not_there\n", 12)]
+)
+def test_of_a_file_that_is_not_loaded_it_is_not_said_that_it_holds_no_kernels(podium, source, code):
+    got, out, _ = podium(source)
+    assert got == code and "nothing to compile" not in out
 
 
 # Triton
@@ -165,8 +171,7 @@ def test_a_triton_kernel_is_judged_and_compiled_for_every_target(podium):
     code, out, err = podium(TRITON)
     assert code == 0, out
     assert last_line(out) == (
-        "accepted on CPU (the 2 smallest cases through Triton's interpreter); "
-        "compiles for gfx942, gfx950, gfx1100, sm_90"
+        "accepted on CPU (all 2 test cases through Triton's interpreter); compiles for gfx942, gfx950, gfx1100, sm_90"
     )
     table = [line for line in out.splitlines() if "double_kernel" in line]
     assert [next(t for t in ("gfx942", "gfx950", "gfx1100", "sm_90") if t in line) for line in table]

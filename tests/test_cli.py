@@ -89,6 +89,18 @@ def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
     assert code == 2 and "no run nonsense" in err
 
 
+def test_show_and_compare_say_that_a_file_is_not_what_was_judged_any_more(podium, toy_root):
+    path = submit(toy_root, "honest", HONEST)
+    podium("eval", "double", "--quick", str(path))
+    assert "changed" not in podium("show", "honest")[2]
+    submit(toy_root, "honest", HONEST + "# changed\n")
+    for arguments in (("show", "honest"), ("compare", "honest", "honest")):
+        code, _, err = podium(*arguments)
+        assert code == 0 and err.count("honest.py has changed since it was judged") == 1
+    path.unlink()
+    assert "changed" not in podium("show", "honest")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

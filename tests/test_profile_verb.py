@@ -381,9 +381,11 @@ def test_the_case_with_the_highest_floor_is_profiled_unless_one_is_named():
     assert needed == pytest.approx(floor.latency_ns * 1e3)
 
 
-def test_a_submission_in_triton_says_that_it_was_interpreted(toy_root, mine, in_triton):
+def test_of_a_submission_that_is_interpreted_there_is_no_profile(toy_root, mine, in_triton):
     mine.write_text(in_triton)
-    assert any("interpreted" in note for note in profile(toy_root, mine, detect(toy_root, "cpu")).notes)
+    with pytest.raises(InfrastructureError, match="are interpreted on a CPU") as caught:
+        profile(toy_root, mine, detect(toy_root, "cpu"))
+    assert caught.value.exit_code == 30 and "GPU" in caught.value.hint
 
 
 @pytest.mark.gpu

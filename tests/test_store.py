@@ -288,6 +288,12 @@ class TestReading:
         with pytest.raises(UsageError, match="there is no run"):
             Store(root / "elsewhere").read("x")
 
+    def test_an_unknown_name_suggests_the_nearest_name(self, root):
+        put(root, make_run("20260101T000000-1-slowtpl"))
+        with pytest.raises(UsageError) as caught:
+            Store(root).read("slowtlp")
+        assert caught.value.hint == "did you mean slowtpl?"
+
     def test_a_run_that_was_spoilt_since_is_an_infrastructure_error(self, root):
         path = Store(root).write(make_run(), SUBMISSION)
         content(root)

@@ -20,7 +20,7 @@ from harness.render import github
 __all__ = ["judging", "looking", "main", "verbs", "working"]
 
 INTERRUPTED_EXIT_CODE = 130
-INTERRUPTED = "interrupted: the run that was under way is not stored; what was stored before is"
+INTERRUPTED = "interrupted: the run that was under way is not stored; what was stored before stays"
 LOOKS_AGAIN_S = 0.02  # how often an interrupt that waits for an import looks whether it is done
 
 

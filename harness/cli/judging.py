@@ -217,7 +217,7 @@ def check(
     as_json: bool,
     as_markdown: bool,
 ) -> int:
-    """Without the target GPU: judge FILE on the smallest cases on the CPU, and compile its kernels for each TARGET.
+    """Without the target GPU: judge FILE on the CPU test cases, and compile its kernels for each TARGET.
 
     Example: python -m harness check mla submissions/mla/triton_bf16.py --target gfx950
     """

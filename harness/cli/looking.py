@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import click
@@ -18,7 +19,9 @@ from harness.cli.verbs import (
 )
 from harness.config import DUEL_PAIRS, MOST_DUEL_PAIRS
 from harness.errors import UsageError
+from harness.model import Run
 from harness.render import boards, github
+from harness.render.legible import legible
 from harness.store import Store
 
 
@@ -54,10 +57,24 @@ def show(root: Path, run: str, as_json: bool, as_markdown: bool) -> None:
     from harness.render import run as rendered
 
     stored = Store(root).read(run)
+    _say_what_has_changed(root, stored)
     if as_json:
         print_json(stored)
     else:
         print_parts(rendered.parts(stored), as_markdown)
+
+
+def _say_what_has_changed(root: Path, *runs: Run) -> None:
+    """On stderr, where a file is not any more what these runs judged."""
+    for path, sha256 in dict.fromkeys((run.submission_path, run.submission_sha256) for run in runs):
+        file = root / path
+        try:
+            is_source = file.is_file() and file.stat().st_size <= catalog.MAX_SOURCE_BYTES
+            changed = is_source and hashlib.sha256(file.read_bytes()).hexdigest() != sha256
+        except (OSError, ValueError):  # a stored path may be anything
+            continue
+        if changed:
+            click.echo(f"{legible(path)} has changed since it was judged; eval judges what is there now", err=True)
 
 
 @verbs.command()
@@ -96,6 +113,7 @@ def compare(
     if pairs is not None and not duel:
         raise UsageError("--pairs is of a duel", "add --duel")
     taken = versions.take(root, a, b)
+    _say_what_has_changed(root, taken.a, taken.b)
     if duel:
         with narration(as_json) as told:
             compared, samples = versions.duel(root, taken, detect(root, device), pairs or DUEL_PAIRS, told)

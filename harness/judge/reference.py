@@ -86,6 +86,10 @@ class Reference:
         cost: dict[str, dict[str, Any]] = self._run("cost", **case.parameters)
         return cost
 
+    def most_bytes(self, case: Case) -> float:
+        """What `case` moves in the storage format that takes most."""
+        return max(float(cost["bytes"]) for cost in self.cost(case).values())
+
     def _run(self, function: str, *arguments: Any, **named: Any) -> Any:
         """Call the problem's own code. Raises ProblemError for whatever it raises: no submission is to blame."""
         try:

@@ -74,6 +74,11 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
         raise Unprofiled(verdict, outcome.failure["message"], outcome.failure["detail"].rstrip())
     if status != 0:
         raise failed(settings, f"{tool} ended with status {status}", remedies)
+    if outcome.interpreted:
+        raise InfrastructureError(
+            "its Triton kernels are interpreted on a CPU: what takes time here is the interpreter",
+            "profile where its GPU is; `check` says what the compilers make of its kernels",
+        )
     return outcome
 
 

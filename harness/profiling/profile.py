@@ -71,8 +71,6 @@ def profile(
     )
     with docket.device_to_ourselves(device, narrate):
         outcome, found, notes = _RUNS[chosen](program, settings, narrate)
-    if outcome.interpreted:
-        notes = [*notes, "Triton's kernels were interpreted: these times are the interpreter's, and no measurement."]
     result = Profile(
         problem=problem.name,
         submission=submission.name,

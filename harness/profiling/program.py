@@ -42,8 +42,8 @@ class Settings(Value):
 
 
 class Outcome(Value):
-    """`calls`: when each began and ended, in ns of CLOCK_BOOTTIME, in which rocprofv3 counts. `failure` as of
-    `load.describe_failure`."""
+    """`calls`: when each began and ended, in ns of CLOCK_BOOTTIME, in which rocprofv3 counts; none if its kernels are
+    `interpreted`, as the smallest test case shows. `failure` as of `load.describe_failure`."""
 
     calls: tuple[tuple[int, int], ...] = ()
     interpreted: bool = False
@@ -58,9 +58,15 @@ def run(settings: Settings) -> Outcome:
     problem = catalog.load_problem(settings.root, settings.problem)
     case = problem.cases_for(settings.device.kind).benchmark[settings.case]
     reference = Reference(problem, settings.device)
+    smallest = min(problem.cases_for(settings.device.kind).test, key=reference.most_bytes)
     spans = []
     try:
         submission = load.load(settings.submission, interpreted=not on_gpu)
+        if not on_gpu:
+            with submission.around_call():
+                submission.kernel(reference.generate(smallest, settings.seed))
+            if submission.interpreted_launches() > 0:
+                return Outcome(interpreted=True)
         for number in range(-settings.warmup, settings.calls):
             data = reference.generate(case, settings.seed + settings.warmup + number)
             with _looking(settings, number, on_gpu):
@@ -77,7 +83,7 @@ def run(settings: Settings) -> Outcome:
         if type(error).__module__ == "harness.errors":
             raise
         return Outcome(failure=load.describe_failure(error, settings.submission))
-    return Outcome(calls=tuple(spans), interpreted=submission.interpreted_launches() > 0)
+    return Outcome(calls=tuple(spans))
 
 
 @contextlib.contextmanager

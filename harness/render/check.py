@@ -85,7 +85,7 @@ def _table(compilations: Sequence[Compilation], width: int) -> Part:
 
 
 def summary(found: Checkup) -> str:
-    """`accepted on CPU (the 2 smallest cases); compiles for gfx942, sm_90; not for gfx1100: mine.py:42: ...`."""
+    """`accepted on CPU (all 7 test cases); compiles for gfx942, sm_90; not for gfx1100: mine.py:42: ...`."""
     judgement, compilations = found.judgement, found.compilations
     good = [one.target for one in compilations if not one.flaws and not one.missing and one.kernels]
     bad = [one for one in compilations if one.flaws]
@@ -93,7 +93,7 @@ def summary(found: Checkup) -> str:
     parts = []
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
-        parts.append(f"accepted on CPU (the {len(judgement.cases)} smallest cases{how})")
+        parts.append(f"accepted on CPU (all {len(judgement.cases)} test cases{how})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
         parts.append(f"{judgement.verdict.words} on CPU: {judgement.message}")
     elif not any(one.hip for one in compilations):
@@ -106,7 +106,8 @@ def summary(found: Checkup) -> str:
         parts.append(f"not for {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
     if lacking:
         parts.append(f"no compiler here for {', '.join(dict.fromkeys(lacking))}")
-    if not parts or not (good or bad or lacking):
+    loaded = judgement.verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
+    if not parts or (loaded and not (good or bad or lacking)):
         parts.append("nothing to compile: no kernel of its own")
     cached = judgement.cached and all(one.cached for one in compilations)
     return "; ".join(parts) + (" (cached)" if cached else "")
@@ -120,7 +121,7 @@ def _judged(found: Checkup) -> str:
         return f"{title}not judged on a CPU: {judgement.message}"
     cases = "\n".join(f"  {case}" for case in judgement.cases)
     if judgement.verdict is Verdict.ACCEPTED:
-        return f"{title}right on the {len(judgement.cases)} smallest cases on a CPU:\n{cases}"
+        return f"{title}right on all {len(judgement.cases)} test cases of a CPU:\n{cases}"
     lines = [f"{title}{judgement.verdict.words}:", judgement.report or f"  {judgement.message}"]
     printed = judgement.printed.strip().splitlines()
     if printed:

@@ -51,9 +51,14 @@ def _parts(comparison: Comparison, sources: Part) -> list[Part]:
         sources,
         table(comparison),
         *comparison.notes,
-        f"noise: ±{comparison.noise.percent:.2g}\N{NO-BREAK SPACE}%, {comparison.noise.source}",
+        noise(comparison),
         verdict_line(comparison),
     ]
+
+
+def noise(comparison: Comparison) -> str:
+    """How far the device finds a source from itself, and where that is from."""
+    return f"noise: ±{comparison.noise.percent:.2g}\N{NO-BREAK SPACE}%, {comparison.noise.source}"
 
 
 def as_json(

@@ -30,7 +30,7 @@ def parts(found: Reproduction) -> list[Part]:
     then, now = found.then, found.now
     told: list[Part] = [f"{then.id}, of {then.started_at[:10]}, again on {now.device.name}", differences(found)]
     if found.compared is not None:
-        told.append(compare.table(found.compared, "then", "now", WORDS))
+        told += [compare.table(found.compared, "then", "now", WORDS), compare.noise(found.compared)]
     if now.ending.verdict is not Verdict.ACCEPTED:
         told.append(terminal.failure(now))
     same, checked = found.same_errors
