@@ -173,7 +173,11 @@ def paired_scores(measurements: Sequence[PairedMeasurement]) -> tuple[list[float
 def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
     """What the ratio B / A means where a source differs from itself by up to `noise`."""
     if ratio.low is None or ratio.high is None:
-        return Finding(Speed.AMBIGUOUS, "too few processes: an interval takes two of each", ratio)
+        return Finding(
+            Speed.AMBIGUOUS,
+            "too few processes: an interval takes two of each, and a first look (`--quick`) has one",
+            ratio,
+        )
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
     if NOISY in labels:
         return Finding(Speed.AMBIGUOUS, DOUBTFUL_LABELS[NOISY], ratio)

@@ -28,15 +28,18 @@ def parts(shown: Run) -> list[Part]:
         rows = [[finding.rule, finding.severity, finding.what] for finding in shown.triage]
         title = "Suspicious in the source, by a scanner that decides nothing:"
         found.append(Table(["rule", "severity", "what was seen"], rows, title=title, widths=[None, None, 80]))
+    environment = {key: value for key, value in shown.environment.items() if key not in _TOLD_ELSEWHERE}
+    found.append(Facts(list(flattened(environment)), title="Measured on:"))
+    unused = "gpu" if shown.device.kind == "cpu" else "cpu"
+    config = {key: value for key, value in shown.config.items() if key != unused}
+    found.append(Facts(list(flattened(config)), title="Configuration:"))
+    # Last, where it is on the screen: what is wrong.
     if shown.ending.detail:
         found.append(Verbatim(shown.ending.detail, title="What was seen:"))
     told = shown.ending.detail or ""
     found += [Verbatim(c.report, title=f"{c.case.label}:") for c in shown.checks if c.report and c.report not in told]
     if shown.output.strip():
         found.append(Verbatim(shown.output.rstrip(), title="What it printed:"))
-    environment = {key: value for key, value in shown.environment.items() if key not in _TOLD_ELSEWHERE}
-    found.append(Facts(list(flattened(environment)), title="Measured on:"))
-    found.append(Facts(list(flattened(shown.config)), title="Configuration:"))
     return found
 
 
