@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.config import load_config
 from harness.device import detect
-from harness.errors import UsageError, did_you_mean
+from harness.errors import UsageError
 from harness.model import Case, Cases, Device, Problem, Submission, Text, Value, Verdict
 from harness.offline import compilation, tools
 from harness.offline.compilation import Compilation, Flaw
@@ -90,9 +90,8 @@ def check(
     asked = tuple(dict.fromkeys(targets)) or tuple(TARGETS)
     for target in asked:
         if target not in TARGETS:
-            raise UsageError(
-                f"there is no target {target!r}", f"{did_you_mean(target, TARGETS)} There are {', '.join(TARGETS)}."
-            )
+            # No guess: the nearest name of a chip is another chip.
+            raise UsageError(f"check does not compile for {target!r}", f"it does for {', '.join(TARGETS)}")
     kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
     jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
