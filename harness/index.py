@@ -70,6 +70,10 @@ class Index:
         """Every run's file, relative to `results`, by the run's id."""
         return dict(self._rows("SELECT id, path FROM runs"))
 
+    def runs(self) -> list[Entry]:
+        """Every run, the latest last; of each, `runs` is 1."""
+        return [_entry(row) for row in self._rows(f"SELECT {', '.join(_COLUMNS)}, 1 FROM runs ORDER BY started_at, id")]
+
     def latest(self, submission: str) -> str | None:
         """The id of the latest run of the latest source under this name; of those that look at it only quickly, only if
         there is no other."""

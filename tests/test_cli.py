@@ -89,6 +89,23 @@ def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
     assert code == 2 and "no run nonsense" in err
 
 
+def test_show_without_a_run_lists_what_is_stored_the_latest_last(podium, toy_root):
+    assert podium("show")[:2] == (0, "No runs yet.\n")
+    honest, wrong = submit(toy_root, "honest", HONEST), submit(toy_root, "wrong", WRONG)
+    podium("eval", "double", "--quick", str(honest), str(wrong))
+    code, out, _ = podium("show")
+    lines = [line for line in out.splitlines() if "double" in line]
+    assert code == 0 and len(lines) == 2
+    assert "-honest " in lines[0] and "accepted" in lines[0] and "quick" in lines[0]
+    assert "-wrong " in lines[1] and "wrong answer" in lines[1]
+    listed = json.loads(podium("show", "--json")[1])["runs"]
+    assert [(run["submission"], run["verdict"]) for run in listed] == [
+        ("honest", "accepted"),
+        ("wrong", "wrong_answer"),
+    ]
+    assert podium("show", "--markdown")[1].startswith("| run")
+
+
 def test_show_and_compare_say_that_a_file_is_not_what_was_judged_any_more(podium, toy_root):
     path = submit(toy_root, "honest", HONEST)
     podium("eval", "double", "--quick", str(path))

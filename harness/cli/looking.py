@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from harness.errors import UsageError
 from harness.model import Run
 from harness.render import boards, github
 from harness.render.legible import legible
+from harness.render.terminal import runs
 from harness.store import Store
 
 
@@ -44,18 +46,26 @@ def leaderboard(root: Path, problem: str, device: str | None, as_json: bool, as_
 
 
 @verbs.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="[RUN]", required=False)
 @json_option
 @markdown_option
 @click.pass_obj
-def show(root: Path, run: str, as_json: bool, as_markdown: bool) -> None:
+def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
     """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for the latest run of
-    its latest source.
+    its latest source. Without one, list what is stored, the latest last.
 
     Example: python -m harness show torch_bf16
     """
     from harness.render import run as rendered
 
+    if run is None:
+        with Store(root).index() as index:
+            found = index.runs()
+        if as_json:
+            print_json({"runs": [asdict(entry) for entry in found]})
+        else:
+            print_parts([runs(found)], as_markdown)
+        return
     stored = Store(root).read(run)
     _say_what_has_changed(root, stored)
     if as_json:

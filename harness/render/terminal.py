@@ -117,6 +117,17 @@ def _ranked_row(standing: Standing) -> list[object]:
     ]
 
 
+def runs(entries: Sequence[Entry]) -> Part:
+    """Stored runs, a line each."""
+    rows = []
+    for entry in entries:
+        score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
+        words = outcome(entry.verdict, entry.unranked)
+        unranked = entry.unranked if entry.verdict is Verdict.ACCEPTED else None
+        rows.append([entry.id, entry.problem, entry.device, words, unranked, microseconds(score) if score else ""])
+    return Table(["run", "problem", "device", "verdict", "not ranked", "score µs"], rows) if rows else "No runs yet."
+
+
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     """What a caller wants to read last.
 
