@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Sequence
 
+from harness.entry import Entry
 from harness.model import (
     CROWDED,
     NOISY,
