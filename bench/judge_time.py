@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from harness import catalog, device  # noqa: E402
 from harness.judge.check import compare, differences  # noqa: E402
-from harness.judge.clock import PATIENCE_S  # noqa: E402
 from harness.judge.inputs import Dealer  # noqa: E402
+from harness.judge.pace import PATIENCE_S  # noqa: E402
 from harness.judge.reference import Reference  # noqa: E402
 from harness.judge.reply import CallReply  # noqa: E402
 from harness.judge.seeds import Seeds, new_master_seed  # noqa: E402

@@ -1,4 +1,4 @@
-"""The judge's clock: how long a GPU sleeps, and what is made of time that a call took outside its interval."""
+"""The judge's clock: what is made of time that a call took outside its interval."""
 
 from collections import Counter
 from dataclasses import replace
@@ -10,36 +10,15 @@ from hypothesis import strategies as st
 
 from harness import stats
 from harness.judge.clock import (
-    LEAST_PATIENCE_S,
     MARGINS,
     MOST_SET_ASIDE,
-    PATIENCE_S,
-    UNFLUSHED_LEAST,
     Doubts,
     Sitting,
     Turnarounds,
     find,
-    flushes,
     objection,
-    patience_s,
-    waits_for_device,
 )
 from harness.judge.neighbours import Crowding
-
-
-def test_the_judge_waits_for_whoever_has_been_ready_once_and_not_for_whoever_never_was():
-    assert patience_s(waits_for_device([False, True, False])) == PATIENCE_S
-    assert patience_s(waits_for_device([False] * 5)) == LEAST_PATIENCE_S < PATIENCE_S
-
-
-@given(st.integers(1, 400))
-def test_some_calls_of_a_sitting_come_without_a_flush_and_the_samples_asked_for_with_one(count):
-    plan = flushes(count)
-    assert plan.count(True) == count and plan.count(False) == max(UNFLUSHED_LEAST, count // 8)
-
-
-def test_nobody_knows_which_calls_come_without_a_flush():
-    assert len({tuple(flushes(20)) for _ in range(20)}) > 10
 
 
 def turnarounds(besides, latency=1e6):

@@ -16,8 +16,8 @@ from typing import Any
 from harness.arena import Arena
 from harness.judge import mismatch
 from harness.judge.check import Comparison, Difference, compare, differences, overruns
-from harness.judge.clock import PATIENCE_S
 from harness.judge.inputs import Call, Dealer
+from harness.judge.pace import PATIENCE_S
 from harness.judge.reference import Reference
 from harness.judge.reply import Answer, CallReply, Fault
 from harness.judge.seeds import Seeds

@@ -19,9 +19,8 @@ latency that the others claim.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,10 +28,6 @@ import numpy as np
 from harness import stats
 from harness.judge.neighbours import Crowding
 from harness.judge.reply import Answer
-
-PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
-"""How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
-same for a submission that waits for the device in its calls and so is never ready before."""
 
 COMPARED = {"cpu": (0.0, 0.75), "cuda": (0.25, 0.5), "rocm": (0.25, 0.5)}
 """Which quantile of the turnarounds is held against which of what idle calls take besides their latencies. A busy
@@ -72,8 +67,6 @@ was disturbed: what its calls took outside is no evidence."""
 
 LABELLED_SHARE = 0.25
 """The interquartile mean leaves out as many of the slowest."""
-
-UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
 
 LEAVES_THREADS = "each call leaves more threads running than it found"
 
@@ -183,30 +176,6 @@ def find(device_kind: str, sitting: Sitting, apart: Sitting, tick_ns: float = 0.
 def others_share(sittings: Iterable[Sitting]) -> float | None:
     """The most that others took of the processors while one of `sittings` was timed."""
     return max((sitting.crowding.others for sitting in sittings if sitting.crowding is not None), default=None)
-
-
-def waits_for_device(was_ready: Sequence[bool]) -> bool:
-    """Whether a submission does in its calls, of which these were ready for their inputs within PATIENCE_S or not. What
-    the host does for the rest of such a call shows in its turnaround, so idle calls beside it are to wait as well."""
-    return not any(was_ready)
-
-
-def patience_s(waits: bool) -> float:
-    """With calls that wait for the device or do not."""
-    return LEAST_PATIENCE_S if waits else PATIENCE_S
-
-
-def warm_ups(count: int) -> list[bool]:
-    """Whether each of the calls flushes by which a case is warmed up. The last does not: what works on the arena's own
-    memory for the first time may have to compile again."""
-    return [number < count for number in range(1, count + 1)]
-
-
-def flushes(count: int) -> list[bool]:
-    """Whether each call of a sitting flushes: `count` that do, and a few among them that do not, as chance will."""
-    plan = [True] * count + [False] * max(UNFLUSHED_LEAST, count // UNFLUSHED_ONE_IN)
-    secrets.SystemRandom().shuffle(plan)
-    return plan
 
 
 @dataclass(frozen=True)

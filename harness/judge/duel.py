@@ -25,15 +25,16 @@ from harness import roofline, stats
 from harness.comparison import PairedMeasurement
 from harness.config import EvalConfig
 from harness.errors import PodiumError, UsageError
-from harness.judge.clock import LEAVES_THREADS, Sitting, flushes, warm_ups
+from harness.judge.clock import LEAVES_THREADS, Sitting
 from harness.judge.evaluate import be_a_quiet_neighbour
 from harness.judge.inputs import Dealer
 from harness.judge.neighbours import Neighbours
+from harness.judge.pace import Pace, flushes, warm_ups
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
-from harness.judge.trial import Pace, Trial
+from harness.judge.trial import Trial
 from harness.model import NOISY, Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell
 from harness.sandbox import tiers

@@ -23,18 +23,9 @@ from harness import stats
 from harness.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import Caller, WrongTimedCall, worst_of
-from harness.judge.clock import (
-    LEAVES_THREADS,
-    PATIENCE_S,
-    Doubts,
-    Sitting,
-    flushes,
-    others_share,
-    patience_s,
-    waits_for_device,
-    warm_ups,
-)
+from harness.judge.clock import LEAVES_THREADS, Doubts, Sitting, others_share
 from harness.judge.neighbours import Neighbours
+from harness.judge.pace import PATIENCE_S, Pace, flushes, waits_for_device, warm_ups
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
@@ -61,18 +52,6 @@ class Timings:
     def samples_ns(self) -> list[tuple[float, ...]]:
         """The latencies, a tuple a process."""
         return [tuple(sitting.calls.latency_ns) for sitting in self.sittings]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How a benchmark case is sampled: `count` times in each process, by calls that wait for the device or do not."""
-
-    count: int
-    waits: bool
-
-    @property
-    def patience_s(self) -> float:
-        return patience_s(self.waits)
 
 
 class Trial:
