@@ -70,6 +70,10 @@ class Index:
         """Every run's file, relative to `results`, by the run's id."""
         return dict(self._rows("SELECT id, path FROM runs"))
 
+    def submissions(self) -> set[str]:
+        """The names of all that were judged."""
+        return {name for (name,) in self._rows("SELECT DISTINCT submission FROM runs")}
+
     def runs(self) -> list[Entry]:
         """Every run, the latest last; of each, `runs` is 1."""
         return [_entry(row) for row in self._rows(f"SELECT {', '.join(_COLUMNS)}, 1 FROM runs ORDER BY started_at, id")]

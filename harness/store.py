@@ -85,10 +85,9 @@ class Store:
         InfrastructureError.
         """
         with self.index() as index:
-            paths, latest = index.paths(), index.latest(run_id)
+            paths, latest, names = index.paths(), index.latest(run_id), index.submissions()
         found = [run_id] if run_id in paths else [latest] if latest else [other for other in paths if run_id in other]
         if not found:
-            names = {path.split("-", 2)[-1] for path in paths}
             choices = paths if nearest(run_id, paths) else names
             raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, choices) if paths else None)
         if len(found) > 1:

@@ -89,6 +89,13 @@ def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
     assert code == 2 and "no run nonsense" in err
 
 
+def test_show_of_a_failed_run_ends_with_what_is_wrong_and_has_no_configuration_of_other_devices(podium, toy_root):
+    podium("eval", "double", str(submit(toy_root, "wrong", WRONG)))
+    out = podium("show", "wrong")[1]
+    assert out.index("Configuration:") < out.index("reproduce: python -m harness replay")
+    assert "cpu processes" in out and "gpu processes" not in out
+
+
 def test_show_without_a_run_lists_what_is_stored_the_latest_last(podium, toy_root):
     assert podium("show")[:2] == (0, "No runs yet.\n")
     honest, wrong = submit(toy_root, "honest", HONEST), submit(toy_root, "wrong", WRONG)

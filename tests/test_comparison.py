@@ -84,6 +84,10 @@ def test_a_difference_beyond_the_noise_that_is_uncertain_is_ambiguous():
     assert finding.speed is Speed.AMBIGUOUS and "holds 0" in finding.reason
 
 
+def test_beyond_twice_as_long_or_short_factors_are_said_and_not_thousands_of_per_cent():
+    assert "the interval, ÷244 to ×729, holds 0" in judge(Ratio(1.7, 0.0041, 728.6), NOISE).reason
+
+
 @given(st.floats(0.5, 2), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
 def test_b_is_faster_than_a_exactly_if_a_is_slower_than_b(value, below, above, noise):
     opposite = {Speed.FASTER: Speed.SLOWER, Speed.SLOWER: Speed.FASTER}

@@ -141,6 +141,7 @@ def test_a_quick_run_is_reproduced_quickly_and_its_score_left_undecided(podium, 
     assert code == 0 and len(document["now"]["measurements"][0]["samples_ns"]) == 1
     # Or, on a machine that is busy, that it was: nothing is concluded either way.
     assert document["reproduced"] is None and re.search("too few processes|too noisy", document["score"]["reason"])
+    assert "a default: this device is not calibrated" in podium("repro", "mine")[1]
 
 
 def test_what_an_older_podium_did_not_record_is_as_it_is_now_and_said(podium, judged):

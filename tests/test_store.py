@@ -289,7 +289,7 @@ class TestReading:
             Store(root / "elsewhere").read("x")
 
     def test_an_unknown_name_suggests_the_nearest_name(self, root):
-        put(root, make_run("20260101T000000-1-slowtpl"))
+        put(root, make_run("20260101T000000-1-slowtpl").model_copy(update={"submission": "slowtpl"}))
         with pytest.raises(UsageError) as caught:
             Store(root).read("slowtlp")
         assert caught.value.hint == "did you mean slowtpl?"

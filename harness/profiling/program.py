@@ -58,11 +58,11 @@ def run(settings: Settings) -> Outcome:
     problem = catalog.load_problem(settings.root, settings.problem)
     case = problem.cases_for(settings.device.kind).benchmark[settings.case]
     reference = Reference(problem, settings.device)
-    smallest = min(problem.cases_for(settings.device.kind).test, key=reference.most_bytes)
     spans = []
     try:
         submission = load.load(settings.submission, interpreted=not on_gpu)
         if not on_gpu:
+            smallest = min(problem.cpu.test, key=reference.most_bytes)
             with submission.around_call():
                 submission.kernel(reference.generate(smallest, settings.seed))
             if submission.interpreted_launches() > 0:
