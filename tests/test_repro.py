@@ -24,6 +24,8 @@ def custom_kernel(data):
 """
 WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
 
+pytestmark = pytest.mark.usefixtures("unobjected")  # a process timed again would have other inputs
+
 
 @pytest.fixture
 def podium(toy_root, capsys):
