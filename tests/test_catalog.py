@@ -4,10 +4,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness import catalog
 from harness.errors import ProblemError, UsageError
-from harness.model import Case, Verdict
+from harness.model import Case, Verdict, told_apart
 
 
 @pytest.fixture
@@ -179,6 +181,20 @@ def test_an_unknown_problem_with_nothing_near_lists_them_all(toy_root):
 def test_a_case_is_labelled_in_the_order_of_the_file_and_keyed_without_it():
     one, other = Case(parameters={"b": [1, 2], "a": True}), Case(parameters={"a": True, "b": [1, 2]})
     assert one.label == "b=[1,2] a=True" and one.key == other.key
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 1) | st.booleans(), min_size=1), min_size=1))
+def test_cases_are_told_apart_by_what_they_do_not_share(parameters):
+    cases = [Case(parameters=each) for each in parameters]
+    names, shared = told_apart(cases)
+    for name, case in zip(names, cases, strict=True):
+        assert name and sorted(f"{name} {shared}".split()) == sorted(case.label.split())
+    assert told_apart(cases[:1]) == ([cases[0].label], "")
+
+
+def test_what_cases_share_is_left_out_of_each():
+    cases = [Case(parameters={"n": n, "q": 1, "causal": True}) for n in (1, 2)]
+    assert told_apart(cases) == (["n=1", "n=2"], "q=1 causal=True")
 
 
 @pytest.mark.parametrize(

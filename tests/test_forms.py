@@ -141,9 +141,21 @@ def test_columns_that_are_empty_everywhere_are_left_out_of_both():
     assert document.text([Table(["a"], [])]) == document.markdown([Table(["a"], [])]) == ""
 
 
+def test_a_column_is_no_wider_than_what_is_in_it():
+    assert document.text([Table(["header"], [["1"]])]).splitlines()[0] == "┌────────┐"
+
+
 def test_a_terminal_is_given_no_command_in_a_table_or_a_fact():
     found = document.text([Table(["a"], [["\x1b[2J"]]), Facts([("name", "\x1b]0;x\x07")]), "line \u202e"])
     assert not set("\x1b\x07\u202e") & set(found)
+
+
+@pytest.mark.parametrize("frame", [True, False])
+def test_a_terminal_is_given_no_command_above_or_below_a_table(frame):
+    hostile = "\x1b[2J\u202e"
+    table = Table(["a"], [["1"]], below=[hostile], title=hostile, frame=frame)
+    found = document.text([table, Facts([("a", "b")], title=hostile), Verbatim("as it is", title=hostile)])
+    assert not set(hostile[:1] + hostile[-1:]) & set(found) and found.count("‹U+001B›") == 4
 
 
 DEVICE = Device(
@@ -197,6 +209,14 @@ def test_show_leaves_out_nothing_that_is_stored(form):
     assert "321.0" in found and "654.0" in found and "too hot; too slow; not counted" in found  # a round
     assert "37%" in found
     assert "gpu processes" in found and "55" in found and "[1.75, 0, 0]" in found
+
+
+def test_what_all_cases_share_is_said_once_above_them():
+    cases = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
+    timed = [TIMED.model_copy(update={"case": case}) for case in cases]
+    run = RUN.model_copy(update={"measurements": tuple(timed), "checks": (), "skipped": ()})
+    shown = document.text(rendered.parts(run))
+    assert shown.count("every case: cols=64") == shown.count("cols=64") == 1 and shown.count("rows=4096 ") == 3
 
 
 def texts_of(stored: Any) -> list[str]:

@@ -17,6 +17,7 @@ from harness.model.problem import (
     SampledRows,
     Submission,
     Tolerance,
+    told_apart,
 )
 from harness.model.run import (
     CROWDED,
@@ -80,4 +81,5 @@ __all__ = [
     "Value",
     "Verdict",
     "outcome",
+    "told_apart",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -49,12 +50,26 @@ class Case(Value):
     @property
     def label(self) -> str:
         """`batch_size=4 kv_seq_len=1024`, as boards and messages name the case."""
-        return " ".join(f"{key}={_plain(value)}" for key, value in self.parameters.items())
+        return _label(self.parameters)
 
     @property
     def key(self) -> str:
         """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
         return json.dumps(self.parameters, sort_keys=True)
+
+
+def told_apart(cases: Sequence[Case]) -> tuple[list[str], str]:
+    """Each case's label without the parameters that all of `cases` share, and a label of those: `q_seq_len=1`.
+
+    Whole labels and "" where some case would have nothing left.
+    """
+    shared = {
+        key: value
+        for key, value in (cases[0].parameters if len(cases) > 1 else {}).items()
+        if all(key in case.parameters and _plain(case.parameters[key]) == _plain(value) for case in cases)
+    }
+    own = [_label({key: v for key, v in case.parameters.items() if key not in shared}) for case in cases]
+    return (own, _label(shared)) if all(own) else ([case.label for case in cases], "")
 
 
 class Cases(Value):
@@ -170,6 +185,10 @@ class Device(Value):
     flush_bytes: int
     bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
+
+
+def _label(parameters: Mapping[str, CaseValue]) -> str:
+    return " ".join(f"{key}={_plain(value)}" for key, value in parameters.items())
 
 
 def _plain(value: CaseValue) -> str:

@@ -67,7 +67,7 @@ def _table(compilations: Sequence[Compilation], width: int) -> Part:
             for column in range(len(HEADERS))
             if any(row[column] for row in rows) and not (clean and column == SPILLS)
         ]
-        others = [max(_width(HEADERS[i]) + 2, *(_width(row[i]) for row in rows)) for i in shown if i != KERNEL]
+        others = [max(_width(HEADERS[i]), *(_width(row[i]) for row in rows)) for i in shown if i != KERNEL]
         room = width - sum(others) - 3 * len(shown) - 1
         if room >= KERNEL_WIDTHS[0]:
             break

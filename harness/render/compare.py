@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.comparison import ComparedCase, Comparison, Finding, PairedMeasurement, Speed
-from harness.model import Estimate
+from harness.comparison import Comparison, Finding, PairedMeasurement, Speed
+from harness.model import Estimate, told_apart
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim
 from harness.render.legible import legible
@@ -109,12 +109,21 @@ WORDS = {speed: speed.upper() for speed in Speed}
 def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Speed, str] = WORDS) -> Table:
     """Both latencies of each case and of the score, B / A with its interval, and the finding in one of `words`; below
     it the reasons."""
-    found = [(case.case.label, case.a_ns, case.b_ns, case.finding, case.labels) for case in comparison.cases]
+    names, shared = told_apart([case.case for case in comparison.cases])
+    found = [
+        (name, case.a_ns, case.b_ns, case.finding, case.labels)
+        for name, case in zip(names, comparison.cases, strict=True)
+    ]
     if comparison.a_ns is not None and comparison.b_ns is not None:
         found.append(("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
     rows = [_row(*each, words) for each in found]
     headers = ["case", f"{a} µs", f"{b} µs", f"{b} / {a}", "interval", "verdict", "labels"]
-    return Table(headers, rows, [_reason(case) for case in comparison.cases if case.finding.speed == "ambiguous"])
+    below = [
+        f"  {name}: {case.finding.reason}"
+        for name, case in zip(names, comparison.cases, strict=True)
+        if case.finding.speed == "ambiguous"
+    ]
+    return Table(headers, rows, below, f"every case: {shared}" if shared else "")
 
 
 def verdict_line(comparison: Comparison) -> str:
@@ -138,10 +147,6 @@ def _interval(ratio: Ratio | None) -> str:
     if ratio is None or ratio.low is None or ratio.high is None:
         return ""
     return f"{ratio.low:.4f} to {ratio.high:.4f}"
-
-
-def _reason(case: ComparedCase) -> str:
-    return f"  {case.case.label}: {case.finding.reason}"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import tabulate as tables
 from tabulate import tabulate
 
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"
+tables.MIN_PADDING = 0  # it would make each column as wide as its header and two more
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
@@ -85,19 +87,20 @@ def _text(part: Part) -> str:
             if not part.rows:
                 return ""
             facts = [[_legible(name), _legible(value)] for name, value in part.rows]
-            return _lines(part.title, tabulate(facts, tablefmt="plain", disable_numparse=True))
+            return _lines(legible(part.title), tabulate(facts, tablefmt="plain", disable_numparse=True))
         case Verbatim():
-            return _lines(part.title, part.content)
+            return _lines(legible(part.title), part.content)
     headers, rows, kept = _shown(part)
     if not rows:
         return ""
     cells = [[_legible(value) for value in row] for row in rows]
+    title, below = legible(part.title), map(legible, part.below)
     # Numbers come formatted; tabulate must not read them again.
     if not part.frame:
-        return _lines(part.title, tabulate(cells, tablefmt="plain", disable_numparse=True), *part.below)
+        return _lines(title, tabulate(cells, tablefmt="plain", disable_numparse=True), *below)
     widths = [part.widths[i] for i in kept] if part.widths else None
     grid = tabulate(cells, headers, tablefmt=TABLE_FORMAT, maxcolwidths=widths, disable_numparse=True)
-    return _lines(part.title, grid, *part.below)
+    return _lines(title, grid, *below)
 
 
 def _markdown(part: Part) -> str:

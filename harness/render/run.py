@@ -7,18 +7,19 @@ from typing import Any
 
 from harness import stats
 from harness.environment import flattened
-from harness.model import CaseCheck, Device, Estimate, Measurement, Round, Run, Verdict, outcome
+from harness.model import Case, CaseCheck, Device, Estimate, Measurement, Round, Run, Verdict, outcome, told_apart
 from harness.render.charts import quantiles
 from harness.render.document import Facts, Part, Table, Verbatim
 from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
 
+_THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
 def parts(shown: Run) -> list[Part]:
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
-        found += [cases(shown.measurements), _samples(shown.measurements)]
+        found += [cases(shown.measurements), _samples(shown.measurements), _clock(shown.measurements)]
     if shown.rounds:
         found.append(_rounds(shown.rounds))
     if shown.checks:
@@ -78,74 +79,84 @@ def _device(device: Device) -> str:
 
 
 def cases(measurements: Sequence[Measurement]) -> Table:
-    """Latency, floor, percentage of it, what binds, samples, and what the judge's clock saw beside the latencies."""
+    """Latency, floor, percentage of it, and what binds."""
+    names, title = _named([m.case for m in measurements])
     rows = []
-    for m in measurements:
+    for name, m in zip(names, measurements, strict=True):
         floor = m.floor
         rows.append(
             [
-                m.case.label,
+                name,
                 microseconds(m.latency),
                 f"{floor.latency_ns / 1e3:.2f}" if floor else "",
                 f"{100 * m.fraction_of_floor:.0f}" if m.fraction_of_floor else "",
                 f"{floor.binds} ({floor.format})" if floor else "",
-                span(m.hidden_ns),
-                span(m.idle_excess_ns),
                 ", ".join(m.labels),
             ]
         )
-    headers = ["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "hidden µs", "idle excess µs", "labels"]
-    below = []
-    if any(m.hidden_ns or m.idle_excess_ns for m in measurements):
-        below = [
-            "hidden: by the judge's clock, how much longer calls took outside their latencies than idle calls did;",
-            "idle excess: how much longer idle calls took than in a process without the submission;",
-            "both from the least to the most of the processes; below 0 is noise; what is allowed: docs/security.md",
-        ]
-    return Table(headers, rows, below)
+    return Table(["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "labels"], rows, title=title)
 
 
 def _samples(measurements: Sequence[Measurement]) -> Table:
-    """Quantiles over all processes, and each process's own estimate."""
+    """Quantiles over all processes, and each process's own estimate. Named as in `cases`."""
+    labels, _ = told_apart([m.case for m in measurements])
     rows = []
-    for m in measurements:
+    for label, m in zip(labels, measurements, strict=True):
         pooled = [sample for process in m.samples_ns for sample in process]
         counts = [len(process) for process in m.samples_ns]
         count = f"{len(counts)}×{counts[0]}" if len(set(counts)) == 1 else "+".join(map(str, counts))
         centres = [stats.interquartile_mean(process) for process in m.samples_ns]
         figures = [microseconds(Estimate(latency_ns=value)) for value in quantiles(pooled)]
         each = " ".join(microseconds(Estimate(latency_ns=centre)) for centre in centres)
-        rows.append([m.case.label, count, *figures, each])
+        rows.append([label, count, *figures, each])
     names = ["least", "5\xa0%", "25\xa0%", "median", "75\xa0%", "95\xa0%", "most"]
     return Table(["samples, µs", "number", *names, "each process"], rows)
 
 
-def _rounds(rounds: Sequence[Round]) -> Table:
-    """What the machine did in each process: the judge's own copy and matrix product, and the driver's gauges."""
-    names = list(dict.fromkeys(name for each in rounds for name in each.gauges))
-    unknown = all(each.others_share is None for each in rounds)
-    rows = [
-        [
-            number,
-            *(microseconds(Estimate(latency_ns=value)) for value in (each.copy_ns, each.product_ns)),
-            *(each.gauges.get(name, "") for name in names),
-            *([] if unknown else ["" if each.others_share is None else f"{each.others_share:.0%}"]),
-            "; ".join(filter(None, (each.disturbed, each.objection, None if each.kept else "not counted"))),
-        ]
-        for number, each in enumerate(rounds, 1)
+def _clock(measurements: Sequence[Measurement]) -> Table:
+    """What the judge's clock saw beside the latencies. Named as in `cases`."""
+    names, _ = told_apart([m.case for m in measurements])
+    seen = [(name, m) for name, m in zip(names, measurements, strict=True) if m.hidden_ns or m.idle_excess_ns]
+    rows = [[name, span(m.hidden_ns), span(m.idle_excess_ns)] for name, m in seen]
+    below = [
+        "hidden: by the judge's clock, how much longer calls took outside their latencies than idle calls did;",
+        "idle excess: how much longer idle calls took than in a process without the submission;",
+        "both from the least to the most of the processes; below 0 is noise; what is allowed: docs/security.md",
     ]
-    headers = ["round", "copy µs", "matrix product µs", *names, *([] if unknown else ["others"]), "disturbed"]
-    meanings = ["after each process: the judge's own work, and what the device's driver says"]
-    if not unknown:
-        meanings.append("others: the share of the processors that other processes took meanwhile")
-    return Table(headers, rows, meanings)
+    return Table(["case", "hidden µs", "idle excess µs"], rows, below)
+
+
+def _named(cases: Sequence[Case]) -> tuple[list[str], str]:
+    """What tells each of `cases` from the others, and a title that says what they share."""
+    names, shared = told_apart(cases)
+    return names, f"every case: {shared}" if shared else ""
+
+
+def _rounds(rounds: Sequence[Round]) -> Table:
+    """What the machine did in each process, a column each: the judge's own work, and the driver's gauges."""
+    names = list(dict.fromkeys(name for each in rounds for name in each.gauges))
+    rows = [
+        ["copy µs", *(microseconds(Estimate(latency_ns=each.copy_ns)) for each in rounds)],
+        ["matrix product µs", *(microseconds(Estimate(latency_ns=each.product_ns)) for each in rounds)],
+        *([name.removeprefix(_THROTTLED), *(each.gauges.get(name, "") for each in rounds)] for name in names),
+    ]
+    below = ["after each process: the judge's own work, and what the device's driver says"]
+    if any(each.others_share is not None for each in rounds):
+        rows.append(["others", *("" if (o := each.others_share) is None else f"{o:.0%}" for each in rounds)])
+        below.append("others: the share of the processors that other processes took meanwhile")
+    for number, each in enumerate(rounds, 1):
+        said = "; ".join(filter(None, (each.disturbed, each.objection, None if each.kept else "not counted")))
+        if said:
+            below.append(f"round {number}: {said}")
+    return Table(["round", *map(str, range(1, len(rounds) + 1))], rows, below)
 
 
 def _checks(checks: Sequence[CaseCheck]) -> Table:
+    names, title = _named([c.case for c in checks])
     tolerances = list(checks[0].excess)
     rows = [
         [
-            c.case.label,
+            name,
             c.verdict.words,
             c.tolerance,
             c.calls,
@@ -153,10 +164,10 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
             error_figure(c.reference_error),
             *(ratio(c.excess.get(name)) for name in tolerances),
         ]
-        for c in checks
+        for name, c in zip(names, checks, strict=True)
     ]
-    headers = ["test case", "verdict", "tolerance met", "calls", "error", "reference's error"]
-    return Table([*headers, *(f"of {name}" for name in tolerances)], rows)
+    headers = ["test case", "verdict", "tolerance", "calls", "error", "reference's error"]
+    return Table([*headers, *(f"of {name}" for name in tolerances)], rows, title=title)
 
 
 def span(values_ns: Sequence[float]) -> str:

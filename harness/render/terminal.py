@@ -39,7 +39,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     left_out = [entry for entry in ranked.unranked if entry.verdict is not Verdict.ACCEPTED]
     if verified:
         rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
-        parts.append(Table(["accepted, not ranked", "error", "tolerance met", "runs", "because", "flags"], rows))
+        parts.append(Table(["accepted, not ranked", "error", "tolerance", "runs", "because", "flags"], rows))
         parts += sorted({f"{e.unranked}: {why_unranked(e.unranked)}." for e in verified})
     if left_out:
         room = max(_width() - 45, 40)
@@ -79,7 +79,7 @@ _RANKED_HEADERS = [
     "×\xa0best baseline",
     "%\xa0of floor",
     "error",
-    "tolerance met",
+    "tolerance",
     "runs",
     "isolation",
     "flags",
