@@ -121,16 +121,16 @@ def test_the_pictures_are_small_and_are_pictures():
 def copy(tmp_path_factory):
     """A copy of the checkout's files as they are now, with this Python as its .venv."""
     root = tmp_path_factory.mktemp("copy") / "podium"
-    listed = subprocess.run(
-        ["git", "-C", str(CHECKOUT), "ls-files", "-co", "--exclude-standard", "-z"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if listed.returncode != 0:
-        pytest.skip("this is no git checkout: which files belong to it is not known")
-    for name in filter(None, listed.stdout.split("\0")):
-        if (CHECKOUT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(CHECKOUT / name, root / name)
+    for kind in (["--cached"], ["--others", "--exclude-standard", "--", ":!submissions"]):  # nobody's own submissions
+        listed = subprocess.run(
+            ["git", "-C", str(CHECKOUT), "ls-files", "-z", *kind], capture_output=True, text=True, check=False
+        )
+        if listed.returncode != 0:
+            pytest.skip("this is no git checkout: which files belong to it is not known")
+        for name in filter(None, listed.stdout.split("\0")):
+            if (CHECKOUT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(CHECKOUT / name, root / name)
     (root / ".venv" / "bin").mkdir(parents=True)
     python = root / ".venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
