@@ -41,7 +41,7 @@ class Channel:
     """Frames over a connected stream socket. Bytes that belong to the next frame are kept for it.
 
     With `accepts_fds`, file descriptors that came along are appended to `fds`. The judge accepts none: the kernel
-    drops what a worker might send it. `received_ns` is when the last byte of the last frame was there.
+    drops what a worker might send it. `received_bytes` is how long the last frame was.
     """
 
     def __init__(self, connection: socket.socket, accepts_fds: bool = False) -> None:
@@ -50,7 +50,7 @@ class Channel:
         self._pending = bytearray()
         self._length: int | None = None
         self.fds: list[int] = []
-        self.received_ns = 0
+        self.received_bytes = 0
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -89,7 +89,7 @@ class Channel:
         if self._length > MAX_FRAME_BYTES:
             raise ProtocolViolation(f"a frame announces {self._length:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
         body = self._take(self._length, deadline)
-        self.received_ns = time.perf_counter_ns()
+        self.received_bytes = len(body)
         self._length = None
         return _parse(body)
 

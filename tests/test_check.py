@@ -291,6 +291,24 @@ class TestChunks:
             got[row, 3] = want[row, 3] + 1
             assert not accepted(want, got, EXACT) and not accepted(want, got, CLOSE)
 
+    def test_chunks_of_all_outputs_and_of_state_are_read_in_one_secret_order(self, monkeypatch):
+        """Or what is read last could be computed while the rest is read, the clock stopped."""
+        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        read = []
+        whole = check.bits
+        monkeypatch.setattr(check, "bits", lambda tensor: read.append(tensor.data_ptr()) or whole(tensor))
+        expected = {name: normal(16, 8, seed=seed) for seed, name in enumerate("ab")}
+        cache = normal(16, 8, seed=2)
+        owners = {want.data_ptr() + 32 * n: name for name, want in {**expected, "c": cache}.items() for n in range(16)}
+        orders = set()
+        for _ in range(3):
+            read.clear()
+            returned = tuple(want.clone() for want in expected.values())
+            assert judged(expected, returned, CLOSE, inputs=[(cache, cache)]).tolerance == "close"
+            orders.add("".join(owners[address] for address in read if address in owners))
+        assert len(orders) == 3 and all(sorted(order) == sorted("abc" * 16) for order in orders)
+        assert all("ab" in order and "ba" in order and "c" in order[:40] for order in orders)
+
     @pytest.mark.parametrize("bad_row", range(4))
     def test_the_worst_row_is_the_worst_of_all_chunks(self, monkeypatch, bad_row):
         monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)

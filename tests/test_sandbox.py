@@ -403,6 +403,30 @@ def test_a_process_that_takes_too_much_memory_is_ended_and_it_is_said_why(isolat
         assert "memory" in (inside.enclosure.excess() or "")
 
 
+@pytest.mark.parametrize("kind", ["mapped", "in a directory of /dev/shm"])
+def test_memory_that_several_may_share_counts_as_well(isolation, monkeypatch, kind):
+    if kind != "mapped" and not isolation.own_uid:
+        pytest.skip("it may not write to /dev/shm, or has one of its own")
+    monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
+    program = f"""
+        import mmap, os, time
+        if {kind!r} == "mapped":
+            held = mmap.mmap(-1, 400_000_000)
+            for _ in range(40):
+                held.write(bytes(10_000_000))
+        else:
+            os.makedirs("/dev/shm/podium-test-{os.getpid()}/deep")
+            for i in range(40):
+                with open(f"/dev/shm/podium-test-{os.getpid()}/deep/{{i}}", "wb") as file:
+                    file.write(bytes(10_000_000))
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert "memory" in (inside.enclosure.excess() or "")
+    assert not Path(f"/dev/shm/podium-test-{os.getpid()}").exists()
+
+
 def test_one_process_alone_is_refused_too_much_memory(isolation, monkeypatch):
     monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
     program = """
@@ -506,13 +530,14 @@ def test_shared_memory_left_behind_is_gone(isolation):
         import os
         try:
             os.open("/dev/shm/{name}", os.O_CREAT | os.O_RDWR)
+            os.makedirs("/dev/shm/{name}-directory/deep")
             print("left")
         except PermissionError:
             print("refused")
     """
     with Inside(isolation, program) as inside:
         assert inside.printed() == ("left\n" if isolation.bubblewrap or isolation.own_uid else "refused\n")
-    assert not Path("/dev/shm", name).exists()
+    assert not list(Path("/dev/shm").glob(f"{name}*"))
 
 
 def test_other_processes_cannot_be_seen_from_a_process_namespace(isolation):

@@ -97,7 +97,9 @@ class Comparison:
 def differences(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]) -> list[Difference]:
     """Between a call's snapshot in `arena` and its expectation: outputs first, then state."""
     outputs = _output_differences(call, reply, arena, tolerances)
-    return outputs + _state_differences(call, reply, arena, tolerances, outputs)
+    found = outputs + _state_differences(call, reply, arena, tolerances, outputs)
+    _read(found, tolerances)
+    return found
 
 
 def overruns(call: Call, overrun: list[int]) -> list[Difference]:
@@ -143,7 +145,7 @@ def _output_differences(
         differences.append(
             Difference(name, want, structural=fault)
             if fault
-            else _difference(name, want, spec, arena, tolerances, call.expectation.selection)
+            else _unread(name, want, spec, arena, tolerances, call.expectation.selection)
         )
     return differences
 
@@ -153,7 +155,7 @@ def _state_differences(
 ) -> list[Difference]:
     expected = call.expectation.state
     offsets = reply.state if len(reply.state) == len(expected) else [None] * len(expected)
-    # An output that is itself memory supplied has been compared already, if the worker's snapshot of it is the same.
+    # An output that is itself memory supplied is compared as such, if the worker's snapshot of it is the same.
     compared = {
         (difference.expected.data_ptr(), difference.elements, described.offset): difference
         for difference, described in zip(outputs, reply.outputs, strict=False)
@@ -163,12 +165,12 @@ def _state_differences(
     for (name, want), offset in zip(expected.items(), offsets, strict=True):
         known = compared.get((want.data_ptr(), want.numel(), offset))
         if known is not None:
-            continue  # judged as an output already
+            continue  # judged as an output
         if offset is None:
             differences.append(Difference(name, want, is_state=True, structural="the worker did not return it"))
         else:
             spec = replace(call.state_specs[name], offset=offset)
-            differences.append(replace(_difference(name, want, spec, arena, tolerances), is_state=True))
+            differences.append(replace(_unread(name, want, spec, arena, tolerances), is_state=True))
     return differences
 
 
@@ -201,7 +203,7 @@ def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _difference(
+def _unread(
     name: str,
     expected: torch.Tensor,
     spec: TensorSpec,
@@ -209,13 +211,14 @@ def _difference(
     tolerances: dict[str, Tolerance],
     selection: Selection | None = None,
 ) -> Difference:
+    """What is to be compared, and nothing of it read yet, but rows of a selection."""
     try:
         actual = arena.view(spec)
     except ValueError:
         return Difference(name, expected, structural="the worker says that it lies outside the shared memory")
     if selection is not None:
         actual = actual.index_select(selection.axis, selection.rows.to(actual.device))
-    total = Difference(
+    return Difference(
         name,
         expected,
         selection=selection,
@@ -223,8 +226,20 @@ def _difference(
         elements=expected.numel(),
         mismatches=dict.fromkeys(tolerances, 0),
     )
+
+
+def _read(found: list[Difference], tolerances: dict[str, Tolerance]) -> None:
+    """Compare them, chunk by chunk of all, in an order that nobody knows: a worker that has answered and goes on
+    writing cannot keep ahead of who reads. Sums over chunks are exact (fsum), so that they do not depend on it."""
+    chunks = [
+        (total, *chunk)
+        for total in found
+        if total.actual is not None
+        for chunk in _chunks(total.expected, total.actual)
+    ]
+    secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
-    for want, got in _chunks(expected, actual):
+    for total, want, got in chunks:
         got = got.to(want.device, copy=True)
         different = int((bits(got) != bits(want)).sum())
         total.different_bits += different
@@ -235,11 +250,9 @@ def _difference(
             total.squared_references.append(float(torch.where(exact.isfinite(), exact, 0.0).square().sum()))
         else:
             _accumulate(total, float64(want), float64(got), tolerances)
-    if bitwise and total.different_bits:
-        # Only now does it matter by how much.
-        for want, got in _chunks(expected, actual):
+    for total, want, got in chunks:
+        if bitwise and total.different_bits:  # only now does it matter by how much
             _accumulate(total, float64(want), float64(got.to(want.device, copy=True)), tolerances)
-    return total
 
 
 def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolerances: dict[str, Tolerance]) -> None:
@@ -262,11 +275,8 @@ def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolera
 
 
 def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Both tensors as matrices of rows (last axis), a bounded number of elements at a time.
-
-    In an order that nobody knows: a worker that has answered and goes on writing cannot keep ahead of who reads. Sums
-    over them are exact (fsum), so that they do not depend on it.
-    """
+    """Both tensors as matrices of rows (last axis), a bounded number of elements at a time: views, of which nothing is
+    read."""
     width = expected.shape[-1] if expected.dim() else 1
     if expected.numel() == 0:
         return
@@ -274,9 +284,7 @@ def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torc
     kind = expected.device.type
     most = min(CHUNK_ELEMENTS[kind], max(expected.numel() // CHUNK_SHARE[kind], MIN_CHUNK_ELEMENTS))
     rows = max(most // width, 1)
-    starts = list(range(0, want.shape[0], rows))
-    secrets.SystemRandom().shuffle(starts)
-    for start in starts:
+    for start in range(0, want.shape[0], rows):
         yield want[start : start + rows], got[start : start + rows]
 
 

@@ -1,6 +1,6 @@
 """The judge's own clock: what a call takes as seen from outside, held against what the worker says that it took.
 
-    judge    pour the inputs, open the gate ──────────────────────────────► reply      turnaround
+    judge    pour the inputs, open the gate ────────────────► reply, looked through    turnaround
     worker                                   page in, flush │ custom_kernel │ snapshot
                                              └──────────── the same for an idle call ────────────┘
 

@@ -37,6 +37,9 @@ from harness.sandbox.enclosure import Enclosure
 OUTPUT_KEPT_BYTES = 32 << 10
 """Of what a worker prints, this much of the beginning and as much of the end is kept."""
 
+MAX_REPLY_BYTES = 16 << 10
+"""Of a call's reply, which is looked through while the clock runs: that of 16 outputs and 256 inputs has 5 KiB."""
+
 EXIT_GRACE_S = 10.0
 
 _clock_ns = time.perf_counter_ns
@@ -117,9 +120,12 @@ class Session:
             ctypes.c_uint32.from_address(self._flag.address).value = self._calls
             self._expect_ready(nonce, doing, awake=True)  # a call that waits for the device is ready only now
         answer = self._receive(nonce, "reply", limit_s, doing, awake=self._flag is not None)
-        turnaround_ns = float(self._channel.received_ns - asked_ns)
+        if self._channel.received_bytes > MAX_REPLY_BYTES:
+            raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes; {MAX_REPLY_BYTES:,} do")
         with well_formed("reply"):
             reply = CallReply.model_validate(answer)
+        # The clock runs until the snapshot is read: what a worker does while its reply is looked through is in time.
+        turnaround_ns = float(_clock_ns() - asked_ns)
         read(reply)
         with well_formed("aftermath"):
             aftermath = Aftermath.model_validate(self._receive(nonce, "aftermath", limit_s, doing))

@@ -20,13 +20,13 @@ from harness.model import Device
 from harness.sandbox import bubblewrap, devices, keeper, policy
 from harness.sandbox.isolation import Isolation
 from harness.sandbox.policy import MAX_DISK_BYTES, Policy
+from harness.sandbox.scratch import remove
 
 KILL_S = 30.0
 TASKS, TASKS_PER_CPU = 1024, 16
 """Processes and threads at once: compilers and thread pools of torch take some per processor."""
 
 SHARE_OF_MEMORY = 0.75
-_SHARED_MEMORY = Path("/dev/shm")
 _PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")
 
 
@@ -164,7 +164,7 @@ def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterabl
     nodes = policy.device_nodes(devices.gpu_nodes(device, isolation.one_gpu))
     uid = (scratch / "work").stat().st_uid if isolation.own_uid else None
     # Without a user id or a mount namespace of its own the worker could litter the host's /dev/shm for good.
-    shared_memory = (str(_SHARED_MEMORY),) if isolation.bubblewrap or uid is not None else ()
+    shared_memory = (keeper.SHARED_MEMORY,) if isolation.bubblewrap or uid is not None else ()
     needed = (sys.prefix, sys.base_prefix, str(policy.ROOT / "harness"), str(scratch / "work"))
     return Policy(
         work=str(scratch / "work"),
@@ -196,6 +196,7 @@ def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -
             "max_disk_bytes": min(MAX_DISK_BYTES, shutil.disk_usage(work).free // 2),
             "max_files": policy.MAX_FILES,
             "work": str(work),
+            "own_uid": -1 if rules.uid is None else rules.uid,
         }
     )
 
@@ -225,7 +226,7 @@ def _max_memory_bytes() -> int:
 
 def _remove_shared_memory(uid: int) -> None:
     with contextlib.suppress(OSError):
-        for path in _SHARED_MEMORY.iterdir():
+        for path in Path(keeper.SHARED_MEMORY).iterdir():
             with contextlib.suppress(OSError):
                 if path.lstat().st_uid == uid:
-                    path.unlink()
+                    remove(path)

@@ -31,6 +31,7 @@ MAX_SHARE_OF_A_CORE = 0.05
 """Among thousands of processes or files a look takes long: then they are rarer. Of its own processor time, since on a
 machine with much to do it also waits, and must not be late for that."""
 
+SHARED_MEMORY = "/dev/shm"
 BLOCK_BYTES = 512  # of st_blocks: stat(2)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -110,18 +111,20 @@ def _reap_all_but(child: int) -> bool:
 
 
 def _excess(settings: dict[str, int | str]) -> str | None:
-    tasks = memory_bytes = 0
+    tasks = 0
     family = descendants(os.getpid(), process_table())
+    the_judge_s = dict(_files_in_memory(int(settings["judge_pid"])))
+    memory_bytes = _bytes_of_files_in_memory(family, the_judge_s) + _bytes_in_shared_memory(int(settings["own_uid"]))
     for pid in family:
         try:
             with open(f"/proc/{pid}/statm") as statm, open(f"/proc/{pid}/stat") as stat:
                 fields = statm.read().split()
-                # Shared pages are left out: inputs and outputs lie in them, and the judge's and the worker's are one.
+                # The judge's memory is left out: inputs and outputs lie in it. What several share counts several times.
                 memory_bytes += (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
+                memory_bytes += max(_shared_bytes(pid) - sum(the_judge_s.values()), 0)
                 tasks += int(stat.read().rpartition(")")[2].split()[17])
         except (OSError, ValueError, IndexError):
             continue  # it has ended meanwhile
-    memory_bytes += _bytes_of_files_in_memory(family, int(settings["judge_pid"]))
     if memory_bytes > int(settings["max_memory_bytes"]):
         return f"took more than {int(settings['max_memory_bytes']) / 1e9:.1f} GB of memory"
     if tasks > int(settings["max_tasks"]):
@@ -129,11 +132,23 @@ def _excess(settings: dict[str, int | str]) -> str | None:
     return _excess_on_disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]), family)
 
 
-def _bytes_of_files_in_memory(family: set[int], judge_pid: int) -> int:
+def _shared_bytes(pid: int) -> int:
+    """That a process maps of memory without a file on disk which others may map as well. Raises OSError."""
+    with open(f"/proc/{pid}/status") as status:
+        return next((int(line.split()[1]) << 10 for line in status if line.startswith("RssShmem:")), 0)
+
+
+def _bytes_of_files_in_memory(family: set[int], the_judge_s: dict[int, int]) -> int:
     """Of the memfds that these processes hold and the judge does not, mapped or not."""
-    the_judge_s = {number for number, _ in _files_in_memory(judge_pid)}
     sizes = {number: size for pid in family for number, size in _files_in_memory(pid) if number not in the_judge_s}
     return sum(sizes.values())
+
+
+def _bytes_in_shared_memory(uid: int) -> int:
+    """Of what this user keeps in /dev/shm."""
+    with contextlib.suppress(OSError):
+        return sum(status.st_blocks * BLOCK_BYTES for status in _statuses(SHARED_MEMORY) if status.st_uid == uid)
+    return 0
 
 
 def _files_in_memory(pid: int) -> list[tuple[int, int]]:
@@ -153,8 +168,8 @@ def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int
     """Counted each time: by the free room of the file system nothing is seen while others give some back."""
     files = size = 0
     try:
-        for blocks in _blocks_of(folder):
-            files, size = files + 1, size + blocks * BLOCK_BYTES
+        for status in _statuses(folder):
+            files, size = files + 1, size + status.st_blocks * BLOCK_BYTES
             if files > max_files:
                 return f"made more than {max_files:,} files"
     except OSError as error:
@@ -163,7 +178,7 @@ def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
 
 
-def _blocks_of(folder: str) -> Iterator[int]:
+def _statuses(folder: str) -> Iterator[os.stat_result]:
     """Of each file and directory in `folder`, but for what vanishes meanwhile. Raises OSError for a directory that
     cannot be read."""
     waiting = [folder]
@@ -175,10 +190,10 @@ def _blocks_of(folder: str) -> Iterator[int]:
         with entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    blocks = entry.stat(follow_symlinks=False).st_blocks
+                    status = entry.stat(follow_symlinks=False)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-                    yield blocks
+                    yield status
 
 
 def _bytes_without_a_name(device: int, family: set[int]) -> int:
