@@ -77,12 +77,13 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
         raise UsageError(f"{path} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
     if path.suffix != ".py":
         raise UsageError(f"{path} is not a .py file", "kernels in HIP, CUDA or C++ go inline in a Python file")
+    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as whoever names it himself would
     return Submission(
         name=name or path.stem,
         problem=problem.name,
         sha256=hashlib.sha256(source).hexdigest(),
         source=source,
-        path=str(path),
+        path=str(path.relative_to(Path.cwd()) if near else path),
     )
 
 

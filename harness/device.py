@@ -58,7 +58,9 @@ def detect(root: Path, wanted: str = "auto") -> Device:
         return found
     if wanted == "auto":
         return _cpu(root)
-    raise UsageError(f"torch sees no GPU {wanted} on this machine", "DEVICE=cpu judges on the processor")
+    raise UsageError(
+        f"torch sees no GPU {wanted} on this machine", "--device cpu, with make DEVICE=cpu, judges on the processor"
+    )
 
 
 def check_answers(device: Device) -> None:

@@ -361,3 +361,13 @@ def test_a_case_that_does_not_fit_the_device_is_skipped_with_the_reason_and_the_
     (skipped,) = run.skipped
     assert skipped.case == problem.cpu.benchmark[0] and "needs 0.0 GB of device memory" in skipped.reason
     assert run.unranked_because == "skipped" and not run.ranked
+
+
+@pytest.mark.parametrize("line", ["main.cpp:5:16: error: 'zero' was not declared", "main.cu(5): error: no zero"])
+def test_the_message_of_a_failed_build_is_the_compiler_s_first_error(toy_root, line):
+    said = (
+        f"Error building extension 'm': [1/2] c++ -o main.o\nFAILED\nIn file x.h:1:\n/tmp/cache/{line}\nninja: stopped"
+    )
+    run = judge(toy_root, f"raise RuntimeError({said!r})\n")
+    assert run.ending.verdict is Verdict.COMPILE_ERROR and run.ending.message == f"{line} (line 1)"
+    assert "ninja: stopped" in (run.ending.detail or "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib.util
+import re
 import sys
 import traceback
 import types
@@ -35,6 +36,10 @@ class LoadedSubmission:
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
 """In the place of a submission where none was loaded, for calls that are to be idle."""
+
+
+_COMPILER_ERROR = re.compile(r"^(?:\S*/)?([^/\s]+[:(]\d+.*\berror: .+)$", re.MULTILINE)
+"""`/tmp/cache/main.cpp:5:16: error: 'zero' was not declared`, of gcc and clang; `main.cu(5): error: ...`, of nvcc."""
 
 
 def load(path: Path, interpreted: bool) -> LoadedSubmission:
@@ -69,6 +74,10 @@ def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
     line = own[-1].lineno if own and not isinstance(error, SyntaxError) else None
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
     message = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    # What torch calls an error is the command that failed; among what that printed is the compiler's.
+    of_compiler = _COMPILER_ERROR.search(str(error)) if kind == "compile_error" else None
+    if of_compiler is not None:
+        message = of_compiler[1]
     if isinstance(error, Unloadable) or kind == "cannot_judge":
         message = first_line
     if isinstance(error, SystemExit):
