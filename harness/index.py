@@ -78,12 +78,13 @@ class Index:
         """Every run, the latest last; of each, `runs` is 1."""
         return [_entry(row) for row in self._rows(f"SELECT {', '.join(_COLUMNS)}, 1 FROM runs ORDER BY started_at, id")]
 
-    def latest(self, submission: str) -> str | None:
-        """The id of the latest run of the latest source under this name; of those that look at it only quickly, only if
-        there is no other."""
+    def latest(self, submission: str, problem: str | None = None) -> str | None:
+        """The id of the latest run of the latest source under this name, of any problem or of `problem`; of those that
+        look at it only quickly, only if there is no other."""
         query = """SELECT id, sha256, unranked IS 'quick' AND verdict = 'accepted' FROM runs
-                   WHERE substr(id, -length(:name) - 1) = '-' || :name ORDER BY id DESC"""
-        found = self._rows(query, {"name": submission})
+                   WHERE substr(id, -length(:name) - 1) = '-' || :name AND problem = COALESCE(:problem, problem)
+                   ORDER BY id DESC"""
+        found = self._rows(query, {"name": submission, "problem": problem})
         of_source = [(quick, run_id) for run_id, sha256, quick in found if sha256 == found[0][1]]
         return min(of_source, key=lambda each: each[0])[1] if of_source else None
 

@@ -78,14 +78,16 @@ class Store:
                 f"{self._results} cannot be written to: {error.strerror}", "runs are stored there; unlock it first"
             ) from None
 
-    def read(self, run_id: str) -> Run:
-        """The run with this id, the latest of a submission with this name, or the only run whose id holds it.
+    def read(self, run_id: str, problem: str | None = None) -> Run:
+        """The run with this id, the latest of a submission with this name (to `problem`, if there is one), or the only
+        run whose id holds it.
 
         A first look (`--quick`) is the latest only of a source that was not judged in full. Raises UsageError,
         InfrastructureError.
         """
         with self.index() as index:
-            paths, latest, names = index.paths(), index.latest(run_id), index.submissions()
+            paths, names = index.paths(), index.submissions()
+            latest = index.latest(run_id, problem) or index.latest(run_id)
         found = [run_id] if run_id in paths else [latest] if latest else [other for other in paths if run_id in other]
         if not found:
             choices = paths if nearest(run_id, paths) else names

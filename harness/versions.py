@@ -37,9 +37,16 @@ class Versions:
 
 
 def take(root: Path, a: str, b: str) -> Versions:
-    """The runs that `a` and `b` name, as `show` understands them. Raises UsageError, InfrastructureError."""
+    """The runs that `a` and `b` name, as `show` understands them; of names that submissions to several problems have,
+    runs of one problem. Raises UsageError, InfrastructureError."""
     store = Store(root)
     old, new = store.read(a), store.read(b)
+    if old.problem != new.problem:
+        other_old, other_new = store.read(a, new.problem), store.read(b, old.problem)
+        if other_new.problem == old.problem:
+            new = other_new
+        elif other_old.problem == new.problem:
+            old = other_old
     sources = [store.source(run.problem, run.submission_sha256) for run in (old, new)]
     return Versions(old, new, *sources)
 

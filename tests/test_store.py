@@ -37,6 +37,7 @@ from harness.model import (
     Verdict,
 )
 from harness.store import Store, load_run
+from harness.versions import take
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -768,3 +769,18 @@ class TestJudged:
     def test_another_revision_settles_nothing(self, root):
         put(root, make_run(problem_revision=2))
         assert self.judged(root) == set()
+
+
+def test_names_that_submissions_to_two_problems_have_mean_runs_of_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "source", lambda *_: b"")
+    other = {"problem": "triple"}
+    put(tmp_path, make_run("20260101T000000-aaaaaa-mine"), make_run("20260102T000000-bbbbbb-mine", **other))
+    put(tmp_path, make_run("20260103T000000-cccccc-old"), make_run("20260104T000000-dddddd-new", **other))
+    for a, b, ids in [
+        ("old", "mine", ["20260103T000000-cccccc-old", "20260101T000000-aaaaaa-mine"]),
+        ("mine", "old", ["20260101T000000-aaaaaa-mine", "20260103T000000-cccccc-old"]),
+        ("mine", "new", ["20260102T000000-bbbbbb-mine", "20260104T000000-dddddd-new"]),
+        ("old", "new", ["20260103T000000-cccccc-old", "20260104T000000-dddddd-new"]),  # which compare refuses
+    ]:
+        versions = take(tmp_path, a, b)
+        assert [versions.a.id, versions.b.id] == ids
