@@ -22,6 +22,7 @@ from harness.progress import Narrate, Step
 from harness.render.legible import legible
 
 REFRESH_S = 0.1
+WIDE_COLUMNS = 100  # on a narrower terminal the case needs the room that a long bar takes
 
 
 def drawable() -> bool:
@@ -42,10 +43,11 @@ class Bar:
 
     def __init__(self, console: Console) -> None:
         room = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        wide = console.width >= WIDE_COLUMNS
         self.progress = Progress(
             TextColumn("{task.fields[who]}", markup=False),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=20 if wide else 6),
             TextColumn("{task.fields[share]}", markup=False),
             _Left(),
             TextColumn("{task.fields[case]}", markup=False, table_column=room),
@@ -79,7 +81,7 @@ class _Left(ProgressColumn):
 
     def __init__(self) -> None:
         self._remaining = TimeRemainingColumn()
-        super().__init__()
+        super().__init__(Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
         if not task.completed or task.time_remaining is None:

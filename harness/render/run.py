@@ -167,7 +167,11 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
         for name, c in zip(names, checks, strict=True)
     ]
     headers = ["test case", "verdict", "tolerance", "calls", "error", "reference's error"]
-    return Table([*headers, *(f"of {name}" for name in tolerances)], rows, title=title)
+    below = [
+        "error: relative L2 norm of the difference from the exact answer, or from the reference where there is none",
+        "of a tolerance: which of its limits the output comes closest to, and the share of it; above 1 it is not met",
+    ]
+    return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below if tolerances else (), title)
 
 
 def span(values_ns: Sequence[float]) -> str:
