@@ -145,6 +145,20 @@ def test_a_column_is_no_wider_than_what_is_in_it():
     assert document.text([Table(["header"], [["1"]])]).splitlines()[0] == "┌────────┐"
 
 
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_on_a_narrow_terminal_words_wrap_in_the_widest_columns(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    label = "batch_size=16 seq_len=2048 num_kv_heads=4 num_q_heads=32 head_dim=127 dtype=bfloat16"
+    found = document.text([Table(["case", "why", "µs"], [[label, "a " * 30, "1.2"], ["b", "", "3.4"]])])
+    assert max(map(len, found.splitlines())) <= columns
+    assert all(word in found for word in label.split()) and (label in found) == (columns == 200)
+
+
+def test_what_is_piped_is_as_wide_as_it_is(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert "a" * 300 + " " + "b" * 300 in document.text([Table(["case"], [["a" * 300 + " " + "b" * 300]])])
+
+
 def test_a_terminal_is_given_no_command_in_a_table_or_a_fact():
     found = document.text([Table(["a"], [["\x1b[2J"]]), Facts([("name", "\x1b]0;x\x07")]), "line \u202e"])
     assert not set("\x1b\x07\u202e") & set(found)

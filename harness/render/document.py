@@ -9,6 +9,7 @@ A part is a paragraph (str), a Table, Facts, or Verbatim. Parts without content 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from tabulate import tabulate
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"
+LEAST_WIDTH = 20  # of a column that is made narrower
+_UNBOUNDED = 1 << 20
 tables.MIN_PADDING = 0  # it would make each column as wide as its header and two more
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -98,7 +101,8 @@ def _text(part: Part) -> str:
     # Numbers come formatted; tabulate must not read them again.
     if not part.frame:
         return _lines(title, tabulate(cells, tablefmt="plain", disable_numparse=True), *below)
-    widths = [part.widths[i] for i in kept] if part.widths else None
+    most = [part.widths[i] if part.widths else None for i in kept]
+    widths = _fitting([_width(column, limit) for column, limit in zip(zip(headers, *cells), most, strict=True)])
     grid = tabulate(cells, headers, tablefmt=TABLE_FORMAT, maxcolwidths=widths, disable_numparse=True)
     return _lines(title, grid, *below)
 
@@ -120,6 +124,20 @@ def _markdown(part: Part) -> str:
     if not rows:
         return ""
     return _blocks(_heading(part.title), _grid(headers, rows), _paragraph("\n".join(part.below)))
+
+
+def _width(column: Sequence[str], most: int | None) -> int:
+    return min(max(len(line) for cell in column for line in cell.splitlines() or [""]), most or _UNBOUNDED)
+
+
+def _fitting(widths: list[int]) -> list[int]:
+    """Of columns, when words wrap in the widest where the terminal, if there is one, is too narrow for all."""
+    columns = shutil.get_terminal_size((_UNBOUNDED, 0)).columns
+    while (over := sum(widths) + 3 * len(widths) + 1 - columns) > 0 and max(widths) > LEAST_WIDTH:
+        widest = widths.index(max(widths))
+        others = max([LEAST_WIDTH, *(width for width in widths if width < widths[widest])])
+        widths[widest] = max(widths[widest] - over, others if others < widths[widest] else LEAST_WIDTH)
+    return widths
 
 
 def _legible(value: object) -> str:
