@@ -150,6 +150,54 @@ class Elements(HTMLParser):
         return " ".join(self.text.split())
 
 
+class Cells(HTMLParser):
+    """Every table of a page as its class, the classes of its headers, and rows of (attributes, text)."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tables = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "table":
+            self.tables.append((dict(attributes).get("class") or "", []))
+        elif tag == "tr":
+            self.tables[-1][1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][1][-1].append([dict(attributes), ""])
+
+    def handle_data(self, data):
+        if self.tables and self.tables[-1][1] and self.tables[-1][1][-1]:
+            self.tables[-1][1][-1][-1][1] += data
+
+
+def test_every_figure_in_a_table_that_sorts_has_its_number(toy_root):
+    store(toy_root, "mine")
+    store(toy_root, "odd", measurements=[measurement(CASES[0], 900.0, 9.0, 3, 8).model_copy(update={"floor": None})])
+    store(toy_root, "bad", **failed())
+    seen = set()
+    for kind, (headers, *rows) in Cells(page_of(toy_root)).tables:
+        if "sortable" not in kind.split():
+            continue
+        for row in rows:
+            for (header, title), (attributes, text) in zip(headers, row, strict=True):
+                if header.get("class") != "number" and not title.startswith("of "):
+                    continue
+                assert "data-v" in attributes, (title, text)
+                assert (attributes["data-v"] == "") is (text.strip() == ""), (title, text)
+                assert attributes["data-v"] == "" or float(attributes["data-v"]) >= 0
+                seen.add(title.strip())
+    assert seen >= {"interval", "floor µs", "% of floor", "latency µs", "score µs", "error", "of close", "took s"}
+
+
+def test_an_interval_sorts_by_how_wide_it_is_for_its_centre():
+    wide, narrow = around(100.0, 0.1), around(1e6, 0.01)
+    assert float(html._half_width(wide)) > float(html._half_width(narrow)) == pytest.approx(0.01, rel=1e-3)
+    assert html._half_width(Estimate(latency_ns=1.0)) == ""
+    assert html._figure(float("inf")) == "Infinity" and html._figure(float("nan")) == ""
+
+
 def test_without_runs_a_report_says_how_to_get_one(toy_root):
     text = Elements(page_of(toy_root)).text
     assert "No runs of double yet" in text and "python -m harness eval double" in text
@@ -523,6 +571,24 @@ def test_a_table_sorts_by_a_click_and_by_the_keyboard(opened):
     page.locator("table.board thead button").first.click()
     assert names_on_board(page) == ranked and len(ranked) == RANKED
     assert page.locator("table.board [aria-sort]").count() == 1
+
+
+def test_intervals_sort_as_numbers_and_what_has_none_comes_last_both_ways(opened, toy_root):
+    for number, part in enumerate((0.09, 0.005, 0.1)):
+        store(toy_root, f"wide_{number}", score=around(1000.0 + number, part))
+    path = toy_root / "intervals.html"
+    path.write_text(page_of(toy_root), encoding="utf-8")
+    page = opened()
+    page.goto(path.as_uri())
+    page.evaluate(OPEN_ALL)
+    table = page.get_by_role("region", name="All runs")
+    rows = table.locator("tbody tr")
+    button = table.get_by_role("button", name="interval")
+    button.click()
+    assert "wide_1" in rows.first.inner_text() and "bad" in rows.last.inner_text()
+    button.click()
+    assert "wide_2" in rows.nth(0).inner_text() and "wide_0" in rows.nth(1).inner_text()
+    assert "bad" in rows.last.inner_text()
 
 
 def test_rows_are_filtered_by_words(opened):

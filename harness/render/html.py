@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,8 @@ def _environment() -> Environment:
     environment.filters.update(
         microseconds=_microseconds,
         interval=_interval,
+        half_width=_half_width,
+        figure=_figure,
         error=lambda error: "" if error is None else f"{error:.2g}",
         moment=_moment,
         tail=lambda text: legible.tail(text, PRINTED_CHARACTERS),
@@ -150,6 +153,19 @@ def _interval(estimate: Any) -> str:
     centre = getattr(estimate, "score_ns", None) or estimate.latency_ns
     both = terminal.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
     return both.removeprefix(_microseconds(centre)).strip(" ")
+
+
+def _half_width(estimate: Any) -> str:
+    """What the interval of an Estimate or an Entry sorts by: how far, as a log-ratio, it reaches to either side."""
+    low, high = estimate.low_ns, estimate.high_ns
+    return _figure(math.log(high / low) / 2 if low and high else None)
+
+
+def _figure(value: float | None) -> str:
+    """What a cell sorts by, as a script reads it. "" for no figure, which comes last; a NaN is none."""
+    if value is None or math.isnan(value):
+        return ""
+    return repr(value) if math.isfinite(value) else f"{'-' * (value < 0)}Infinity"
 
 
 def _moment(text: str) -> str:

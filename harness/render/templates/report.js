@@ -5,16 +5,17 @@ function announce(text) {
   document.querySelector(".announcement").textContent = text;
 }
 
-// A cell's value: data-v where it has one (a number, or "" for none, which always comes last), else its text.
+// A cell's value: data-v where it has one (a number), else its text. One with nothing in it always comes last.
 function valueOf(row, column) {
   const cell = row.cells[column];
   const value = cell.dataset.v;
-  if (value === undefined) return cell.textContent.trim().toLowerCase();
+  if (value === undefined) return cell.textContent.trim().toLowerCase() || null;
   return value === "" || Number.isNaN(Number(value)) ? null : Number(value);
 }
 
 function compare(one, other, sign) {
   if (one === null || other === null) return (one === null) - (other === null);
+  if (one === other) return 0; // two infinities too, whose difference is no number
   const order = typeof one === "number" ? one - other : one.localeCompare(other, "en", { numeric: true });
   return sign * order;
 }
