@@ -78,7 +78,8 @@ class ComparedCase:
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A, over all cases and case by case. `notes` say what else differs between the two."""
+    """B against A, over all cases and case by case. `notes` say what else differs between the two; `a_run` and `b_run`
+    are the ids of the runs whose sources these are, where there are runs."""
 
     problem: str
     device: str
@@ -91,6 +92,13 @@ class Comparison:
     noise: Noise
     confidence: float
     notes: tuple[str, ...] = ()
+    a_run: str | None = None
+    b_run: str | None = None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call A and B."""
+        return named_apart((self.a, self.b), (self.a_run, self.b_run))
 
     def slower_by(self, percent: float) -> bool:
         """Whether B was found slower than A, and by more than `percent`."""
@@ -106,6 +114,17 @@ class PairedMeasurement:
     a_samples_ns: tuple[tuple[float, ...], ...]
     b_samples_ns: tuple[tuple[float, ...], ...]
     labels: tuple[str, ...] = ()
+
+
+def named_apart(names: tuple[str, str], runs: tuple[str | None, str | None]) -> tuple[str, str]:
+    """The names of two submissions; of two versions of one, each with the id of its run."""
+    (a, b), (a_run, b_run) = names, runs
+    return names if a != b or a_run == b_run else (f"{a} ({a_run})", f"{b} ({b_run})")
+
+
+def names_of(a: Run, b: Run) -> tuple[str, str]:
+    """What to call the submissions of two runs."""
+    return named_apart((a.submission, b.submission), (a.id, b.id))
 
 
 def compare_runs(a: Run, b: Run, noise: Noise, confidence: float) -> Comparison:
@@ -127,6 +146,8 @@ def compare_runs(a: Run, b: Run, noise: Noise, confidence: float) -> Comparison:
         noise=noise,
         confidence=confidence,
         notes=tuple(_differences(a, b)),
+        a_run=a.id,
+        b_run=b.id,
     )
 
 
@@ -197,13 +218,14 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
 
 def check_comparable(a: Run, b: Run) -> None:
     """Raises UsageError saying why these two runs cannot be compared."""
+    old, new = names_of(a, b)
     if a.problem != b.problem:
-        raise UsageError(f"{a.submission} is a run of {a.problem}, {b.submission} of {b.problem}: compare runs of one")
+        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one")
     if a.problem_revision != b.problem_revision:
-        what = f"revision {a.problem_revision} of {a.problem}, {b.submission} one of revision {b.problem_revision}"
-        raise UsageError(f"{a.submission} is a run of {what}: they are different tasks", "judge the older one again")
+        what = f"revision {a.problem_revision} of {a.problem}, {new} one of revision {b.problem_revision}"
+        raise UsageError(f"{old} is a run of {what}: they are different tasks", "judge the older one again")
     if a.device.slug != b.device.slug:
-        where = f"{a.submission} ran on {a.device.name}, {b.submission} on {b.device.name}"
+        where = f"{old} ran on {a.device.name}, {new} on {b.device.name}"
         raise UsageError(f"{where}: their latencies say nothing about the sources", "judge both on one device")
 
 
@@ -211,12 +233,12 @@ def _finding_of_runs(
     a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float
 ) -> Finding:
     """The finding over all cases: from the scores of the processes."""
-    for run in (a, b):
+    for run, name in zip((a, b), names_of(a, b), strict=True):
         if run.ending.verdict is not Verdict.ACCEPTED:
             words = outcome(run.ending.verdict, run.unranked_because)
-            return Finding(Speed.AMBIGUOUS, f"{run.submission} has no score: {words}, {run.ending.message}")
+            return Finding(Speed.AMBIGUOUS, f"{name} has no score: {words}, {run.ending.message}")
         if run.score is None:
-            return Finding(Speed.AMBIGUOUS, f"{run.submission} has no score: {run.unranked_because or 'not timed'}")
+            return Finding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
         return Finding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
     old, new = (_scores([pair[side].samples_ns for pair in both]) for side in (0, 1))

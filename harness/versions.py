@@ -69,15 +69,16 @@ def duel(
     from harness.judge import duel as judge  # imports torch
 
     a, b = versions.a, versions.b
+    old, new = comparison.names_of(a, b)
     if a.problem != b.problem:
-        raise UsageError(f"{a.submission} is a run of {a.problem}, {b.submission} of {b.problem}: compare runs of one")
+        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one")
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
     with docket.device_to_ourselves(device, narrate):
         found = judge.duel(
             problem,
-            submission(a, versions.a_source),
-            submission(b, versions.b_source),
+            submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
+            submission(b, versions.b_source).model_copy(update={"name": new}),
             device,
             config,
             pairs=pairs,
@@ -85,7 +86,7 @@ def duel(
         )
     names = (a.submission, b.submission)
     compared = comparison.compare_pairs(problem.name, device.name, names, found.measurements, noise, config.confidence)
-    return replace(compared, notes=tuple(more_pairs(compared, pairs))), found.measurements
+    return replace(compared, notes=tuple(more_pairs(compared, pairs)), a_run=a.id, b_run=b.id), found.measurements
 
 
 def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:

@@ -41,7 +41,8 @@ def store(toy_root):
         path = toy_root / "submissions" / "double" / f"{name}.py"
         path.write_text(source)
         submission = catalog.load_submission(problem, path)
-        made = run(name, latencies, submission_sha256=submission.sha256, id=f"20260101T000000-abcdef-{name}", **changes)
+        fields = {"submission_sha256": submission.sha256, "id": f"20260101T000000-abcdef-{name}"} | changes
+        made = run(name, latencies, **fields)
         Store(toy_root).write(made, submission)
         return made
 
@@ -67,6 +68,36 @@ def test_the_json_is_one_document_with_everything(podium, store):
     assert document["ratio"]["low"] < document["ratio"]["value"] < document["ratio"]["high"] < 1
     assert [case["case"] for case in document["cases"]] == [{"n": 0}, {"n": 1}]
     assert "+    return data[0] + data[0]\n" in document["diff"]
+
+
+@pytest.fixture
+def two_versions(store):
+    """Two runs of one file, the second of another source and slower; their ids."""
+    first = store("v", OLD)
+    return first.id, store("v", NEW, (130_000.0, 520_000.0), id="20260102T000000-fedcba-v").id
+
+
+def test_two_versions_of_one_file_are_told_apart_by_their_runs(podium, two_versions):
+    a, b = (f"v ({run})" for run in two_versions)
+    _, out, _ = podium("compare", *two_versions)
+    assert f"--- A {a}" in out and f"+++ B {b}" in out
+    assert out.splitlines()[-1].startswith(f"SLOWER: {b} is slower than {a}: ")
+    _, out, _ = podium("compare", *two_versions, "--markdown")
+    assert f"--- A {a}" in out and f"{b} is slower than {a}" in out
+
+
+def test_a_version_without_a_score_is_named_by_its_run(podium, two_versions, store):
+    ending = Ending(verdict=Verdict.WRONG_ANSWER, message="1 of 2 test cases is wrong")
+    wrong = store("v", OLD + "#", (), id="20260103T000000-a0a0a0-v", ending=ending)
+    assert f"v ({wrong.id}) has no score" in podium("compare", two_versions[0], wrong.id)[1]
+
+
+def test_the_json_names_both_runs_whatever_they_are_called(podium, store, two_versions):
+    other = store("other", NEW).id
+    for a, b in (two_versions, (two_versions[0], other)):
+        document = json.loads(podium("compare", a, b, "--json")[1])
+        assert (document["a"]["run"], document["b"]["run"]) == (a, b)
+        assert document["a"]["submission"] == "v"
 
 
 @pytest.mark.parametrize(("percent", "code"), [("0", 20), ("29", 20), ("31", 0)])
@@ -167,3 +198,4 @@ def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, unobj
     document = json.loads(out)
     assert code == 20 and document["verdict"] == "slower" and "pair 3 of 3" in err
     assert len(document["samples"][0]["a_samples_ns"]) == 3
+    assert document["a"]["run"].endswith("-old") and document["b"]["run"].endswith("-new")

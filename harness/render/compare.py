@@ -35,12 +35,12 @@ def text(
     """All of it. By default as wide as the terminal, and coloured if stdout is one."""
     columns = width or shutil.get_terminal_size((120, 24)).columns
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
-    names = f"A {comparison.a}", f"B {comparison.b}"
+    names = _headings(comparison)
     return document.text(_parts(comparison, Verbatim(difference(a_source, b_source, names, columns, coloured))))
 
 
 def markdown(comparison: Comparison, a_source: str, b_source: str) -> str:
-    names = f"A {comparison.a}", f"B {comparison.b}"
+    names = _headings(comparison)
     lines = "\n".join(_unified(a_source, b_source, names))
     return document.markdown(_parts(comparison, Verbatim(lines, language="diff") if lines else SAME_SOURCES))
 
@@ -65,12 +65,12 @@ def as_json(
     comparison: Comparison, a_source: str, b_source: str, measurements: Sequence[PairedMeasurement] = ()
 ) -> dict[str, Any]:
     """The comparison with the sources' unified diff; of a duel also every sample."""
-    names = f"A {comparison.a}", f"B {comparison.b}"
+    names = _headings(comparison)
     return {
         "problem": comparison.problem,
         "device": comparison.device,
-        "a": {"submission": comparison.a, "score_ns": comparison.a_ns},
-        "b": {"submission": comparison.b, "score_ns": comparison.b_ns},
+        "a": {"submission": comparison.a, "run": comparison.a_run, "score_ns": comparison.a_ns},
+        "b": {"submission": comparison.b, "run": comparison.b_run, "score_ns": comparison.b_ns},
         **_finding(comparison.finding),
         "confidence": comparison.confidence,
         "noise": asdict(comparison.noise),
@@ -129,9 +129,14 @@ def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Spe
 def verdict_line(comparison: Comparison) -> str:
     """`SLOWER: mine is slower than theirs: +3.1 % in latency is more than the noise ...`."""
     said = {"faster": "is faster than", "slower": "is slower than", "same": "is as fast as"}
-    speed, a, b = comparison.finding.speed, legible(comparison.a), legible(comparison.b)
+    speed, (a, b) = comparison.finding.speed, map(legible, comparison.names)
     claim = f"{b} {said[speed]} {a}" if speed in said else f"{b} against {a}"
     return f"{speed.upper()}: {claim}: {legible(comparison.finding.reason)}"
+
+
+def _headings(comparison: Comparison) -> tuple[str, str]:
+    a, b = comparison.names
+    return f"A {a}", f"B {b}"
 
 
 def _row(
