@@ -202,17 +202,17 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
     if NOISY in labels:
         return Finding(Speed.AMBIGUOUS, DOUBTFUL_LABELS[NOISY], ratio)
-    difference, interval = _signed(ratio.value), f"{_signed(ratio.low)} to {_signed(ratio.high)}"
+    difference, interval = _signed(ratio.value), _between(ratio.low, ratio.high)
     if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
         speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
-        reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes 0"
+        reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes equality"
         return Finding(speed, reason, ratio)
     if doubts := [DOUBTFUL_LABELS[label] for label in labels if label in DOUBTFUL_LABELS]:
         return Finding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
     if max(-math.log(ratio.low), math.log(ratio.high)) <= noise.log_ratio:
         return Finding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
     if ratio.low <= 1 <= ratio.high:
-        return Finding(Speed.AMBIGUOUS, f"the interval, {interval}, holds 0 and reaches beyond {band}", ratio)
+        return Finding(Speed.AMBIGUOUS, f"the interval, {interval}, holds equality and reaches beyond {band}", ratio)
     return Finding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
 
 
@@ -290,9 +290,23 @@ def _said(environment: Mapping[str, Any], name: str) -> str:
     return str(environment.get(name, "unknown"))
 
 
+def _between(low: float, high: float) -> str:
+    """Both ends of an interval: factors if either takes one, since `÷2.4 to -21 %` is hard to picture."""
+    factors = _takes_factor(low) or _takes_factor(high)
+    return " to ".join(_factor(end) if factors else _signed(end) for end in (low, high))
+
+
+def _takes_factor(ratio: float) -> bool:
+    return not 0.5 <= ratio <= 2
+
+
+def _factor(ratio: float) -> str:
+    return f"×{ratio:.3g}" if ratio >= 1 else f"÷{1 / ratio:.3g}"
+
+
 def _signed(ratio: float) -> str:
     """`+3.1 %` for 1.031; `×9.7` and `÷9.7` beyond twice as long or short."""
-    if not 0.5 <= ratio <= 2:
-        return f"×{ratio:.3g}" if ratio > 1 else f"÷{1 / ratio:.3g}"
+    if _takes_factor(ratio):
+        return _factor(ratio)
     percent = 100 * (ratio - 1)
     return f"{percent:+.{0 if abs(percent) >= 10 else 2}{'f' if abs(percent) >= 10 else 'g'}}\N{NO-BREAK SPACE}%"

@@ -81,11 +81,24 @@ def test_a_difference_that_is_certain_but_within_the_noise_is_not_called_faster(
 
 def test_a_difference_beyond_the_noise_that_is_uncertain_is_ambiguous():
     finding = judge(Ratio(0.95, 0.88, 1.02), NOISE)
-    assert finding.speed is Speed.AMBIGUOUS and "holds 0" in finding.reason
+    assert finding.speed is Speed.AMBIGUOUS and "holds equality" in finding.reason
 
 
 def test_beyond_twice_as_long_or_short_factors_are_said_and_not_thousands_of_per_cent():
-    assert "the interval, ÷244 to ×729, holds 0" in judge(Ratio(1.7, 0.0041, 728.6), NOISE).reason
+    assert "the interval, ÷244 to ×729, holds equality" in judge(Ratio(1.7, 0.0041, 728.6), NOISE).reason
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval"),
+    [
+        (Ratio(0.6, 1 / 2.4, 0.79), "÷2.4 to ÷1.27, excludes equality"),
+        (Ratio(1.9, 1.5, 2.4), "×1.5 to ×2.4, excludes equality"),
+        (Ratio(1.2, 0.7, 3.0), "÷1.43 to ×3, holds equality"),
+        (Ratio(1.05, 1.03, 1.07), "+3\N{NO-BREAK SPACE}% to +7\N{NO-BREAK SPACE}%, excludes equality"),
+    ],
+)
+def test_both_ends_of_an_interval_are_factors_or_both_are_per_cent(ratio, interval):
+    assert interval in judge(ratio, NOISE).reason
 
 
 @given(st.floats(0.5, 2), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
