@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from harness.cli.verbs import verbs as cli
 from harness.model import UNJUDGED, Ending, Verdict
 from harness.render import github
+from harness.render.legible import legible
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
 from tests.test_compare_verb import podium, store
 from tests.test_comparison import run
@@ -107,14 +108,24 @@ def test_what_holds_no_command_is_printed_as_it_is(text):
 
 @settings(deadline=None)
 @given(pieces, pieces)
-def test_an_annotation_is_one_command_with_its_words_unchanged(message, title):
+def test_an_annotation_is_one_command_with_its_words_as_they_are_shown(message, title):
     line = github.command("error", message, f"t{title}")
     assert "\n" not in line and "\r" not in line
     kept = "".join(c for c in line if unicodedata.category(c) not in IGNORED)
     ((name, told, said),) = obeyed(kept)
     assert name == "error" and set(told) == {"title"}
-    bare = lambda text: "".join(c for c in text if unicodedata.category(c) not in IGNORED or c in "\r\n")  # noqa: E731
+
+    def bare(text):
+        shown = legible(text.replace("\r\n", "\n"))
+        return "".join(c for c in shown if c == "\n" or unicodedata.category(c) not in IGNORED)
+
     assert told["title"].strip() == bare(f"t{title}").strip() and said == bare(message)
+    assert not any(unicodedata.category(c) in ("Cc", "Cf") and c != "\t" for c in line)
+
+
+def test_an_escape_sequence_in_what_was_raised_is_named_in_its_annotation():
+    line = github.command("error", "ValueError: \x1b[31mred\x07", "a\x1b]0;owned\x07")
+    assert line == "::error title=a‹U+001B›]0;owned‹U+0007›::ValueError: ‹U+001B›[31mred‹U+0007›"
 
 
 @pytest.mark.parametrize(
@@ -193,6 +204,9 @@ def test_a_check_and_a_comparison_are_annotated(podium, toy_root, store, on_gith
     broken = submit(toy_root, "broken", "def custom_kernel(data:\n    pass\n")
     _, _, err = podium("check", "double", str(broken), "--target", "sm_90")
     assert [(level, told["file"]) for level, told, _ in obeyed(err)] == [("error", "submissions/double/broken.py")]
+    raising = submit(toy_root, "raising", "def custom_kernel(data):\n    y = {}\n    return y['a']\n")
+    _, _, err = podium("check", "double", str(raising), "--target", "sm_90")
+    assert [(level, told.get("line")) for level, told, _ in obeyed(err)] == [("error", "3")]
     store("old", HONEST)
     store("new", HONEST + "#", (130_000.0, 520_000.0))
     code, _, err = podium("compare", "old", "new", "--fail-if-slower", "5")

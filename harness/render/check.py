@@ -17,7 +17,7 @@ from harness.model import Verdict
 from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim
-from harness.render.github import command
+from harness.render.github import command, line_of
 
 DEFAULT_WIDTH = 100
 KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
@@ -46,7 +46,8 @@ def commands(found: Checkup) -> list[str]:
     title = f"check: {found.submission.name} on {found.problem}"
     told = []
     if judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
-        told.append(command("error", judgement.report or judgement.message, title, file))
+        line = line_of(judgement.verdict, judgement.report, file)
+        told.append(command("error", judgement.report or judgement.message, title, file, line))
     for one in found.compilations:
         told += [command("error", f"{one.target}: {flaw.message}", title, file, flaw.line) for flaw in one.flaws]
     return told or [command("error" if found.exit_code else "notice", summary(found), title, file)]

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TextIO
 
 from harness.model import UNJUDGED, Run, Verdict, outcome
+from harness.render.legible import legible
 
 MESSAGE_CHARACTERS = 4000
 DETAIL_LINES = 12
@@ -49,14 +50,21 @@ def of_run(run: Run) -> str:
     level = "warning" if run.unranked_because == UNJUDGED else "error"
     detail = "\n".join((run.ending.detail or "").strip().splitlines()[:DETAIL_LINES])
     message = f"{run.ending.message}\n\n{detail}" if detail else run.ending.message
-    return command(level, message, title, run.submission_path, _line_of(run))
+    return command(
+        level, message, title, run.submission_path, line_of(run.ending.verdict, run.ending.detail, run.submission_path)
+    )
 
 
 def command(level: str, message: str, title: str, file: str | None = None, line: int | None = None) -> str:
-    """`level` is error, warning or notice. `file` is looked for in the repository that the workflow checked out."""
+    """`level` is error, warning or notice. `file` is looked for in the repository that the workflow checked out.
+
+    Characters that nobody would see are named: whatever shows an annotation takes none of them for its own.
+    """
     properties = {"file": _in_repository(file) if file else None, "line": line, "title": title}
-    told = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None)
-    return f"::{level} {told}::{_data(message[:MESSAGE_CHARACTERS])}"
+    told = ",".join(
+        f"{name}={_property(_shown(str(value)))}" for name, value in properties.items() if value is not None
+    )
+    return f"::{level} {told}::{_data(_shown(message)[:MESSAGE_CHARACTERS])}"
 
 
 def annotate(commands: Sequence[str]) -> None:
@@ -152,13 +160,13 @@ def _compared(line: str) -> str:
     return "".join(c for c in line if c == "\t" or unicodedata.category(c) not in _IGNORED_BY_COMPARISON)
 
 
-def _line_of(run: Run) -> int | None:
-    """The line of the submission that its failure came from: its innermost frame, or where it is no Python."""
-    if run.ending.verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
+def line_of(verdict: Verdict, detail: str | None, path: str) -> int | None:
+    """The line of the submission at `path` to blame for a failure: of its innermost frame, or where it is no Python."""
+    if verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
         return None
     # Runs stored earlier have the path of the copy that was judged.
-    own = rf'File "(?:{re.escape(run.submission_path)}|[^"\n]*/submission\.py)", line (\d{{1,7}})'
-    frames = re.findall(own, run.ending.detail or "")
+    own = rf'File "(?:{re.escape(path)}|[^"\n]*/submission\.py)", line (\d{{1,7}})'
+    frames = re.findall(own, detail or "")
     return int(frames[-1]) if frames else None
 
 
@@ -167,6 +175,10 @@ def _in_repository(file: str) -> str:
     root = os.environ.get("GITHUB_WORKSPACE")
     path = Path(file).resolve()
     return str(path.relative_to(Path(root).resolve())) if root and path.is_relative_to(Path(root).resolve()) else file
+
+
+def _shown(text: str) -> str:
+    return legible(text.replace("\r\n", "\n"))
 
 
 def _data(text: str) -> str:
