@@ -608,6 +608,16 @@ def test_a_link_on_the_board_opens_what_it_leads_to(opened):
     assert opened(fragment="#p1d1s2").locator("details.sheet[open]").count() == 1
 
 
+def test_a_link_opens_again_what_was_closed_since(opened):
+    page = opened()
+    link = page.locator("table.board").get_by_role("link", name="try_0", exact=True)
+    for _ in range(2):
+        link.click()
+        page.locator("details.sheet[open]").wait_for()
+        page.locator("details.sheet[open] > summary").click()
+        assert page.locator("details.sheet[open]").count() == 0
+
+
 def test_it_follows_the_systems_theme_until_told_otherwise(opened):
     light, dark = opened(scheme="light"), opened(scheme="dark")
     assert (light.evaluate(GROUND), dark.evaluate(GROUND)) == ("rgb(255, 255, 255)", "rgb(20, 22, 26)")

@@ -110,4 +110,9 @@ document.querySelector(".theme").hidden = false;
 document.querySelector(".theme").addEventListener("click", nextTheme);
 setTheme(THEMES.includes(remembered()) ? remembered() : "automatic");
 addEventListener("hashchange", openTarget);
+// A link to where the page is already changes no hash, though what it leads to may have been closed since.
+addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  if (link && link.hash === location.hash) openTarget();
+});
 openTarget();
