@@ -154,6 +154,30 @@ def test_on_a_narrow_terminal_words_wrap_in_the_widest_columns(monkeypatch, colu
     assert all(word in found for word in label.split()) and (label in found) == (columns == 200)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(max_size=60) | st.sampled_from(["-1,034", "1_0", "nan", "1e5", "±0.5\xa0%"]), min_size=3))
+@example(["-1,034", "a b " * 40, ""])
+def test_whatever_is_in_a_table_a_terminal_of_any_width_shows_it(cells):
+    shown = {width: _shown_at(width, cells) for width in (40, 200)}
+    for found in shown.values():
+        assert "".join(legible(cells[0]).split()) in found and "".join(legible(cells[1]).split()) in found
+
+
+def _shown_at(columns: int, cells: list[str]) -> str:
+    """What a table of two columns shows, without lines and spaces, one column after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        found = document.text([Table(["one", "two"], [["x", "y"], cells[:2]])])
+    rows = [line.split("│") for line in found.splitlines() if line.startswith("│")]
+    return "".join("".join("".join(row[i] for row in rows).split()) for i in (1, 2))
+
+
+def test_an_id_is_never_broken(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    run_id = "20261121T134059-847ee0-a_name_that_is_long"
+    assert run_id in document.text([Table(["run", "why"], [[run_id, "words and words"]])])
+
+
 def test_what_is_piped_is_as_wide_as_it_is(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert "a" * 300 + " " + "b" * 300 in document.text([Table(["case"], [["a" * 300 + " " + "b" * 300]])])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -102,8 +103,11 @@ def _text(part: Part) -> str:
     if not part.frame:
         return _lines(title, tabulate(cells, tablefmt="plain", disable_numparse=True), *below)
     most = [part.widths[i] if part.widths else None for i in kept]
-    widths = _fitting([_width(column, limit) for column, limit in zip(zip(headers, *cells), most, strict=True)])
-    grid = tabulate(cells, headers, tablefmt=TABLE_FORMAT, maxcolwidths=widths, disable_numparse=True)
+    columns = list(zip(headers, *cells, strict=True))
+    widths = _fitting(columns, [_width(column, limit) for column, limit in zip(columns, most, strict=True)])
+    # Not by tabulate's maxcolwidths, which takes -1,034 for an integer and fails.
+    cells = [[_wrapped(value, width) for value, width in zip(row, widths, strict=True)] for row in cells]
+    grid = tabulate(cells, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
     return _lines(title, grid, *below)
 
 
@@ -130,14 +134,22 @@ def _width(column: Sequence[str], most: int | None) -> int:
     return min(max(len(line) for cell in column for line in cell.splitlines() or [""]), most or _UNBOUNDED)
 
 
-def _fitting(widths: list[int]) -> list[int]:
-    """Of columns, when words wrap in the widest where the terminal, if there is one, is too narrow for all."""
-    columns = shutil.get_terminal_size((_UNBOUNDED, 0)).columns
-    while (over := sum(widths) + 3 * len(widths) + 1 - columns) > 0 and max(widths) > LEAST_WIDTH:
-        widest = widths.index(max(widths))
-        others = max([LEAST_WIDTH, *(width for width in widths if width < widths[widest])])
-        widths[widest] = max(widths[widest] - over, others if others < widths[widest] else LEAST_WIDTH)
+def _fitting(columns: list[tuple[str, ...]], widths: list[int]) -> list[int]:
+    """`widths` of `columns`, when words wrap in the widest where the terminal, if there is one, is too narrow for all.
+    No word is broken: it may be an id to be copied."""
+    room = shutil.get_terminal_size((_UNBOUNDED, 0)).columns - 3 * len(widths) - 1
+    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    least = [min(width, max(word, LEAST_WIDTH)) for word, width in zip(words, widths, strict=True)]
+    widths = list(widths)
+    while sum(widths) > room and widths != least:
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
     return widths
+
+
+def _wrapped(cell: str, width: int) -> str:
+    words = textwrap.TextWrapper(width, replace_whitespace=False, break_on_hyphens=False, break_long_words=False)
+    return "\n".join(part for line in cell.splitlines() for part in words.wrap(line) or [""])
 
 
 def _legible(value: object) -> str:
