@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tabulate import tabulate
 
+from harness.model import Case, told_apart
 from harness.store import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,20 +151,19 @@ def table(problem: str, times: Times) -> str:
     ours = [kernel for kernel in mine if "/rival " not in kernel]
     rivals = [kernel for kernel in mine if "/rival " in kernel]
     cases = list(dict.fromkeys(case for found in mine.values() for case in found))
-    same = {word for word in cases[0].split() if all(word in case.split() for case in cases)}
+    labels, common = told_apart([Case(parameters=dict(word.split("=", 1) for word in case.split())) for case in cases])
     rows = []
-    for case in cases:
+    for case, label in zip(cases, labels, strict=True):
         floors = sorted({round(found[case][1], 1) for kernel, found in mine.items() if case in found})
         rows.append(
             [
-                " ".join(word for word in case.split() if word not in same),
+                label,
                 " / ".join(f"{floor:.1f}" for floor in floors),
                 *(cell(mine[kernel].get(case)) for kernel in ours + rivals),
             ]
         )
     names = [kernel.partition("/")[2] for kernel in ours] + [kernel.partition("/rival ")[2] for kernel in rivals]
     shown = tabulate(rows, ["case", "floor µs", *names], tablefmt="pipe", disable_numparse=True)
-    common = " ".join(word for word in cases[0].split() if word in same)
     return f"## {problem}\n\n" + (f"Every case: `{common}`.\n\n" if common else "") + shown
 
 

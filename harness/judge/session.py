@@ -38,7 +38,7 @@ OUTPUT_KEPT_BYTES = 32 << 10
 """Of what a worker prints, this much of the beginning and as much of the end is kept."""
 
 MAX_REPLY_BYTES = 16 << 10
-"""Of a call's reply, which is looked through while the clock runs: that of 16 outputs and 256 inputs has 5 KiB."""
+"""Of a call's reply, which is looked through while the clock runs: that of 16 outputs and 256 inputs has 5.5 KiB."""
 
 EXIT_GRACE_S = 10.0
 

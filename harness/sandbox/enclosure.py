@@ -228,5 +228,9 @@ def _remove_shared_memory(uid: int) -> None:
     with contextlib.suppress(OSError):
         for path in Path(keeper.SHARED_MEMORY).iterdir():
             with contextlib.suppress(OSError):
-                if path.lstat().st_uid == uid:
+                if path.lstat().st_uid != uid:
+                    continue
+                if path.is_dir() and not path.is_symlink():
                     remove(path)
+                else:
+                    path.unlink()  # there may be thousands, and `remove` takes a process for each
