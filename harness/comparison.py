@@ -216,11 +216,17 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
     return Finding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
 
 
+def check_of_one_problem(a: Run, b: Run) -> None:
+    """Raises UsageError if these are runs of two problems, which not even a duel can compare."""
+    if a.problem != b.problem:
+        old, new = names_of(a, b)
+        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one")
+
+
 def check_comparable(a: Run, b: Run) -> None:
     """Raises UsageError saying why these two runs cannot be compared."""
+    check_of_one_problem(a, b)
     old, new = names_of(a, b)
-    if a.problem != b.problem:
-        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one")
     if a.problem_revision != b.problem_revision:
         what = f"revision {a.problem_revision} of {a.problem}, {new} one of revision {b.problem_revision}"
         raise UsageError(f"{old} is a run of {what}: they are different tasks", "judge the older one again")

@@ -14,7 +14,6 @@ from pathlib import Path
 from harness import calibration, catalog, comparison
 from harness.comparison import Comparison, PairedMeasurement, Speed
 from harness.config import MOST_DUEL_PAIRS, load_config
-from harness.errors import UsageError
 from harness.model import Device, Run, Submission
 from harness.store import Store
 
@@ -69,9 +68,8 @@ def duel(
     from harness.judge import duel as judge  # imports torch
 
     a, b = versions.a, versions.b
+    comparison.check_of_one_problem(a, b)
     old, new = comparison.names_of(a, b)
-    if a.problem != b.problem:
-        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one")
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
     with docket.device_to_ourselves(device, narrate):
