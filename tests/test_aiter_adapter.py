@@ -4,8 +4,10 @@ The stand-in below has the parameter names, order and defaults of ROCm/aiter's f
 aiter/ops/attention.py) and checks what reaches it; its kernel is the float64 oracle.
 """
 
+import importlib.util
 import sys
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from reference.aiter import find_aiter, mla_decode
 from reference.attention import ragged_decode_attention
 from reference.quantization import quantize_fp8
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 HEADS, DIM, V_DIM = 16, 576, 512
 SM_SCALE = DIM**-0.5
 CU_NUM = 8
@@ -173,11 +176,16 @@ def indptr(lengths):
     return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
 
 
-def decode_inputs(q_dtype, kv_dtype, kv_lens, q_len=1):
-    """Arguments of mla_decode after `aiter`, and the float64 answer over the same quantized operands."""
+def drawn(kv_lens, q_len=1):
+    """Queries and cache in bf16."""
     generator = torch.Generator().manual_seed(6)
     q = torch.randn(len(kv_lens) * q_len, HEADS, DIM, generator=generator).bfloat16()
-    kv = torch.randn(sum(kv_lens), 1, DIM, generator=generator).bfloat16()
+    return q, torch.randn(sum(kv_lens), 1, DIM, generator=generator).bfloat16()
+
+
+def decode_inputs(q_dtype, kv_dtype, kv_lens, q_len=1):
+    """Arguments of mla_decode after `aiter`, and the float64 answer over the same quantized operands."""
+    q, kv = drawn(kv_lens, q_len)
     arguments = {"qo_indptr": indptr([q_len] * len(kv_lens)), "kv_indptr": indptr(kv_lens)}
     exact_q, exact_kv = q.double(), kv.double()
     if q_dtype == FP8:
@@ -256,6 +264,61 @@ def test_operands_that_aiter_would_misread_are_refused(pair, change, message):
     arguments, _ = decode_inputs(*pair, [3, 4])
     with pytest.raises(ValueError, match=message):
         mla_decode(StandIn(), **(arguments | change))
+
+
+# --- the bundled submission ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def submission():
+    spec = importlib.util.spec_from_file_location("aiter_fp8", CHECKOUT / "submissions/mla/aiter_fp8.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def submission_data(kv_lens):
+    """The problem's inputs as far as the submission reads them, and the float64 answer over quantized operands."""
+    arguments, expected = decode_inputs(FP8, FP8, kv_lens)
+    config = {"sm_scale": SM_SCALE, "v_head_dim": V_DIM}
+    cache = {"fp8": (arguments["kv"], arguments["kv_scale"])}
+    return (drawn(kv_lens)[0], cache, arguments["qo_indptr"], arguments["kv_indptr"], config), expected
+
+
+@pytest.mark.parametrize("generation", ["whole", "split", "both"])
+@pytest.mark.parametrize("kv_lens", [[37, 1, 70], [0, 1, 37, 70], [5, 0, 0, 3]])
+def test_the_submission_calls_aiter_as_it_is_declared_and_gives_sequences_without_keys_zeros(
+    submission, generation, kv_lens
+):
+    aiter = StandIn(generation)
+    data, expected = submission_data(kv_lens)
+    out = submission.decode(aiter, data)
+    assert aiter.calls == 1
+    torch.testing.assert_close(out, expected.bfloat16(), rtol=1e-2, atol=1e-4)
+    assert out.view(len(kv_lens), -1)[torch.tensor(kv_lens) == 0].eq(0).all()
+
+
+def test_the_submission_does_not_call_aiter_without_any_keys(submission):
+    aiter = StandIn()
+    assert submission.decode(aiter, submission_data([0, 0])[0]).eq(0).all()
+    assert aiter.calls == 0
+
+
+def test_the_submission_says_that_it_needs_an_amd_gpu(submission):
+    with pytest.raises(submission.NoDevice, match="needs an AMD GPU"):
+        submission.custom_kernel(submission_data([3])[0])
+
+
+def test_an_aiter_that_cannot_be_imported_is_not_the_submissions_fault(submission, monkeypatch, rocm, tmp_path):
+    install_files(monkeypatch, tmp_path, ["mla.py"], "raise RuntimeError('no compiler for its kernels')")
+    with pytest.raises(submission.NoDevice, match="no compiler for its kernels"):
+        submission.find_aiter(SimpleNamespace(is_cuda=True))
+
+
+def test_the_submission_does_not_take_the_async_iterator_package_for_amds(submission, monkeypatch, rocm):
+    install_module(monkeypatch, ModuleType("aiter"))
+    with pytest.raises(submission.NoDevice, match="not PyPI's"):
+        submission.find_aiter(SimpleNamespace(is_cuda=True))
 
 
 # --- which aiter is this? ----------------------------------------------------------------------------------------
