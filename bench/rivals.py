@@ -3,21 +3,23 @@
     prepare("prefill", data)  ─►  {"SDPA, cuDNN": call, "SDPA, flash": call}      a call returns the problem's output
 
 Preparing may wait for the device (it reads kv_decode's lengths); a call does not, as in a model that keeps the lengths
-on the host. A backend that does not take the shape raises when it is called.
+on the host, but for the first of FlashInfer's, which plans. A backend that does not take the shape raises when called.
+
+FlashAttention-3 and FlashInfer are rivals where they are installed (flash_attention_3.py, flash_infer.py).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
+import flash_attention_3
+import flash_infer
 import torch
+from flash_attention_3 import Call
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-
-Call = Callable[[], Any]
 
 BACKENDS = {
     "SDPA, cuDNN": SDPBackend.CUDNN_ATTENTION,
@@ -99,7 +101,9 @@ def kv_decode(
                 q, k_cache[:, :, :end], v_cache[:, :, :end], enable_gqa=q.shape[1] != k_cache.shape[1]
             )
 
-    return {name: functools.partial(sdpa, backend) for name, backend in BACKENDS.items()}
+    calls: dict[str, Call] = {name: functools.partial(sdpa, backend) for name, backend in BACKENDS.items()}
+    given = (q, k_new, v_new, k_cache, v_cache, seq_lens, length)
+    return calls | flash_attention_3.kv_decode(*given, config["is_causal"]) | flash_infer.kv_decode(*given)
 
 
 def mla(q: Tensor, kv_data: dict[str, Any], _: Tensor, indptr: Tensor, config: dict[str, Any]) -> dict[str, Call]:
@@ -113,10 +117,9 @@ def mla(q: Tensor, kv_data: dict[str, Any], _: Tensor, indptr: Tensor, config: d
             return scaled_dot_product_attention(q.unsqueeze(1), k, k[..., :v_dim], scale=scale)[:, 0]
 
     calls: dict[str, Call] = {name: functools.partial(sdpa, backend) for name, backend in BACKENDS.items()}
-    return calls | {
-        "matmul": functools.partial(latent_attention, q, kv, v_dim, scale),
-        "torch.compile": functools.partial(compiled_latent_attention, q, kv, v_dim, scale),
-    }
+    calls["matmul"] = functools.partial(latent_attention, q, kv, v_dim, scale)
+    calls["torch.compile"] = functools.partial(compiled_latent_attention, q, kv, v_dim, scale)
+    return calls | flash_attention_3.mla(q, kv, v_dim, scale) | flash_infer.mla(q, kv, v_dim, scale)
 
 
 def latent_attention(q: Tensor, kv: Tensor, v_dim: int, scale: float) -> Tensor:
@@ -128,13 +131,14 @@ compiled_latent_attention = torch.compile(latent_attention)
 
 
 def prefill(q: Tensor, k: Tensor, v: Tensor, config: dict[str, Any]) -> dict[str, Call]:
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    causal, scale = config["causal"], config["sm_scale"]
+    heads_first = [x.transpose(1, 2) for x in (q, k, v)]
 
     def sdpa(backend: SDPBackend) -> Tensor:
         with sdpa_kernel(backend):
-            out = scaled_dot_product_attention(
-                q, k, v, is_causal=config["causal"], scale=config["sm_scale"], enable_gqa=True
-            )
+            out = scaled_dot_product_attention(*heads_first, is_causal=causal, scale=scale, enable_gqa=True)
         return out.transpose(1, 2)
 
-    return {name: functools.partial(sdpa, backend) for name, backend in list(BACKENDS.items())[:2]}
+    calls: dict[str, Call] = {name: functools.partial(sdpa, backend) for name, backend in list(BACKENDS.items())[:2]}
+    given = (q, k, v, causal, scale)
+    return calls | flash_attention_3.prefill(*given) | flash_infer.prefill(*given)
