@@ -46,7 +46,7 @@ TARGETS = {
 """Percent of the floor of the format that is read: geometric mean over the cases with a floor above LONG_US."""
 
 NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
-"""Than which other kernel a kernel is to be no slower, in the geometric mean over all cases."""
+"""Than which other kernel a kernel is to be no slower: geometric mean over its own cases with a floor above LONG_US."""
 
 LONG_US = 20.0
 
@@ -78,12 +78,22 @@ def main() -> None:
 
 def provenance(measured_on: dict[str, Any], dates: dict[str, str]) -> str:
     usual, *others = (date for date, _ in Counter(dates.values()).most_common())
-    exceptions = [f"{date}: {', '.join(name for name in dates if dates[name] == date)}" for date in others]
+    exceptions = [f"{date}: {', '.join(measured_at(date, dates))}" for date in others]
     return (
         f"Measured on {measured_on['device']}, {'; '.join([usual, *exceptions])}; torch {measured_on['torch']}, Triton "
         f"{measured_on['triton']}, with cold caches. A kernel that does next to nothing takes "
         f"{measured_on['null_us']:.1f} µs."
     )
+
+
+def measured_at(date: str, dates: dict[str, str]) -> list[str]:
+    """The kernels of that date, a problem's name for all of its."""
+    names = []
+    for problem in PROBLEMS:
+        mine = {kernel: found for kernel, found in dates.items() if kernel.startswith(problem + "/")}
+        chosen = [kernel for kernel, found in mine.items() if found == date]
+        names += [problem] if mine and len(chosen) == len(mine) else chosen
+    return names
 
 
 def published(device: str) -> dict[str, dict[str, float]]:
@@ -117,8 +127,11 @@ def targets(times: Times, judged: dict[str, dict[str, float]], null_us: float) -
             ]
         )
     for kernel, other in NO_SLOWER.items():
-        in_run = slower(judged.get(kernel, {}), judged.get(other, {}))
-        sampled = slower(*({case: us for case, (us, _) in times.get(name, {}).items()} for name in (kernel, other)))
+        long = {case for case, (_, floor) in times.get(kernel, {}).items() if floor > LONG_US}
+        in_run = slower(judged.get(kernel, {}), judged.get(other, {}), long)
+        sampled = slower(
+            *({case: us for case, (us, _) in times.get(name, {}).items()} for name in (kernel, other)), long
+        )
         decisive = in_run or sampled
         rows.append(
             [
@@ -139,9 +152,9 @@ def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
     return 100 * math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
 
 
-def slower(latencies: dict[str, float], others: dict[str, float]) -> float | None:
-    """How many times as long as the others, in the geometric mean over the cases that both have."""
-    both = latencies.keys() & others.keys()
+def slower(latencies: dict[str, float], others: dict[str, float], cases: set[str]) -> float | None:
+    """How many times as long as the others, in the geometric mean over those of `cases` that both have."""
+    both = latencies.keys() & others.keys() & cases
     return math.exp(sum(math.log(latencies[case] / others[case]) for case in both) / len(both)) if both else None
 
 

@@ -83,7 +83,7 @@ VARIANTS: dict[str, list[Variant]] = {
         *grid(block_n=[64], num_stages=[2], per_multiprocessor=[2]),
     ],
     "mla/gluon_fp8": [{}, *grid(per_multiprocessor=[1, 2])],
-    "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 2])],
+    "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 2, 3, 6])],
     "mla/gluon_bf16": [
         {},
         *grid(per_multiprocessor=[1, 2]),
@@ -94,6 +94,7 @@ VARIANTS: dict[str, list[Variant]] = {
     "mla/triton_fp8": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[2, 4])],
     "mla/triton_mxfp4": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[3])],
     "mla/triton_mxfp4_dot_scaled": [{}],
+    "mla/aiter_fp8": [{}],
     "prefill/gluon_hopper": [{}],
     "prefill/triton_flash": [
         {},

@@ -34,9 +34,8 @@ float32 goes through IEEE products (input_precision="ieee"); TF32 would miss the
 Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory bandwidth; short caches by the two launches
 and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 81 %
-of the floor, the geometric mean of the six cases with a floor above 20 µs (70 to 91 %). What was measured left the
-advance of seq_lens to the last program where keys are not split; advance_lengths has not been timed.
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 82 % of the floor, the geometric mean of the
+six cases with a floor above 20 µs (72 to 94 %).
 
 `attention_with_kv_cache` is the same thing as a function that a model can call.
 """

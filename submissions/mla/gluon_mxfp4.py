@@ -1,40 +1,37 @@
-"""MLA decode on the mxfp4 cache, for Hopper in Gluon: TMA brings tiles, fragments are decoded in registers.
+"""MLA decode on the mxfp4 cache, for Hopper in Gluon: each code is decoded once, with its scale, by table.
 
-Idea. As in triton_mxfp4.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
-O^T [dims, heads] = V^T P^T, no decoded key in memory; a sequence is cut into splits, and a second kernel merges them.
-Both products take their decoded operand from registers, and each decodes for itself, in the cheapest way for it.
+Idea. As in gluon_fp8.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
+O^T [dims, heads] = V^T P^T, a sequence cut into splits, and a second kernel that merges them. What the instructions do
+is decoding, so a tile's codes are decoded once, for keys and values alike, and with their scale in them:
 
-    keys      as e4m3, the type that also the queries are rounded to, by a scale a head. Of a word of eight codes the
-              four low nibbles of its bytes become four e4m3 bytes by two shifts and two logical operations, the four
-              high ones by one shift less: sign on sign, the three other bits on the lowest exponent bits and the
-              highest mantissa bit, which reads as the value times 2^-6, E2M1's subnormal included. Even dims are the
-              lower half of a product over 32 dims, odd dims the upper; the queries are stored in that order. 32 dims
-              are a block of the cache, so a product has one scale a token, which is applied to its results in float32.
-    values    as fp16. ldmatrix transposes 16-bit elements, here four neighbouring dims: a register gets these of tokens
-              t and t + 1. As the keys' become e4m3, nibbles become the high bytes of fp16 numbers, four at a time; a
-              permutation or a mask makes pairs (t, t + 1) of them, and one product of pairs applies the scales of the
-              two tokens: 15 instructions for 8 values. One accumulator takes the even dims, one the odd ones: of 16
-              tokens these are decoded while the product of those is under way, which takes no register more than not
-              to overlap them does. (Whole products one ahead of the decoding: 32 registers more, which spill. Without
-              anything that forces the order ptxas waits for a product before it decodes for the next.)
-    scales    18 bytes a token are not aligned enough for TMA: threads load those of the next tile while the output is
-              added up, and store them to shared memory as float32 for the scores and as fp16 for the values
+    e5m2      holds an E2M1 value times a power of two exactly, and is the high byte of the fp16 of the same value
+    table     the eight magnitudes of a block, times its scale, are eight bytes: two registers. A byte permutation takes
+              four codes to four bytes; a second one, from a table of 0x40 alone, gives 0x40 for each code without a
+              sign, since it replicates the (zero) sign of the byte where the code's highest bit is set. Twice that plus
+              the magnitude is minus the value: 9 instructions for 8 codes. The queries are negated for it, and in
+              the end the output.
+    keys      as threads decode them: a thread takes the 16 bytes of a whole block of a token, so two registers of
+              table do for 32 codes, and the bytes lie as the fp8 instruction wants its operand in registers if the
+              queries' dims are permuted likewise
+    values    the same registers are stored to shared memory as they are (stmatrix). ldmatrix transposes 16-bit
+              elements, here two neighbouring bytes: of tokens t and t + 1 a permutation makes the fp16 pair of the
+              first byte, a mask that of the second. No conversion, no scale: 2 instructions for 4 values.
 
-Exact for the keys; for the values while a block's E8M0 byte is 112 to 136, that is for blocks whose largest magnitude
-lies between 2^-13 and 3500. Values below are rounded to steps of 2^-16, scales above are taken as 2^9.
+The queries are rounded to e4m3 by a scale a head. Keys and values are exact while a block's E8M0 byte is 110 to 136,
+that is for scales from 2^-17 to 2^9; a scale below is taken as 2^-18, one above as 2^9.
 
-Tiles. 128 tokens, 36 KiB, two a program. A program is two warpgroups: for the scores each takes 64 of the tokens, for
-the output each takes 256 of the dims with all tokens, so that 128 registers a thread suffice: two programs a
-multiprocessor are sixteen warps. To spill is what costs most here: beside 224 KiB of shared memory the first-level
-cache is too small for it, and a dozen reloads took a tenth of the time. Where two programs leave each fewer than 4
-tiles, one a multiprocessor is faster: less to merge.
+Tiles. 64 tokens, 18 KiB of codes; three programs a multiprocessor, for which 168 registers a thread and 62 KiB suffice
+with one place for codes: it is filled again as soon as all have read it, while weights and output are computed. (Twice
+the places for half of the codes, and decoding the next tile while the output is added up, have been measured and are
+slower; so was twice the tokens with two warpgroups, but in a version that was wrong.)
 
-Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results.
+Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 1.06 to 1.14 times gluon_fp8.py's time, and a
-third of triton_mxfp4.py's; at 256 x 8192 tokens 44 % of its own floor. What limits it is issuing instructions: 1,400 a
-warp and 128 tokens, half of them to decode, at three quarters of the rate that the schedulers have. Only for Hopper
-(sm_90): elsewhere see triton_mxfp4.py.
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 0.98 to 1.07 times gluon_fp8.py's time, at
+256 x 8192 tokens 50 % of its own floor. What limits it: a tile takes a warp 911 instructions, half of them
+permutations, masks, shifts and comparisons, whose unit has half of the schedulers' rate. There, by ncu and before the
+partial results were fp16, schedulers issued half of the time, that unit was busy for 52 % of it and shared memory's for
+61 %. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
 """
 
 import torch
@@ -54,240 +51,186 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
-BLOCK_N = 128  # tokens a tile: the M of a matrix instruction, for each of two warpgroups
-TOKENS = gl.constexpr(16)  # of which values are decoded at a time
-LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
+BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
+LEAST_TILES = 4  # a program, where several run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_ELEMENTS = 2048  # of all splits together, a program
+MERGE_WORDS = 1024  # of all splits together, a program: two dims each; but at least 4 of each split
 LOG2_E = 1.4426950408889634
-VALUE_SHIFT = gl.constexpr(8)  # values are held as 2^-8 of themselves: fp16's range lies around 2^1 then
+SHIFT = gl.constexpr(4)  # decoded values are 2^SHIFT of themselves: e5m2's range lies around 2^0 then
+TOKENS = gl.constexpr(32)  # whose values are added up at a time
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
 @gluon.jit
-def expect_tile(latent_desc, rope_desc, full, tile, tiles, STAGES: gl.constexpr):
-    """Before a tile is asked for: how many bytes it has, if there is one."""
-    mbarrier.expect(
-        full.index(tile % STAGES), latent_desc.block_type.nbytes + rope_desc.block_type.nbytes, pred=tile < tiles
+def load_tile(latent_desc, rope_desc, codes, rope_codes, full, row, exists):
+    """Ask TMA for a tile's codes, if there is one, into their place."""
+    mbarrier.expect(full, latent_desc.block_type.nbytes + rope_desc.block_type.nbytes, pred=exists)
+    tma.async_copy_global_to_shared(rope_desc, [row, latent_desc.block_shape[1]], full, rope_codes, exists)
+    tma.async_copy_global_to_shared(latent_desc, [row, 0], full, codes, exists)
+
+
+@gluon.jit
+def load_scales(pair_ptr, byte_ptr, row, end, BLOCKS: gl.constexpr):
+    """E8M0 bytes of 64 tokens: two in each of 4 int16 of either half of the latent part, and the rope part's two."""
+    layout: gl.constexpr = gl.DistributedLinearLayout(
+        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
     )
+    rope_layout: gl.constexpr = gl.DistributedLinearLayout(
+        [[8, 0]], [[0, 0], [0, 1], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 2]
+    )
+    last = gl.maximum(end - 1, 0)
+    token = gl.minimum(row + gl.arange(0, 64, gl.SliceLayout(1, layout)), last)[:, None]
+    pairs = pair_ptr + token * (BLOCKS // 2) + gl.arange(0, 4, gl.SliceLayout(0, layout))[None, :]
+    token = gl.minimum(row + gl.arange(0, 64, gl.SliceLayout(1, rope_layout)), last)[:, None]
+    rope = byte_ptr + token * BLOCKS + (BLOCKS - 2) + gl.arange(0, 2, gl.SliceLayout(0, rope_layout))[None, :]
+    return gl.load(pairs), gl.load(pairs + 4), gl.load(rope)
 
 
 @gluon.jit
-def load_latent(latent_desc, ring, full, row, tile, tiles, STAGES: gl.constexpr):
-    """Ask TMA for a tile's latent part, if there is one, into the place that it has in the ring."""
-    slot = tile % STAGES
-    tma.async_copy_global_to_shared(latent_desc, [row, 0], full.index(slot), ring.index(slot), tile < tiles)
+def tables(e8m0):
+    """Of E8M0 bytes the e5m2 of 2^SHIFT * 2^(e8m0 - 127) times 0, .5, 1, 1.5 and times 2, 3, 4, 6: four bytes a word.
 
-
-@gluon.jit
-def load_rope(rope_desc, latent_desc, rope_ring, full, row, tile, tiles, STAGES: gl.constexpr):
-    """The same for its rope part."""
-    slot = tile % STAGES
-    place = [row, latent_desc.block_shape[1]]
-    tma.async_copy_global_to_shared(rope_desc, place, full.index(slot), rope_ring.index(slot), tile < tiles)
-
-
-@gluon.jit
-def load_scales(pair_ptr, row, end, BLOCKS: gl.constexpr):
-    """E8M0 bytes of 128 tokens, two in each of 8 int16 of the latent part, and the rope part's two in another one."""
-    layout: gl.constexpr = gl.BlockedLayout([2, 2], [32, 1], [2, 4], [0, 1])
-    rope_layout: gl.constexpr = gl.BlockedLayout([2], [32], [8], [0])
-    token = row + gl.arange(0, 128, gl.SliceLayout(1, layout))
-    pair = gl.arange(0, 8, gl.SliceLayout(0, layout))
-    rope_token = row + gl.arange(0, 128, rope_layout)
-    latent = gl.load(pair_ptr + (token * (BLOCKS // 2))[:, None] + pair[None, :], mask=(token < end)[:, None], other=0)
-    rope = gl.load(pair_ptr + rope_token * (BLOCKS // 2) + 8, mask=rope_token < end, other=0)
-    return latent, rope
-
-
-@gluon.jit
-def widened(pairs):
-    """Of E8M0 bytes, two in an int16: fp16 2^(14 - VALUE_SHIFT + e8m0 - 127) of the first and of the second, exponents
-    within 0..30, and float32 2^(e8m0 - 127) of both. Two tokens at a time, which a register holds."""
+    With E = e8m0 - 109 from 0 to 27 the bytes are 0, 4 E, 4 E + 4, 4 E + 6 and 4 E + 8, + 10, + 12, + 14: exponents are
+    from bit 2 on, 0.5's is E. The constants are the words of e8m0 = 0, modulo 2^32.
+    """
+    gl.static_assert(SHIFT == 4)
     return gl.inline_asm_elementwise(
         """
         {
-            .reg .b32 first, second, t, least, most;
-            mov.b32 least, 0x006A006A;
-            mov.b32 most, 0x00880088;
-            and.b32 first, $6, 0x00FF00FF;
-            shr.u32 t, $6, 8;
-            and.b32 second, t, 0x00FF00FF;
-            shl.b32 $2, first, 23;
-            shl.b32 t, first, 7;
-            and.b32 $3, t, 0x7F800000;
-            shl.b32 $4, second, 23;
-            shl.b32 t, second, 7;
-            and.b32 $5, t, 0x7F800000;
-            max.u16x2 first, first, least;
-            max.u16x2 second, second, least;
-            min.u16x2 first, first, most;
-            min.u16x2 second, second, most;
-            mad.lo.u32 $0, first, 1024, 0x57FE5800;
-            mad.lo.u32 $1, second, 1024, 0x57FE5800;
+            .reg .b32 t;
+            max.u32 t, $2, 109;
+            min.u32 t, t, 136;
+            mad.lo.u32 $0, t, 0x04040400, 0x504E4C00;
+            mad.lo.u32 $1, t, 0x04040404, 0x58565454;
         }
         """,
-        "=r,=r,=r,=r,=r,=r,r",
-        [pairs],
-        dtype=(gl.float16, gl.float16, gl.float32, gl.float32),
+        "=&r,=&r,r",
+        [e8m0],
+        dtype=(gl.int32, gl.int32),
         is_pure=True,
-        pack=2,
+        pack=1,
     )
 
 
 @gluon.jit
-def store_scales(latent, rope, scales, rope_scales, value_scales):
-    """Float32 for the scores, fp16 for the values."""
-    first16, second16, first32, second32 = widened(latent)
-    scales.store(gl.reshape(gl.join(first32, second32), [128, 16]))
-    value_scales.store(gl.reshape(gl.join(first16, second16), [128, 16]))
-    first16, second16, first32, second32 = widened(rope)
-    rope_scales.store(gl.join(first32, second32))
+def for_each_byte(table, layout: gl.constexpr, spread: gl.constexpr):
+    """A block's table for each of its 16 bytes of codes: [tokens, blocks] to [tokens, bytes], which moves nothing."""
+    table = gl.convert_layout(table, gl.SliceLayout(2, spread), assert_trivial=True)
+    shape: gl.constexpr = [table.shape[0], table.shape[1], 16]
+    table = gl.broadcast(gl.expand_dims(table, 2), gl.zeros(shape, gl.int32, spread))[0]
+    return gl.convert_layout(gl.reshape(table, [shape[0], shape[1] * 16]), layout, assert_trivial=True)
 
 
 @gluon.jit
-def load_keys(key_panels, rope_codes, slot, BLOCK: gl.constexpr):
-    """Codes of a tile and 32 dims, as the operand lies to which they decode. Blocks 0 and 1 are the rope part's."""
-    layout: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [8, 0]], [[0, 4], [0, 8], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0], [64, 0]], [], [128, 16]
-    )
-    if BLOCK < 2:
-        return rope_codes.slice(BLOCK * 16, 16, 1).load(layout)
-    else:
-        return key_panels.index(2 * slot + (BLOCK - 2) // 8).slice((BLOCK - 2) % 8 * 16, 16, 1).load(layout)
-
-
-@gluon.jit
-def load_scale(scales, rope_scales, layout: gl.constexpr, BLOCK: gl.constexpr):
-    if BLOCK < 2:
-        return rope_scales.slice(BLOCK, 1, 1).load(layout)
-    else:
-        return scales.slice(BLOCK - 2, 1, 1).load(layout)
-
-
-@gluon.jit
-def block_scores(codes, q_smem, q_rope_smem, none, BLOCK: gl.constexpr):
-    """Scores of one block: `codes` [tokens, 16] bytes times the queries' 32 dims; begun, not waited for."""
-    even, odd = gl.inline_asm_elementwise(
+def decoded(codes, e8m0, plus, spread: gl.constexpr):
+    """Of each word of codes the four first and the four last, as e5m2 bytes of minus their values."""
+    layout: gl.constexpr = codes.type.layout
+    low, high = tables(e8m0)
+    return gl.inline_asm_elementwise(
         """
         {
-            .reg .b32 s, m, n;
-            shl.b32 s, $2, 4;
-            shl.b32 m, $2, 2;
-            shr.u32 n, $2, 2;
-            and.b32 m, m, 0x1C1C1C1C;
-            and.b32 n, n, 0x1C1C1C1C;
-            lop3.b32 n, $2, 0x80808080, n, 0xEA;
-            lop3.b32 $0, s, 0x80808080, m, 0xEA;
-            mov.b32 $1, n;
+            .reg .b32 m, n, h, a, b, s, t;
+            and.b32 m, $2, 0x77777777;
+            shr.u32 h, $2, 16;
+            shr.u32 n, m, 16;
+            prmt.b32 a, $3, $7, m;
+            prmt.b32 s, $11, $11, $2;
+            prmt.b32 b, $3, $7, n;
+            prmt.b32 t, $11, $11, h;
+            mad.lo.u32 $0, s, 2, a;
+            mad.lo.u32 $1, t, 2, b;
         }
         """,
-        "=r,=r,r",
-        [codes],
-        dtype=(gl.float8e4nv, gl.float8e4nv),
+        "=&r,=&r,r,r,r,r,r,r,r,r,r,r,r,r,r",
+        [codes, for_each_byte(low, layout, spread), for_each_byte(high, layout, spread), plus],
+        dtype=(gl.float8e5, gl.float8e5),
         is_pure=True,
         pack=4,
     )
-    k = gl.reshape(gl.permute(gl.join(even, odd), (0, 2, 1)), [128, 32])
-    k = gl.convert_layout(k, gl.DotOperandLayout(0, none.type.layout, 4), assert_trivial=True)
-    if BLOCK < 2:
-        q = q_rope_smem.index(BLOCK)
-    else:
-        q = q_smem.index(BLOCK - 2)
-    return warpgroup_mma(k, q.permute((1, 0)), none, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def load_values(codes, scales, acc_layout: gl.constexpr, FIRST: gl.constexpr):
-    """Codes of all dims, four in an element, and TOKENS tokens from FIRST on as an operand lies, and their scales."""
-    # Eight rows of four dims have one scale: the operand's layout with its rows as 16 x 8.
-    rows_layout: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 0, 1], [1, 0, 0], [0, 0, 8]],
-        [[0, 0, 2], [0, 0, 4], [0, 1, 0], [0, 2, 0], [0, 4, 0]],
-        [[2, 0, 0], [4, 0, 0], [8, 0, 0]],
+def load_codes(panel):
+    """Half of the latent part's: of 8 blocks the even ones and the odd ones, each [tokens, 4 blocks of 16 bytes].
+
+    A thread has one block of either kind and two tokens, so that neither these loads nor tables repeat anything.
+    """
+    layout: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [8, 0]],
+        [[0, 32], [0, 64], [1, 0], [2, 0], [4, 0]],
+        [[16, 0], [32, 0]],
         [],
-        [16, 8, TOKENS],
+        [64, 128],
     )
-    operand_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)
-    words = codes.slice(FIRST, TOKENS, 0).permute((1, 0)).load(operand_layout)
-    scale = scales.slice(FIRST, TOKENS, 0).permute((1, 0)).load(gl.SliceLayout(1, rows_layout))
-    scale = gl.broadcast(gl.expand_dims(scale, 1), gl.zeros([16, 8, TOKENS], gl.float16, rows_layout))[0]
-    scale = gl.convert_layout(gl.reshape(scale, [128, TOKENS]), operand_layout, assert_trivial=True)
-    return words, scale
+    even, odd = gl.split(gl.permute(gl.reshape(panel.load(layout), [64, 4, 2, 16]), (0, 1, 3, 2)))
+    return gl.reshape(even, [64, 64]), gl.reshape(odd, [64, 64])
 
 
 @gluon.jit
-def decode_even(words, scale):
-    """The dims 4 i and 4 i + 2."""
+def decode_latent(codes, e8m0, plus, none):
+    """Keys of 128 dims. Their order, outermost first: word in a block, half of a word, block, code in the half."""
+    layout: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [0, 4], [0, 8], [8, 0]],
+        [[0, 16], [0, 32], [1, 0], [2, 0], [4, 0]],
+        [[16, 0], [32, 0]],
+        [],
+        [64, 64],
+    )
+    spread: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 0, 1], [0, 0, 2], [0, 0, 4], [0, 0, 8], [8, 0, 0]],
+        [[0, 1, 0], [0, 2, 0], [1, 0, 0], [2, 0, 0], [4, 0, 0]],
+        [[16, 0, 0], [32, 0, 0]],
+        [],
+        [64, 4, 16],
+    )
+    codes = gl.convert_layout(codes, layout, assert_trivial=True)
+    first, last = decoded(codes, e8m0, plus, spread)
+    k = gl.permute(gl.reshape(gl.join(first, last), [64, 4, 4, 4, 2]), (0, 2, 4, 1, 3))
+    return gl.convert_layout(gl.reshape(k, [64, 128]), gl.DotOperandLayout(0, none.type.layout, 4), assert_trivial=True)
+
+
+@gluon.jit
+def decode_rope(codes, e8m0, plus, none):
+    """The rope part's 64 dims. Two threads share a block: word of theirs, half of it, thread, code in the half."""
+    layout: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [0, 4], [8, 0]],
+        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
+        [[16, 0], [32, 0]],
+        [],
+        [64, 32],
+    )
+    spread: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 0, 1], [0, 0, 2], [0, 0, 4], [8, 0, 0]],
+        [[0, 0, 8], [0, 1, 0], [1, 0, 0], [2, 0, 0], [4, 0, 0]],
+        [[16, 0, 0], [32, 0, 0]],
+        [],
+        [64, 2, 16],
+    )
+    first, last = decoded(codes.load(layout), e8m0.to(gl.int32), plus, spread)
+    k = gl.permute(gl.reshape(gl.join(first, last), [64, 4, 2, 4, 2]), (0, 2, 4, 1, 3))
+    return gl.convert_layout(gl.reshape(k, [64, 64]), gl.DotOperandLayout(0, none.type.layout, 4), assert_trivial=True)
+
+
+@gluon.jit
+def load_values(panel, acc_layout: gl.constexpr, FIRST: gl.constexpr):
+    """TOKENS tokens of a panel, as 64 pairs of bytes, as an operand lies."""
+    pairs = panel._reinterpret(gl.int16, [panel.shape[0], 64], gl.NVMMASharedLayout(128, 16, 2))
+    return pairs.slice(FIRST, TOKENS, 0).permute((1, 0)).load(gl.DotOperandLayout(0, acc_layout, 2))
+
+
+@gluon.jit
+def first_bytes(pairs):
+    """As fp16: a byte is the high one of it."""
     return gl.inline_asm_elementwise(
-        """
-        {
-            .reg .b32 s, m, a, c, v;
-            shl.b32 s, $2, 4;
-            shl.b32 m, $2, 1;
-            and.b32 m, m, 0x0E0E0E0E;
-            lop3.b32 m, s, 0x80808080, m, 0xEA;
-            prmt.b32 a, m, 0, 0x2404;
-            and.b32 c, m, 0xFF00FF00;
-            mov.b32 v, $3;
-            mul.rn.f16x2 $0, a, v;
-            mul.rn.f16x2 $1, c, v;
-        }
-        """,
-        "=&r,=&r,r,r",
-        [words, scale],
-        dtype=(gl.float16, gl.float16),
-        is_pure=True,
-        pack=2,
+        "prmt.b32 $0, $1, 0, 0x2404;", "=r,r", [pairs], dtype=gl.float16, is_pure=True, pack=2
     )
 
 
 @gluon.jit
-def decode_odd(words, scale):
-    """The dims 4 i + 1 and 4 i + 3."""
+def second_bytes(pairs):
     return gl.inline_asm_elementwise(
-        """
-        {
-            .reg .b32 n, b, d, v;
-            shr.u32 n, $2, 3;
-            and.b32 n, n, 0x0E0E0E0E;
-            lop3.b32 n, $2, 0x80808080, n, 0xEA;
-            prmt.b32 b, n, 0, 0x2404;
-            and.b32 d, n, 0xFF00FF00;
-            mov.b32 v, $3;
-            mul.rn.f16x2 $0, b, v;
-            mul.rn.f16x2 $1, d, v;
-        }
-        """,
-        "=&r,=&r,r,r",
-        [words, scale],
-        dtype=(gl.float16, gl.float16),
-        is_pure=True,
-        pack=2,
+        "and.b32 $0, $1, 0xFF00FF00;", "=r,r", [pairs], dtype=gl.float16, is_pure=True, pack=2
     )
-
-
-@gluon.jit
-def stacked(first, second):
-    """Two operands [rows, tokens] as one of twice the rows: one product, and one wait, for both."""
-    rows: gl.constexpr = 2 * first.shape[0]
-    both = gl.reshape(gl.permute(gl.join(first, second), (2, 0, 1)), [rows, TOKENS])
-    return gl.convert_layout(both, first.type.layout, assert_trivial=True)
-
-
-@gluon.jit
-def unstacked(both):
-    """An accumulator's two halves of the rows."""
-    layout: gl.constexpr = both.type.layout
-    halves = gl.reshape(both, [2, both.shape[0] // 2, both.shape[1]])
-    first, second = gl.split(gl.permute(halves, (1, 2, 0)))
-    return gl.convert_layout(first, layout, assert_trivial=True), gl.convert_layout(second, layout, assert_trivial=True)
-
-
-@gluon.jit
-def sum_in_thread(weight):
-    """[128, heads] to [8, 8, heads]: over the two rows that a thread holds, so nothing is exchanged."""
-    return gl.sum(gl.reshape(weight, [8, 2, 8, weight.shape[1]]), 1)
 
 
 @gluon.jit
@@ -299,23 +242,29 @@ def packed_bf16(low, high):
 
 
 @gluon.jit
-def store_output(out_ptr, even, odd, factor, ONE_SPLIT: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr):
-    """Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+def packed_fp16(low, high):
+    """The same of two fp16."""
+    return gl.inline_asm_elementwise(
+        "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def store_panel(out_ptr, even, odd, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
+                HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """128 dims of the output. Partial results lie [pairs of dims, heads], about as registers hold them."""
     layout: gl.constexpr = even.type.layout
-    acc0, acc2 = unstacked(even * factor)
-    acc1, acc3 = unstacked(odd * factor)
-    four = gl.arange(0, LATENT // 4, gl.SliceLayout(1, layout))[:, None]
+    row = gl.arange(0, 64, gl.SliceLayout(1, layout))[:, None]  # a pair of bytes: in decode_latent's order
+    block = PANEL // 2 * 8 + row // 2 % 4 * 2 + PANEL % 2
+    pair = block * 16 + row // 16 * 4 + row // 8 % 2 * 2 + row % 2
     head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
+    even = even * factor
+    odd = odd * factor
+    words = out_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
     if ONE_SPLIT:
-        low = packed_bf16(acc0, acc1).to(gl.uint32, bitcast=True).to(gl.int64)
-        high = packed_bf16(acc2, acc3).to(gl.int64) << 32
-        gl.store(out_ptr.to(gl.pointer_type(gl.int64), bitcast=True) + head * (LATENT // 4) + four, low | high)
+        gl.store(words + head * (LATENT // 2) + pair, packed_bf16(even, odd))
     else:
-        place = out_ptr + 4 * four * HEADS + head
-        gl.store(place, acc0)
-        gl.store(place + HEADS, acc1)
-        gl.store(place + 2 * HEADS, acc2)
-        gl.store(place + 3 * HEADS, acc3)
+        gl.store(words + pair * HEADS + head, packed_fp16(even, odd))
 
 
 @gluon.jit
@@ -323,9 +272,10 @@ def split_kv(
     latent_desc,  # (total_kv, (LATENT + ROPE) / 2) uint8, two E2M1 codes each, in blocks [BLOCK_N, LATENT / 2]
     rope_desc,  # the same in blocks [BLOCK_N, ROPE / 2]
     pair_ptr,  # (total_kv, (LATENT + ROPE) / 64) int16: two E8M0 bytes each
+    byte_ptr,  # the same as uint8
     q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
     kv_indptr,  # (batch + 1,) int32
-    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT, HEADS) float32
+    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT / 2, HEADS, 2) fp16
     lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
     score_scale,  # sm_scale * log2(e)
     splits,
@@ -334,30 +284,22 @@ def split_kv(
     LATENT: gl.constexpr,
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
 ):
     # The merge may take its place on the device now: it waits there for this kernel's end.
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
-    gl.static_assert(LATENT == 512 and ROPE == 64 and BLOCK_N == 128)
+    gl.static_assert(LATENT == 512 and ROPE == 64 and BLOCK_N == 64)
     DIM: gl.constexpr = LATENT + ROPE
-    BLOCKS: gl.constexpr = DIM // 32
-    q_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
-    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [8, 1], [1, 0])
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEADS, 32])
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEADS, 16])
-    q_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 8, 2)
-    q_blocks_layout: gl.constexpr = gl.NVMMASharedLayout(32, 8, 3)
-    p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
-    by_token: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0, 1])
-    by_head: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    BLOCKS: gl.constexpr = DIM // 32  # of 32 values, that a token has
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4, 1], [1, 0])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 32])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
+    panel_layout: gl.constexpr = gl.NVMMASharedLayout(128, 8, 2)
+    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     all_peaks: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 1], [0, 8]],
-        [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]],
-        [[0, 0], [0, 0], [0, 0]],
-        [],
-        [8, HEADS],
+        [[0, 1], [0, 8]], [[0, 2], [0, 4], [1, 0], [2, 0], [0, 0]], [[0, 0], [0, 0]], [], [4, HEADS]
     )
 
     split = gl.program_id(0)
@@ -372,133 +314,154 @@ def split_kv(
     r_row = q_ptr + r_head * DIM + LATENT
     q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
 
-    ring = gl.allocate_shared_memory(gl.uint8, [STAGES, BLOCK_N, LATENT // 2], latent_desc.layout)
-    rope_ring = gl.allocate_shared_memory(gl.uint8, [STAGES, BLOCK_N, ROPE // 2], rope_desc.layout)
-    key_panels = ring._reinterpret(gl.uint8, [STAGES * 2, BLOCK_N, 128], gl.NVMMASharedLayout(128, 8, 2))
-    value_ring = ring._reinterpret(gl.int16, [STAGES, BLOCK_N, LATENT // 4], gl.NVMMASharedLayout(128, 16, 2))
-    q_blocks = gl.allocate_shared_memory(gl.float8e4nv, [LATENT // 32, HEADS, 32], q_blocks_layout)
-    q_smem = q_blocks._reinterpret(gl.float8e4nv, [LATENT // 32, HEADS, 32], q_smem_layout)
-    q_rope_blocks = gl.allocate_shared_memory(gl.float8e4nv, [ROPE // 32, HEADS, 32], q_blocks_layout)
-    q_rope_smem = q_rope_blocks._reinterpret(gl.float8e4nv, [ROPE // 32, HEADS, 32], q_smem_layout)
-    p_smem = gl.allocate_shared_memory(gl.float16, [BLOCK_N, HEADS], p_smem_layout)
-    scales = gl.allocate_shared_memory(gl.float32, [2, BLOCK_N, LATENT // 32], by_token)
-    rope_scales = gl.allocate_shared_memory(gl.float32, [2, BLOCK_N, ROPE // 32], by_token)
-    value_scales = gl.allocate_shared_memory(gl.float16, [2, BLOCK_N, LATENT // 32], by_token)
-    peaks = gl.allocate_shared_memory(gl.float32, [8, HEADS], by_head)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), 1)
+    codes = gl.allocate_shared_memory(gl.uint8, [BLOCK_N, LATENT // 2], latent_desc.layout)
+    rope_codes = gl.allocate_shared_memory(gl.uint8, [BLOCK_N, ROPE // 2], rope_desc.layout)
+    code_panels = codes._reinterpret(gl.uint8, [2, BLOCK_N, 128], panel_layout)
+    # Separate, so that they need no barriers between the stores to one and to another.
+    panel0 = gl.allocate_shared_memory(gl.float8e5, [BLOCK_N, 128], panel_layout)
+    panel1 = gl.allocate_shared_memory(gl.float8e5, [BLOCK_N, 128], panel_layout)
+    panel2 = gl.allocate_shared_memory(gl.float8e5, [BLOCK_N, 128], panel_layout)
+    panel3 = gl.allocate_shared_memory(gl.float8e5, [BLOCK_N, 128], panel_layout)
+    q_blocks = gl.allocate_shared_memory(gl.float8e4nv, [4, HEADS, 128], gl.NVMMASharedLayout(128, 8, 3))
+    q_smem = q_blocks._reinterpret(gl.float8e4nv, [4, HEADS, 128], panel_layout)
+    q_rope_smem = gl.allocate_shared_memory(gl.float8e4nv, [HEADS, ROPE], gl.NVMMASharedLayout(64, 8, 2))
+    p_smem = gl.allocate_shared_memory(gl.float16, [BLOCK_N, HEADS], gl.NVMMASharedLayout(32, 16, 2))
+    peaks = gl.allocate_shared_memory(gl.float32, [4, HEADS], plain)
+    plus_layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    plus_smem = gl.allocate_shared_memory(gl.int32, [1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    plus_smem.store(gl.full([1], 0x40404040, gl.int32, plus_layout))  # loaded, so that ptxas keeps it in a register
+    full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(full, 1)
     thread_barrier()
 
     span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
     begin = first + split * span
     end = gl.minimum(begin + span, first + length)
     tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
-    for stage in gl.static_range(STAGES):
-        row = begin + stage * BLOCK_N
-        expect_tile(latent_desc, rope_desc, full, stage, tiles, STAGES)
-        load_latent(latent_desc, ring, full, row, stage, tiles, STAGES)
-        load_rope(rope_desc, latent_desc, rope_ring, full, row, stage, tiles, STAGES)
-    pairs, rope_pairs = load_scales(pair_ptr, begin, end, BLOCKS)
+    load_tile(latent_desc, rope_desc, codes, rope_codes, full, begin, tiles > 0)
+    pairs0, pairs1, rope_e8m0 = load_scales(pair_ptr, byte_ptr, begin, end, BLOCKS)
 
-    # 224 stays below e4m3's greatest value, 448. In a block of 32 dims even ones come first.
+    # 224 stays below e4m3's greatest value, 448. Keys are decoded to minus their values, so queries are negated.
     q = q.to(gl.float32)
     q_rope = q_rope.to(gl.float32)
     amax = gl.max(gl.abs(q), 1)
     amax = gl.maximum(amax, gl.convert_layout(gl.max(gl.abs(q_rope), 1), amax.type.layout))
     step = gl.maximum(amax, 1e-30) / 224.0
-    q = (q / step[:, None]).to(gl.float8e4nv)
-    q = gl.permute(gl.reshape(q, [HEADS, LATENT // 32, 16, 2]), (1, 0, 3, 2))
-    q_blocks.store(gl.reshape(q, [LATENT // 32, HEADS, 32]))
-    q_rope = (q_rope / gl.convert_layout(step, gl.SliceLayout(1, r_layout))[:, None]).to(gl.float8e4nv)
-    q_rope = gl.permute(gl.reshape(q_rope, [HEADS, ROPE // 32, 16, 2]), (1, 0, 3, 2))
-    q_rope_blocks.store(gl.reshape(q_rope, [ROPE // 32, HEADS, 32]))
-    store_scales(pairs, rope_pairs, scales.index(0), rope_scales.index(0), value_scales.index(0))
+    q = (q / -step[:, None]).to(gl.float8e4nv)
+    # As keys are decoded: half of the dims, block, its parity, word, half of a word, code.
+    q = gl.permute(gl.reshape(q, [HEADS, 2, 4, 2, 4, 2, 4]), (1, 3, 0, 4, 5, 2, 6))
+    q_blocks.store(gl.reshape(q, [4, HEADS, 128]))
+    q_rope = (q_rope / -gl.convert_layout(step, gl.SliceLayout(1, r_layout))[:, None]).to(gl.float8e4nv)
+    q_rope = gl.permute(gl.reshape(q_rope, [HEADS, 4, 2, 2, 4]), (0, 2, 3, 1, 4))
+    q_rope_smem.store(gl.reshape(q_rope, [HEADS, ROPE]))
     fence_async_shared()
-    # Keys are decoded to 2^-6 of themselves.
-    score_scale = gl.convert_layout(step, gl.SliceLayout(0, s_layout)) * (score_scale * 64.0)
+    score_scale = gl.convert_layout(step, gl.SliceLayout(0, s_layout)) * (score_scale / (1 << SHIFT))
     thread_barrier()
 
+    plus = gl.max(plus_smem.load(plus_layout), 0)
     token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
     peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
+    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
     none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
-    totals = sum_in_thread(none)
-    even = gl.zeros([LATENT // 2, HEADS], gl.float32, o_layout)
-    odd = gl.zeros([LATENT // 2, HEADS], gl.float32, o_layout)
+    acc0 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc1 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc2 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc3 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc4 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc5 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc6 = gl.zeros([64, HEADS], gl.float32, o_layout)
+    acc7 = gl.zeros([64, HEADS], gl.float32, o_layout)
     for tile in range(tiles):
-        slot = tile % STAGES
-        later = (tile + 1) % 2
-        mbarrier.wait(full.index(slot), tile // STAGES & 1)
-        # Two products are under way while the one before them is scaled, and the next two blocks' codes are fetched.
-        rope_codes = rope_ring.index(slot)
-        codes = load_keys(key_panels, rope_codes, slot, 0)
-        next_codes = load_keys(key_panels, rope_codes, slot, 1)
-        oldest = block_scores(codes, q_smem, q_rope_smem, none, 0)
-        codes = load_keys(key_panels, rope_codes, slot, 2)
-        newer = block_scores(next_codes, q_smem, q_rope_smem, none, 1)
-        next_codes = load_keys(key_panels, rope_codes, slot, 3)
-        score = none
-        for block in gl.static_range(BLOCKS):
-            scale = load_scale(scales.index(tile % 2), rope_scales.index(tile % 2), s_layout, block)
-            newest = newer
-            if block + 2 < BLOCKS:
-                these = codes
-                codes = next_codes
-                if block + 4 < BLOCKS:
-                    next_codes = load_keys(key_panels, rope_codes, slot, block + 4)
-                newest = block_scores(these, q_smem, q_rope_smem, none, block + 2)
-            score += warpgroup_mma_wait(min(2, BLOCKS - 1 - block), deps=[oldest]) * scale
-            oldest = newer
-            newer = newest
+        mbarrier.wait(full, tile & 1)
+        keys = decode_rope(rope_codes, rope_e8m0, plus, none)
+        score = warpgroup_mma(keys, q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
+        even, odd = load_codes(code_panels.index(0))
+        keys = decode_latent(even, pairs0.to(gl.int32) & 0xFF, plus, none)
+        score = warpgroup_mma(keys, q_smem.index(0).permute((1, 0)), score, is_async=True)
+        panel0.store(keys)
+        score = warpgroup_mma_wait(1, deps=[score])
+        keys = decode_latent(odd, pairs0.to(gl.int32) >> 8 & 0xFF, plus, none)
+        score = warpgroup_mma(keys, q_smem.index(1).permute((1, 0)), score, is_async=True)
+        panel1.store(keys)
+        score = warpgroup_mma_wait(1, deps=[score])
+        even, odd = load_codes(code_panels.index(1))
+        keys = decode_latent(even, pairs1.to(gl.int32) & 0xFF, plus, none)
+        score = warpgroup_mma(keys, q_smem.index(2).permute((1, 0)), score, is_async=True)
+        panel2.store(keys)
+        score = warpgroup_mma_wait(1, deps=[score])
+        keys = decode_latent(odd, pairs1.to(gl.int32) >> 8 & 0xFF, plus, none)
+        score = warpgroup_mma(keys, q_smem.index(3).permute((1, 0)), score, is_async=True)
+        panel3.store(keys)
+        row = begin + tile * BLOCK_N
+        pairs0, pairs1, rope_e8m0 = load_scales(pair_ptr, byte_ptr, row + BLOCK_N, end, BLOCKS)
+        score = warpgroup_mma_wait(0, deps=[score])
 
-        valid = begin + tile * BLOCK_N + token < end
-        score = gl.where(valid[:, None], score, float("-inf"))
-        peaks.store(gl.max(gl.reshape(score, [8, 16, HEADS]), 1))  # of each warp
-        thread_barrier()
+        score = gl.where((row + token < end)[:, None], score, float("-inf"))
+        peaks.store(gl.max(gl.reshape(score, [4, 16, HEADS]), 1))  # of each warp
+        thread_barrier()  # also: codes are read, and values written
+        load_tile(latent_desc, rope_desc, codes, rope_codes, full, row + BLOCK_N, tile + 1 < tiles)
         highest = gl.convert_layout(gl.max(peaks.load(all_peaks), 0), gl.SliceLayout(0, s_layout))
         new_peak = gl.maximum(peak, highest * score_scale)
         shrink = gl.exp2(peak - new_peak)
         weight = gl.exp2(score * score_scale[None, :] - new_peak[None, :])
-        shrink_totals = gl.convert_layout(shrink, gl.SliceLayout(0, gl.SliceLayout(1, totals.type.layout)))
-        totals = totals * shrink_totals[None, None, :] + sum_in_thread(weight)
+        totals = totals * shrink[None, :] + weight
         peak = new_peak
         p_smem.store(weight.to(gl.float16))
-        pairs, rope_pairs = load_scales(pair_ptr, begin + (tile + 1) * BLOCK_N, end, BLOCKS)
         shrink = gl.convert_layout(shrink, gl.SliceLayout(0, o_layout))[None, :]
-        even *= shrink
-        odd *= shrink
+        acc0 = acc0 * shrink
+        acc1 = acc1 * shrink
+        acc2 = acc2 * shrink
+        acc3 = acc3 * shrink
+        acc4 = acc4 * shrink
+        acc5 = acc5 * shrink
+        acc6 = acc6 * shrink
+        acc7 = acc7 * shrink
         fence_async_shared()
         thread_barrier()
-        values = value_ring.index(slot)
-        this_scales = value_scales.index(tile % 2)
-        words, scale = load_values(values, this_scales, o_layout, 0)
+        # Loaded one panel ahead. Each product waits for the last but one: more in flight take registers that lack.
+        pairs = load_values(panel0, o_layout, 0)
         for part in gl.static_range(BLOCK_N // TOKENS):
             p = p_smem.slice(part * TOKENS, TOKENS, 0)
-            v0, v2 = decode_even(words, scale)
-            even = warpgroup_mma(stacked(v0, v2), p, even, is_async=True)
-            odd = warpgroup_mma_wait(1, deps=[odd])
-            v1, v3 = decode_odd(words, scale)
+            later = load_values(panel1, o_layout, part * TOKENS)
+            acc0 = warpgroup_mma(first_bytes(pairs), p, acc0, is_async=True)
+            acc6 = warpgroup_mma_wait(1, deps=[acc6])
+            acc1 = warpgroup_mma(second_bytes(pairs), p, acc1, is_async=True)
+            acc7 = warpgroup_mma_wait(1, deps=[acc7])
+            pairs = later
+            later = load_values(panel2, o_layout, part * TOKENS)
+            acc2 = warpgroup_mma(first_bytes(pairs), p, acc2, is_async=True)
+            acc0 = warpgroup_mma_wait(1, deps=[acc0])
+            acc3 = warpgroup_mma(second_bytes(pairs), p, acc3, is_async=True)
+            acc1 = warpgroup_mma_wait(1, deps=[acc1])
+            pairs = later
+            later = load_values(panel3, o_layout, part * TOKENS)
+            acc4 = warpgroup_mma(first_bytes(pairs), p, acc4, is_async=True)
+            acc2 = warpgroup_mma_wait(1, deps=[acc2])
+            acc5 = warpgroup_mma(second_bytes(pairs), p, acc5, is_async=True)
+            acc3 = warpgroup_mma_wait(1, deps=[acc3])
+            pairs = later
             if part + 1 < BLOCK_N // TOKENS:
-                words, scale = load_values(values, this_scales, o_layout, (part + 1) * TOKENS)
-            odd = warpgroup_mma(stacked(v1, v3), p, odd, is_async=True)
-            even = warpgroup_mma_wait(1, deps=[even])
-        even, odd = warpgroup_mma_wait(0, deps=[even, odd])
-        ahead = tile + STAGES
-        ahead_row = begin + ahead * BLOCK_N
-        expect_tile(latent_desc, rope_desc, full, ahead, tiles, STAGES)
-        thread_barrier()  # all warps have read the tile: its place is free
-        load_latent(latent_desc, ring, full, ahead_row, ahead, tiles, STAGES)
-        store_scales(pairs, rope_pairs, scales.index(later), rope_scales.index(later), value_scales.index(later))
-        thread_barrier()  # the next tile's scales are there
-        load_rope(rope_desc, latent_desc, rope_ring, full, ahead_row, ahead, tiles, STAGES)
+                later = load_values(panel0, o_layout, (part + 1) * TOKENS)
+            acc6 = warpgroup_mma(first_bytes(pairs), p, acc6, is_async=True)
+            acc4 = warpgroup_mma_wait(1, deps=[acc4])
+            acc7 = warpgroup_mma(second_bytes(pairs), p, acc7, is_async=True)
+            acc5 = warpgroup_mma_wait(1, deps=[acc5])
+            pairs = later
+        acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7 = warpgroup_mma_wait(
+            0, deps=[acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7]
+        )
+        thread_barrier()  # all warps have read the values: their place is free
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
-    total = gl.convert_layout(gl.sum(gl.sum(totals, 0), 0), gl.SliceLayout(0, s_layout))
-    factor = gl.where(total > 0, (1 << VALUE_SHIFT) / total, 0.0)
+    total = gl.sum(totals, 0)
+    factor = gl.where(total > 0, (-1.0 / (1 << SHIFT) if ONE_SPLIT else -1.0) / total, 0.0)
     factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
     out_ptr += row * (HEADS * LATENT)
-    store_output(out_ptr, even, odd, factor, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc0, acc1, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc2, acc3, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc4, acc5, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(out_ptr, acc6, acc7, factor, 3, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
         head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
@@ -506,42 +469,49 @@ def split_kv(
 
 @triton.jit
 def merge_splits(
-    partial_ptr,  # (batch, splits, LATENT, HEADS) float32
+    partial_ptr,  # (batch, splits, LATENT / 2, HEADS) uint32: two fp16 each
     lse_ptr,  # (batch, splits, HEADS) float32, in log2
-    out_ptr,  # (batch, HEADS, LATENT) bf16
+    out_ptr,  # (batch, HEADS, LATENT / 2) uint32: two bf16 each
     splits,
+    EXPONENT: tl.constexpr,  # partial results are 2^EXPONENT of what they stand for
     HEADS: tl.constexpr,
     LATENT: tl.constexpr,
-    DIMS: tl.constexpr,  # that a program merges, of all heads
+    PAIRS: tl.constexpr,  # of dims that a program merges, of all heads
     SPLITS: tl.constexpr,  # splits, rounded up to a power of two
 ):
     tl.extra.cuda.gdc_wait()
     sequence = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)
-    dim = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
+    pair = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     split = tl.arange(0, SPLITS)
     exists = split < splits
     row = sequence * splits + split
     lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
-    cell = dim[:, None] * HEADS + head[None, :]
-    partial = tl.load(
-        partial_ptr + row[:, None, None] * (LATENT * HEADS) + cell[None, :, :],
+    cell = pair[:, None] * HEADS + head[None, :]
+    words = tl.load(
+        partial_ptr + row[:, None, None] * (LATENT // 2 * HEADS) + cell[None, :, :],
         mask=exists[:, None, None],
-        other=0.0,
+        other=0,
     )
     peak = tl.max(lse, 0)
     weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
     total = tl.sum(weight, 0)
-    merged = tl.sum(partial * weight[:, None, :], 0) * tl.where(total > 0, 1.0 / total, 0.0)[None, :]
-    place = out_ptr + (sequence * HEADS + head[None, :]) * LATENT + dim[:, None]
-    tl.store(place, merged.to(out_ptr.dtype.element_ty))
+    factor = tl.where(total > 0, 2.0**-EXPONENT / total, 0.0)[None, :]
+    even = words.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    odd = (words >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    even = tl.sum(even * weight[:, None, :], 0) * factor
+    odd = tl.sum(odd * weight[:, None, :], 0) * factor
+    even = even.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
+    odd = odd.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
+    place = out_ptr + (sequence * HEADS + head[None, :]) * (LATENT // 2) + pair[:, None]
+    tl.store(place, even | (odd << 16))
 
 
 def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, stages=2, per_multiprocessor=None):
+def launch(data, per_multiprocessor=None):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -555,7 +525,7 @@ def launch(data, stages=2, per_multiprocessor=None):
     splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
     partial, lse = out, out
     if splits > 1:
-        partial = torch.empty(batch, splits, LATENT, HEADS, dtype=torch.float32, device=q.device)
+        partial = torch.empty(batch, splits, LATENT // 2, HEADS, 2, dtype=torch.float16, device=q.device)
         lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
 
     def descriptor(dims):
@@ -563,17 +533,17 @@ def launch(data, stages=2, per_multiprocessor=None):
         return TensorDescriptor.from_tensor(packed, block, gl.NVMMASharedLayout.get_default_for(block, gl.uint8))
 
     split_kv[(splits, batch)](
-        descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), q, kv_indptr, partial, lse,
+        descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), e8m0, q, kv_indptr, partial, lse,
         config["sm_scale"] * LOG2_E, splits,
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages,
-        num_warps=8, maxnreg=128,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N,
+        num_warps=4, maxnreg=168,
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
-        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
-        merge_splits[(batch, LATENT // dims)](
-            partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
-            num_warps=4, launch_pdl=True,
+        pairs = max(MERGE_WORDS // padded // HEADS, 4)
+        merge_splits[(batch, LATENT // 2 // pairs)](
+            partial.view(torch.uint32), lse, out.view(torch.uint32), splits,
+            EXPONENT=SHIFT.value, HEADS=HEADS, LATENT=LATENT, PAIRS=pairs, SPLITS=padded, num_warps=4, launch_pdl=True,
         )  # fmt: skip
     return out
 
@@ -581,8 +551,16 @@ def launch(data, stages=2, per_multiprocessor=None):
 def choose_splits(q, tiles, per_multiprocessor=None):
     """How many programs share the tokens of a sequence of so many tiles."""
     multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
-    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+    for each, least in [(per_multiprocessor, 1)] if per_multiprocessor else choices(q.shape[0], multiprocessors):
         splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
-        if tiles >= LEAST_TILES * splits:
+        if tiles >= least * splits:
             break
-    return splits
+    return triton.cdiv(tiles, triton.cdiv(tiles, splits))  # without those that would be empty
+
+
+def choices(batch, multiprocessors):
+    """Programs a multiprocessor, and the tiles that each must have at least, in the order of preference."""
+    places = 3 * multiprocessors
+    if batch <= 2 * multiprocessors and places // batch * batch < 0.75 * places:
+        yield 6, 32  # twice as many programs as places, where as many programs would leave many places empty
+    yield from [(3, LEAST_TILES), (2, LEAST_TILES), (1, 1)]

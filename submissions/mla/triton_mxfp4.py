@@ -24,9 +24,8 @@ Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results. At 1
 be the limit, but decoding is: 2738 instructions a warp and tile, two and a half times what the fp8 kernel issues for
 nearly twice the bytes, so that kernel is the faster one on an H200.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 12 %
-of the mxfp4 cache's floor, the geometric mean of the two cases with a floor above 20 µs. (With an ordinary launch of
-the second kernel; the early one has been timed for the shortest case only, 20.4 for 21.4 µs.)
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 12 % of the mxfp4 cache's floor, the geometric
+mean of the two cases with a floor above 20 µs.
 """
 
 import torch

@@ -20,10 +20,11 @@ Tiles. 64 tokens, 36 KiB, two a program, two programs a multiprocessor: while on
 way, and its own next tile too. Where that leaves a program fewer than 8 tiles one a multiprocessor is faster: less to
 merge.
 
-Bytes. 576 a token, and 64 KiB a (sequence, split) for the partial results.
+Bytes. 576 a token, and 32 KiB a (sequence, split) for the partial results: fp16, in units of the cache's scale, since a
+mean of values is at most the greatest of them, 448.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 76 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (64 to 90 %). Short caches are bound by the two launches, the way to the first tile
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 76 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (65 to 90 %). Short caches are bound by the two launches, the way to the first tile
 and the merge, about 14 µs together. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 
@@ -47,7 +48,7 @@ HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
 LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_ELEMENTS = 2048  # of all splits together, a program
+MERGE_WORDS = 1024  # of all splits together, a program: two dims each
 LOG2_E = 1.4426950408889634
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
@@ -99,21 +100,27 @@ def packed_bf16(low, high):
 
 
 @gluon.jit
+def packed_fp16(low, high):
+    """The same of two fp16."""
+    return gl.inline_asm_elementwise(
+        "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
 def store_panel(out_ptr, even, odd, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
                 HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
-    """128 dims of the output. Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+    """128 dims of the output. Partial results lie [pairs of dims, heads], about as registers hold them."""
     layout: gl.constexpr = even.type.layout
     pair = 64 * PANEL + gl.arange(0, 64, gl.SliceLayout(1, layout))[:, None]
     head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
     even = even * factor
     odd = odd * factor
+    words = out_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
     if ONE_SPLIT:
-        words = out_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
         gl.store(words + head * (LATENT // 2) + pair, packed_bf16(even, odd))
     else:
-        place = out_ptr + 2 * pair * HEADS + head
-        gl.store(place, even)
-        gl.store(place + HEADS, odd)
+        gl.store(words + pair * HEADS + head, packed_fp16(even, odd))
 
 
 @gluon.jit
@@ -123,7 +130,7 @@ def split_kv(
     q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
     kv_scale_ptr,  # float32: the cache's one scale
     kv_indptr,  # (batch + 1,) int32
-    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT, HEADS) float32
+    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT / 2, HEADS, 2) fp16
     lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
     score_scale,  # sm_scale * log2(e)
     splits,
@@ -243,7 +250,7 @@ def split_kv(
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
     total = gl.sum(totals, 0)
-    factor = gl.where(total > 0, kv_scale / total, 0.0)
+    factor = gl.where(total > 0, (kv_scale if ONE_SPLIT else 1.0) / total, 0.0)
     factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
     out_ptr += row * (HEADS * LATENT)
@@ -258,35 +265,42 @@ def split_kv(
 
 @triton.jit
 def merge_splits(
-    partial_ptr,  # (batch, splits, LATENT, HEADS) float32
+    partial_ptr,  # (batch, splits, LATENT / 2, HEADS) uint32: two fp16 each
     lse_ptr,  # (batch, splits, HEADS) float32, in log2
-    out_ptr,  # (batch, HEADS, LATENT) bf16
+    out_ptr,  # (batch, HEADS, LATENT / 2) uint32: two bf16 each
+    kv_scale_ptr,  # float32: the cache's one scale
     splits,
     HEADS: tl.constexpr,
     LATENT: tl.constexpr,
-    DIMS: tl.constexpr,  # that a program merges, of all heads
+    PAIRS: tl.constexpr,  # of dims that a program merges, of all heads
     SPLITS: tl.constexpr,  # splits, rounded up to a power of two
 ):
     tl.extra.cuda.gdc_wait()
     sequence = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, HEADS)
-    dim = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
+    pair = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     split = tl.arange(0, SPLITS)
     exists = split < splits
     row = sequence * splits + split
     lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
-    cell = dim[:, None] * HEADS + head[None, :]
-    partial = tl.load(
-        partial_ptr + row[:, None, None] * (LATENT * HEADS) + cell[None, :, :],
+    cell = pair[:, None] * HEADS + head[None, :]
+    words = tl.load(
+        partial_ptr + row[:, None, None] * (LATENT // 2 * HEADS) + cell[None, :, :],
         mask=exists[:, None, None],
-        other=0.0,
+        other=0,
     )
     peak = tl.max(lse, 0)
     weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
     total = tl.sum(weight, 0)
-    merged = tl.sum(partial * weight[:, None, :], 0) * tl.where(total > 0, 1.0 / total, 0.0)[None, :]
-    place = out_ptr + (sequence * HEADS + head[None, :]) * LATENT + dim[:, None]
-    tl.store(place, merged.to(out_ptr.dtype.element_ty))
+    factor = tl.where(total > 0, tl.load(kv_scale_ptr) / total, 0.0)[None, :]
+    even = words.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    odd = (words >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    even = tl.sum(even * weight[:, None, :], 0) * factor
+    odd = tl.sum(odd * weight[:, None, :], 0) * factor
+    even = even.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
+    odd = odd.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
+    place = out_ptr + (sequence * HEADS + head[None, :]) * (LATENT // 2) + pair[:, None]
+    tl.store(place, even | (odd << 16))
 
 
 def custom_kernel(data):
@@ -307,7 +321,7 @@ def launch(data, stages=2, per_multiprocessor=None):
     splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
     partial, lse = out, out
     if splits > 1:
-        partial = torch.empty(batch, splits, LATENT, HEADS, dtype=torch.float32, device=q.device)
+        partial = torch.empty(batch, splits, LATENT // 2, HEADS, 2, dtype=torch.float16, device=q.device)
         lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
 
     def descriptor(dims):
@@ -320,10 +334,10 @@ def launch(data, stages=2, per_multiprocessor=None):
     )  # fmt: skip
     if splits > 1:
         padded = triton.next_power_of_2(splits)
-        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
-        merge_splits[(batch, LATENT // dims)](
-            partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
-            num_warps=4, launch_pdl=True,
+        pairs = max(MERGE_WORDS // padded // HEADS, 4)
+        merge_splits[(batch, LATENT // 2 // pairs)](
+            partial.view(torch.uint32), lse, out.view(torch.uint32), kv_scale, splits,
+            HEADS=HEADS, LATENT=LATENT, PAIRS=pairs, SPLITS=padded, num_warps=4, launch_pdl=True,
         )  # fmt: skip
     return out
 
