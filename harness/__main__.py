@@ -4,17 +4,26 @@ import os
 import sys
 from pathlib import Path
 
+from harness import interrupts
+
 
 def main() -> int:
     try:
-        from harness.cli import main as run
-    except ModuleNotFoundError as error:
-        here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
-        if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
-            os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
-        print(f"error: this Python has no {error.name}: `make problems` makes .venv, which has it", file=sys.stderr)
-        return 30
-    return run()
+        with interrupts.interruptible():  # from here on, since the imports are the longest part of many verbs
+            try:
+                from harness.cli import main as run
+            except ModuleNotFoundError as error:
+                missing = error.name
+            else:
+                return run()
+    except KeyboardInterrupt:
+        print(interrupts.MESSAGE, file=sys.stderr)
+        return interrupts.EXIT_CODE
+    here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
+    if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
+        os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
+    print(f"error: this Python has no {missing}: `make problems` makes .venv, which has it", file=sys.stderr)
+    return 30
 
 
 if __name__ == "__main__":

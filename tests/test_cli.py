@@ -219,6 +219,54 @@ if not pathlib.Path({str(whole)!r}).exists():
     assert whole.exists() == (times == 1)
 
 
+DROPS = """
+class Drops:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)  # Python prints and forgets what is raised here
+"""
+
+
+def _started_with(lines: str, *words: str) -> subprocess.CompletedProcess:
+    """`python -m harness WORDS` in a Python that has carried out these lines."""
+    script = f"import runpy, signal, sys, time\n{DROPS}{lines}\nsys.argv[1:] = {words!r}\n"
+    script += "runpy.run_module('harness', run_name='__main__')"
+    return subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("what", ["signal.raise_signal(signal.SIGINT)", "Drops()"])
+@pytest.mark.parametrize("imported", ["click", "harness.cli.looking"])
+def test_ctrl_c_while_the_command_line_is_imported_ends_it(imported, what):
+    done = _started_with(
+        f"""
+class Watches:
+    def find_spec(self, name, *others):
+        if name == {imported!r}:
+            {what}
+sys.meta_path.insert(0, Watches())
+""",
+        "leaderboard",
+        "mla",
+    )
+    assert (done.returncode, done.stdout) == (130, "") and "interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_a_callback_whose_exceptions_python_drops_ends_it_nevertheless(toy_root):
+    submit(toy_root, "honest", HONEST)
+    with (toy_root / "problems" / "double" / "reference.py").open("a") as module:
+        module.write(f"""
+import signal
+{DROPS}
+honest = generate_input
+def generate_input(rows, cols, seed, device):
+    Drops()
+    return honest(rows=rows, cols=cols, seed=seed, device=device)
+""")
+    done = subprocess.run(command(toy_root, "eval", "double"), cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130 and "interrupted" in done.stderr and "Traceback" not in done.stderr
+    assert not list((toy_root / "results").rglob("2*.json"))
+
+
 @pytest.mark.parametrize("moment_s", [0.3, 2.0, 4.5])
 def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, moment_s):
     submit(toy_root, "slow", "import time\ndef custom_kernel(data):\n    time.sleep(0.5)\n    return data[0] * 2\n")
