@@ -15,6 +15,7 @@ def main() -> int:
             except ModuleNotFoundError as error:
                 missing = error.name
             else:
+                interrupts.no_longer_wait()
                 return run()
     except KeyboardInterrupt:
         print(interrupts.MESSAGE, file=sys.stderr)

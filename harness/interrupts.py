@@ -46,6 +46,13 @@ def interruptible() -> Iterator[None]:
         sys.unraisablehook = tell
 
 
+def no_longer_wait() -> None:
+    """Raises KeyboardInterrupt if one waits, for what comes next may be over before it has come again."""
+    if signal.getitimer(signal.ITIMER_REAL)[0]:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise KeyboardInterrupt
+
+
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     if not _imports(frame):
         raise KeyboardInterrupt
