@@ -1,5 +1,6 @@
 """`python -m harness VERB`, also with a Python that lacks the dependencies: then the checkout's .venv takes over."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ def main() -> int:
                 missing = error.name
             else:
                 interrupts.no_longer_wait()
-                return run()
+                code = run()
+                gc.freeze()  # Python looks for garbage as it ends: with torch imported a third of a second
+                return code
     except KeyboardInterrupt:
         print(interrupts.MESSAGE, file=sys.stderr)
         return interrupts.EXIT_CODE
