@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from harness.offline.kept import Kept
 from harness.offline.processes import Finished, Job, Processes
 from harness.offline.targets import TARGETS
 from harness.progress import Narrate
+from harness.temporary import temporary_folder
 
 
 class Judgement(Value):
@@ -95,11 +95,11 @@ def check(
     kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
     jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
-    with tempfile.TemporaryDirectory(prefix="podium-check-", ignore_cleanup_errors=True) as folder:
-        copy = Path(folder) / Path(submission.path).name
+    with temporary_folder() as folder:
+        copy = folder / Path(submission.path).name
         copy.write_bytes(submission.source)
         waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
-        with Processes(Path(folder), kept.triton_folder(Path(folder) / "triton")) as processes:
+        with Processes(folder, kept.triton_folder(folder / "triton")) as processes:
             if waiting:
                 narrate(f"compiling for {', '.join(dict.fromkeys(target for _, target in waiting.values()))}")
             processes.start([_process(name, job, root, problem, copy, emit) for name, job in waiting.items()])

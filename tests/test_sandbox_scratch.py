@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.scratch import remove, remove_abandoned, scratch
+from harness.sandbox.scratch import scratch
+from harness.temporary import remove, remove_abandoned
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,7 +63,7 @@ def test_what_a_killed_judge_left_is_removed_by_the_next(temporary_directory):
 def test_the_directory_of_a_judge_that_lives_is_left_alone():
     with scratch(b"") as folder:
         subprocess.run(
-            [sys.executable, "-c", "from harness.sandbox.scratch import remove_abandoned as r; r()"],
+            [sys.executable, "-c", "from harness.temporary import remove_abandoned as r; r()"],
             cwd=ROOT,
             check=True,
         )

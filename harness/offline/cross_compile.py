@@ -1,6 +1,6 @@
 """Compiling every Triton launch of a submission for one target, in a process of its own, without a GPU.
 
-    python -m harness.offline.cross_compile --target gfx942 --problem mla --file submissions/mla/triton_fp8.py
+    python3 -m harness.offline.cross_compile --target gfx942 --problem mla --file submissions/mla/triton_fp8.py
 
     problem     ─► inputs at the benchmark shapes, without storage (phantom)   ┐
     submission  ─► its own host code, on a card that is not there              ├─► custom_kernel
@@ -31,13 +31,13 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.offline.targets import TARGETS
+from harness.temporary import temporary_folder
 
 if TYPE_CHECKING:  # what imports torch or Triton waits until the environment is set
     from collections.abc import Callable, Iterable
@@ -58,15 +58,16 @@ def main() -> None:
     os.environ.pop("TRITON_INTERPRET", None)
     sys.dont_write_bytecode = True
     warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # of a process whose threads do nothing
-    with tempfile.TemporaryDirectory(prefix="podium-triton-") as cache:
-        os.environ.setdefault("TRITON_CACHE_DIR", cache)
+    with contextlib.ExitStack() as stack:
+        if "TRITON_CACHE_DIR" not in os.environ:
+            os.environ["TRITON_CACHE_DIR"] = str(stack.enter_context(temporary_folder()))
         json.dump(cross_compiled(arguments), document)
     document.write("\n")
     document.close()
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m harness.offline.cross_compile")
+    parser = argparse.ArgumentParser(prog="python3 -m harness.offline.cross_compile")
     parser.add_argument("--target", required=True, choices=TARGETS)
     parser.add_argument("--problem", required=True)
     parser.add_argument("--file", required=True, type=Path)

@@ -1,7 +1,7 @@
 """What this machine has for working without the target GPU: Triton, whether it can be interpreted, compilers for HIP.
 
     here() ─► Tools                      looked at in a process of its own, which takes seconds, and kept
-    python -m harness.offline.tools      that process: prints one Tools document
+    python3 -m harness.offline.tools      that process: prints one Tools document
     fingerprint()                        changes whenever the answer may: versions and file times, no torch
 
 Looking runs the interpreter's self-check and asks each compiler whether it knows the targets.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from harness.errors import InfrastructureError
 from harness.offline.compilation import Document
 from harness.offline.kept import Kept
 from harness.offline.processes import Job, Processes
+from harness.temporary import temporary_folder
 
 PACKAGES = ("torch", "triton", "numpy", "ziglang", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
@@ -48,10 +48,7 @@ def here() -> Tools:
     found = kept.read("tools", Tools)
     if found is not None:
         return found
-    with (
-        tempfile.TemporaryDirectory(prefix="podium-tools-", ignore_cleanup_errors=True) as folder,
-        Processes(Path(folder), Path(folder) / "triton") as processes,
-    ):
+    with temporary_folder() as folder, Processes(folder, folder / "triton") as processes:
         processes.start([Job("tools", ("harness.offline.tools",), interpreted=True)])
         ((_, finished),) = processes.results()
     try:

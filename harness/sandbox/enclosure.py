@@ -20,7 +20,7 @@ from harness.model import Device
 from harness.sandbox import bubblewrap, devices, keeper, policy
 from harness.sandbox.isolation import Isolation
 from harness.sandbox.policy import MAX_DISK_BYTES, Policy
-from harness.sandbox.scratch import remove
+from harness.temporary import remove
 
 KILL_S = 30.0
 TASKS, TASKS_PER_CPU = 1024, 16
