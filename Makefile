@@ -1,4 +1,4 @@
-# The front door: each target is one line over `python -m harness VERB`, and makes .venv first if need be.
+# The front door: each target is one line over `python3 -m harness VERB`, and makes .venv first if need be.
 # A new verb is one line here: its prerequisite, a ## comment for `make help`, and $(call run,harness VERB WORDS).
 
 VARIABLES := PROBLEM NAME SUBMISSION DEVICE TARGET RUN A B ARGS PYTHON

@@ -1,4 +1,4 @@
-"""`python -m harness VERB`, also with a Python that lacks the dependencies: then the checkout's .venv takes over."""
+"""`python3 -m harness VERB`, also with a Python that lacks the dependencies: then the checkout's .venv takes over."""
 
 import gc
 import os

@@ -126,7 +126,7 @@ def _peaks(root: Path, device: Device) -> Fact:
 
 
 def _noise(root: Path, device: Device) -> Fact:
-    remedy = "python -m harness doctor --calibrate"
+    remedy = "python3 -m harness doctor --calibrate"
     try:
         duel, runs = (calibration.noise(root, device, pairs) for pairs in (DUEL_PAIRS, None))
     except InfrastructureError as error:
@@ -156,7 +156,7 @@ def _offline() -> Iterator[Fact]:
     try:
         found = tools.here()
     except InfrastructureError as error:
-        yield Fact("interpreter", error.message, "broken", "python -m harness.offline.tools says more")
+        yield Fact("interpreter", error.message, "broken", "python3 -m harness.offline.tools says more")
         return
     wrong = found.interpreter
     yield Fact("interpreter", wrong or "computes as the hardware does", "broken" if wrong else "ok", _mend(wrong))

@@ -98,7 +98,7 @@ def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
         return
     assert ratio.low is not None and ratio.high is not None
     if not noise.calibrated:
-        yield "to tell smaller differences: python -m harness doctor --calibrate, which takes the noise of this device"
+        yield "to tell smaller differences: python3 -m harness doctor --calibrate, which takes the noise of this device"
         return
     blur = max(noise.log_ratio, math.log(ratio.high / ratio.low) / 2)
     needed = 8 * math.ceil(pairs / 8 * max(2.0, (blur / max(abs(math.log(ratio.value)), 1e-9)) ** 2))

@@ -92,7 +92,7 @@ def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
 def test_show_of_a_failed_run_ends_with_what_is_wrong_and_has_no_configuration_of_other_devices(podium, toy_root):
     podium("eval", "double", str(submit(toy_root, "wrong", WRONG)))
     out = podium("show", "wrong")[1]
-    assert out.index("Configuration:") < out.index("reproduce: python -m harness replay")
+    assert out.index("Configuration:") < out.index("reproduce: python3 -m harness replay")
     assert "cpu processes" in out and "gpu processes" not in out
 
 
@@ -232,7 +232,7 @@ class Drops:
 
 
 def _started_with(lines: str, *words: str) -> subprocess.CompletedProcess:
-    """`python -m harness WORDS` in a Python that has carried out these lines."""
+    """`python3 -m harness WORDS` in a Python that has carried out these lines."""
     script = f"import runpy, signal, sys, time\n{DROPS}{lines}\nsys.argv[1:] = {words!r}\n"
     script += "runpy.run_module('harness', run_name='__main__')"
     return subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=60)

@@ -32,7 +32,7 @@ STAND_INS = {
         "make eval PROBLEM=kv_replicate SUBMISSION=submissions/kv_replicate/mine.py ARGS='--quick --device cpu'",
         "it would be timed on a GPU where there is one, whose lock another evaluation may hold",
     ),
-    "python -m harness doctor": ("python -m harness doctor --device cpu", "the answer must not depend on a GPU here"),
+    "python3 -m harness doctor": ("python3 -m harness doctor --device cpu", "the answer must not depend on a GPU here"),
 }
 if tools.version("triton") != re.search(r"^triton==(\S+)", (CHECKOUT / "constraints.txt").read_text(), re.MULTILINE)[1]:
     STAND_INS["make check PROBLEM=prefill SUBMISSION=submissions/prefill/triton_flash.py TARGET=gfx942"] = (
@@ -55,7 +55,7 @@ def options(command: click.Command) -> list[click.Option]:
 
 def test_every_verb_and_option_explains_itself_and_every_verb_has_an_example():
     for name, command in commands():
-        assert command.help and "Example: python -m harness" in command.help, name
+        assert command.help and "Example: python3 -m harness" in command.help, name
         for option in options(command):
             assert option.help, f"{name} {option.opts}"
 
@@ -148,7 +148,7 @@ def run(command: str, root: Path) -> str:
     environment = {**inherited, "PATH": path, "TMPDIR": str(root / "tmp"), "COLUMNS": "120"}
     environment["XDG_CACHE_HOME"] = str(root / "tmp" / "cache")  # nothing is kept from before
     done = subprocess.run(command, shell=True, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
-    right = done.returncode in ({0, 10} if command.startswith("python -m harness replay") else {0})
+    right = done.returncode in ({0, 10} if command.startswith("python3 -m harness replay") else {0})
     assert right, f"{command}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
@@ -223,7 +223,7 @@ def test_a_problem_is_added_as_the_page_says(copy):
     write_files(page, copy)
     type_all(page.replace("ARGS=--quick", "ARGS='--quick --device cpu'"), copy)
     assert list((copy / "results" / "local" / "softcap").glob("*/*-mine.json"))
-    shown = run("python -m harness leaderboard softcap", copy)
+    shown = run("python3 -m harness leaderboard softcap", copy)
     assert "mine" in shown and "Soft-capped scores" in shown
 
 

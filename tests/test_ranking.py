@@ -144,7 +144,9 @@ def test_the_last_line_says_all_that_is_known_of_a_score():
 def test_neighbours_within_two_per_cent_are_told_to_duel():
     board = rank([entry("a", 1000), entry("b", 1019), entry("c", 1041), entry("d", 1061, unranked="quick")], [])
     assert [(one.submission, other.submission) for one, other in close(board)] == [("a", "b")]
-    assert _duels(board) == ["a and b are within 2%: python -m harness compare b a --duel tells whether one is faster."]
+    assert _duels(board) == [
+        "a and b are within 2%: python3 -m harness compare b a --duel tells whether one is faster."
+    ]
 
 
 def test_accepted_without_a_score_or_with_a_reason_is_not_ranked():

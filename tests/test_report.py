@@ -200,7 +200,7 @@ def test_an_interval_sorts_by_how_wide_it_is_for_its_centre():
 
 def test_without_runs_a_report_says_how_to_get_one(toy_root):
     text = Elements(page_of(toy_root)).text
-    assert "No runs of double yet" in text and "python -m harness eval double" in text
+    assert "No runs of double yet" in text and "python3 -m harness eval double" in text
 
 
 def test_the_verb_writes_the_file_without_importing_torch(toy_root):

@@ -135,7 +135,7 @@ class ProtocolSurface:
         reply = answer.reply
         comparison = compare(self._call, found + overruns(self._call, answer.aftermath.overrun), tolerances)
         met = comparison.tolerance
-        text = None if met is not None else report(self._problem, self._case, comparison, "python -m harness replay")
+        text = None if met is not None else report(self._problem, self._case, comparison, "python3 -m harness replay")
         check = CaseCheck(
             case=self._case,
             verdict=Verdict.WRONG_ANSWER if met is None else Verdict.ACCEPTED,

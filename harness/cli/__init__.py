@@ -1,4 +1,4 @@
-"""The command line: `python -m harness VERB`. Verbs and their exit codes; what they do is elsewhere."""
+"""The command line: `python3 -m harness VERB`. Verbs and their exit codes; what they do is elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        code = verbs.main(args=arguments, prog_name="python -m harness", standalone_mode=False)
+        code = verbs.main(args=arguments, prog_name="python3 -m harness", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except PodiumError as error:
         click.echo(f"error: {error}", err=True)

@@ -57,7 +57,7 @@ def eval_(
     With --watch, one FILE again and again while you write it. Told first is what is known first: whether it compiles,
     is right on the smallest case, on all, and how fast it is in one process. Ctrl-C ends it, with exit code 0.
 
-    Example: python -m harness eval mla submissions/mla/torch_bf16.py
+    Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     if watch:
         if len(files) != 1 or as_json or as_markdown:
@@ -94,7 +94,7 @@ def eval_(
 def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markdown: bool) -> int:
     """Judge every control of PROBLEM (of all problems without one): each must get the verdict it is there for.
 
-    Example: python -m harness verify mla
+    Example: python3 -m harness verify mla
     """
     from harness import verification
     from harness.device import detect
@@ -137,7 +137,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
 def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
     """Judge FILE on one CASE with the very inputs of a mismatch report. Nothing is timed or stored.
 
-    Example: python -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
+    Example: python3 -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
     """
     from harness.config import load_config
     from harness.device import detect
@@ -172,7 +172,7 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     and never ranked, since its inputs were known. Exit code: 0 if it agrees or that cannot be told, 20 for another
     score, that of the verdict for another verdict. RUN is named as in `show`.
 
-    Example: python -m harness repro torch_bf16
+    Example: python3 -m harness repro torch_bf16
     """
     from harness import repro as reproduction
     from harness.render import repro as rendered
@@ -219,7 +219,7 @@ def check(
 ) -> int:
     """Without the target GPU: judge FILE on the CPU test cases, and compile its kernels for each TARGET.
 
-    Example: python -m harness check mla submissions/mla/triton_bf16.py --target gfx950
+    Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
     """
     from harness import checkup
     from harness.offline import tools

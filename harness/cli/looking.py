@@ -36,7 +36,7 @@ from harness.store import Store
 def leaderboard(root: Path, problem: str, device: str | None, as_json: bool, as_markdown: bool) -> None:
     """Show the board of PROBLEM, one for each device that has runs.
 
-    Example: python -m harness leaderboard mla
+    Example: python3 -m harness leaderboard mla
     """
     task = catalog.load_problem(root, problem)
     if as_json:
@@ -54,7 +54,7 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
     """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for the latest run of
     its latest source. Without one, list what is stored, the latest last.
 
-    Example: python -m harness show torch_bf16
+    Example: python3 -m harness show torch_bf16
     """
     from harness.render import run as rendered
 
@@ -114,7 +114,7 @@ def compare(
 
     A and B are named as in `show`.
 
-    Example: python -m harness compare torch_bf16 torch_fp8 --duel
+    Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
     from harness import versions
     from harness.device import detect
@@ -158,7 +158,7 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
     In it are the boards, charts, samples, sources and the environment of each run. With --json all that is printed as
     data, and no file is written.
 
-    Example: python -m harness report mla --out board.html
+    Example: python3 -m harness report mla --out board.html
     """
     from harness.render import html
 
@@ -177,7 +177,7 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
 def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
     """List the problems.
 
-    Example: python -m harness problems
+    Example: python3 -m harness problems
     """
     from harness.render import terminal
 

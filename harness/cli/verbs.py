@@ -40,7 +40,7 @@ class _Verbs(click.Group):
 def verbs(context: click.Context, root: Path) -> None:
     """Podium judges attention kernels, times them and ranks them.
 
-    Example: python -m harness eval mla submissions/mla/torch_bf16.py
+    Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     context.obj = root
 

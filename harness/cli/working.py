@@ -30,7 +30,7 @@ from harness.errors import InfrastructureError
 def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown: bool) -> int:
     """Say what this machine can do, what it cannot, and the command that brings the rest.
 
-    Example: python -m harness doctor --calibrate
+    Example: python3 -m harness doctor --calibrate
     """
     from harness import calibration
     from harness import doctor as doctors
@@ -55,7 +55,7 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown:
 def new(root: Path, problem: str, name: str) -> None:
     """Write submissions/PROBLEM/NAME.py, to start from: correct as it stands, with the contract in its docstring.
 
-    Example: python -m harness new mla mine
+    Example: python3 -m harness new mla mine
     """
     from harness import scaffold
 
@@ -100,7 +100,7 @@ def profile(
 
     FILE runs with your own rights, outside the sandbox, as profilers need it: know what is in it. Nothing is ranked.
 
-    Example: python -m harness profile mla submissions/mla/triton_bf16.py --case 2
+    Example: python3 -m harness profile mla submissions/mla/triton_bf16.py --case 2
     """
     from harness.device import detect
     from harness.profiling import profile as profiling

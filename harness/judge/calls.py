@@ -132,7 +132,7 @@ class Caller:
 
     def _reproduce(self, case: Case, seed: int) -> str:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
-        words = ["python", "-m", "harness", "replay", self._problem.name, self._path, case.label]
+        words = ["python3", "-m", "harness", "replay", self._problem.name, self._path, case.label]
         return shlex.join([*words, "--seed", str(seed), "--device", device])
 
 

@@ -4,7 +4,7 @@
       row     [query 3, head 5]  rel L2 1.18
       worst   [query 3, head 5, dim 17]  got 0.8125  expected 0.1201  (66 x what is allowed)
       head    at 5, 7-9 (of 0-15; up to 75 % of each)
-    reproduce: python -m harness replay mla mine.py 'batch_size=4 ...' --seed 123 --device cpu
+    reproduce: python3 -m harness replay mla mine.py 'batch_size=4 ...' --seed 123 --device cpu
 
 Where an axis' indices are listed, they are those of NaN and Inf if there are any that should not be there, else of the
 rows that are over their limit, else of the elements that are. Where every bit counts, NaN and Inf are like any values.

@@ -1,6 +1,6 @@
 """Compiling a submission's inline HIP or CUDA for one target, in a process of its own.
 
-    python -m harness.offline.inline --target gfx942 --problem mla --file mine.py [--emit DIR] [--root ROOT]
+    python3 -m harness.offline.inline --target gfx942 --problem mla --file mine.py [--emit DIR] [--root ROOT]
 
     --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
 

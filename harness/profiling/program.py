@@ -1,6 +1,6 @@
 """The program that is profiled: makes a case's inputs, warms up, and calls the submission where the profiler looks.
 
-    python -m harness.profiling.program SETTINGS        as JSON; see Settings
+    python3 -m harness.profiling.program SETTINGS        as JSON; see Settings
 
 Every call has fresh inputs: a submission may write to its own. What became of it is in program.json of its folder.
 """

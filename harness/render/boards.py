@@ -27,7 +27,7 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
             found += terminal.board(problem, name, board, notes)
         faults = [f"Left alone in results/: {path}: {fault}" for path, fault in index.faults()]
     if not found:
-        found.append(f"No runs of {problem.name} yet: python -m harness eval {problem.name}")
+        found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.name}")
     if published and problem.published:
         found += terminal.published(problem)
     return [*found, *faults]
@@ -84,7 +84,7 @@ def _duels(board: Board) -> list[str]:
     """What to do about neighbours that are too close for their runs to tell apart: of the best three pairs."""
     return [
         f"{one.submission} and {other.submission} are within {ranking.CLOSE:.0%}: "
-        f"python -m harness compare {other.submission} {one.submission} --duel tells whether one is faster."
+        f"python3 -m harness compare {other.submission} {one.submission} --duel tells whether one is faster."
         for one, other in ranking.close(board)[:3]
     ]
 

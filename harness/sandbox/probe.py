@@ -1,6 +1,6 @@
 """Does an isolation hold here? A confined process does what it must be able to do, then tries what it must not.
 
-    python -m harness.sandbox.probe JUDGE_PID HASH_OF_ITS_ENVIRONMENT SCRATCH CONFINED DEVICE_KIND
+    python3 -m harness.sandbox.probe JUDGE_PID HASH_OF_ITS_ENVIRONMENT SCRATCH CONFINED DEVICE_KIND
 
 It prints `holds`, or what it could do that it should not; a traceback says what it could not do that it should.
 """

@@ -1,6 +1,6 @@
 """The worker's program: read a request, do it, answer; end when told to or when the judge is gone.
 
-    python -m harness.worker --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N
+    python3 -m harness.worker --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N
 
 Requests and replies are in `protocol`; only `load` and `call` run the submission's code. An exception of the
 submission's is an answer like any other; whatever else ends the process, the judge sees that it ended.
