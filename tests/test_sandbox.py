@@ -478,6 +478,23 @@ def test_files_are_counted_while_others_remove_theirs(isolation, tmp_path):
         assert inside.enclosure.excess() == "made more than 16,384 files"
 
 
+def test_files_in_shared_memory_are_counted(isolation):
+    if not isolation.bubblewrap and not isolation.own_uid:
+        pytest.skip("it may not write to /dev/shm")
+    name = f"/dev/shm/podium-test-{os.getpid()}"
+    program = f"""
+        import os, time
+        os.mkdir({name!r})
+        for i in range(17_000):
+            open(f"{name}/{{i}}", "w").close()
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "made more than 16,384 files"
+    assert not Path(name).exists()
+
+
 def test_files_are_counted_while_some_of_them_come_and_go(isolation):
     program = """
         import os

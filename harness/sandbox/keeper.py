@@ -114,7 +114,8 @@ def _excess(settings: dict[str, int | str]) -> str | None:
     tasks = 0
     family = descendants(os.getpid(), process_table())
     the_judge_s = dict(_files_in_memory(int(settings["judge_pid"])))
-    memory_bytes = _bytes_of_files_in_memory(family, the_judge_s) + _bytes_in_shared_memory(int(settings["own_uid"]))
+    shared_files, shared_bytes = _files_and_bytes_in_shared_memory(int(settings["own_uid"]))
+    memory_bytes = shared_bytes + _bytes_of_files_in_memory(family, the_judge_s)
     for pid in family:
         try:
             with open(f"/proc/{pid}/statm") as statm, open(f"/proc/{pid}/stat") as stat:
@@ -129,6 +130,8 @@ def _excess(settings: dict[str, int | str]) -> str | None:
         return f"took more than {int(settings['max_memory_bytes']) / 1e9:.1f} GB of memory"
     if tasks > int(settings["max_tasks"]):
         return f"had more than {settings['max_tasks']} processes and threads at once"
+    if shared_files > int(settings["max_files"]):
+        return _too_many_files(int(settings["max_files"]))
     return _excess_on_disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]), family)
 
 
@@ -144,11 +147,12 @@ def _bytes_of_files_in_memory(family: set[int], the_judge_s: dict[int, int]) -> 
     return sum(sizes.values())
 
 
-def _bytes_in_shared_memory(uid: int) -> int:
-    """Of what this user keeps in /dev/shm."""
+def _files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
+    """Of what this user keeps in /dev/shm: an empty file takes memory too, the kernel's."""
     with contextlib.suppress(OSError):
-        return sum(status.st_blocks * BLOCK_BYTES for status in _statuses(SHARED_MEMORY) if status.st_uid == uid)
-    return 0
+        mine = [status.st_blocks * BLOCK_BYTES for status in _statuses(SHARED_MEMORY) if status.st_uid == uid]
+        return len(mine), sum(mine)
+    return 0, 0
 
 
 def _files_in_memory(pid: int) -> list[tuple[int, int]]:
@@ -171,11 +175,15 @@ def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int
         for status in _statuses(folder):
             files, size = files + 1, size + status.st_blocks * BLOCK_BYTES
             if files > max_files:
-                return f"made more than {max_files:,} files"
+                return _too_many_files(max_files)
     except OSError as error:
         return f"made a directory that the judge cannot look into ({error.strerror})"
     size += _bytes_without_a_name(os.stat(folder).st_dev, family)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
+
+
+def _too_many_files(max_files: int) -> str:
+    return f"made more than {max_files:,} files"
 
 
 def _statuses(folder: str) -> Iterator[os.stat_result]:
