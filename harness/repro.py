@@ -102,7 +102,7 @@ class Reproduction:
     @property
     def exit_code(self) -> int:
         then, now = self.then.ending.verdict, self.now.ending.verdict
-        if now is Verdict.INFRASTRUCTURE_ERROR or not self.verdict_agrees:
+        if not self.verdict_agrees:
             return now.exit_code or then.exit_code
         return DISAGREES_EXIT_CODE if self.reproduced is False else 0
 
@@ -110,11 +110,13 @@ class Reproduction:
 def take(root: Path, name: str) -> Recipe:
     """The run that `name` names, as `show` understands it, and what judged it.
 
-    Raises UsageError where it is no such run or its problem is another one now, InfrastructureError where its source
-    or its seed is lost.
+    Raises UsageError where there is no such run, it was not judged or its problem is another one now,
+    InfrastructureError where its source or its seed is lost.
     """
     store = Store(root)
     run = store.read(name)
+    if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        raise UsageError(f"{run.id} was not judged: there is no verdict to reproduce", "judge it where it can run")
     problem = catalog.load_problem(root, run.problem)
     if problem.revision != run.problem_revision:
         raise UsageError(

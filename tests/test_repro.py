@@ -22,6 +22,7 @@ def custom_kernel(data):
     print("SAW", x.shape[0], float(x.flatten()[0]))
     return x * 2 * (1 + 1e-7)
 """
+NOT_JUDGED = {"verdict": "infrastructure_error", "message": "mine needs an AMD GPU", "detail": None}
 WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
 
 pytestmark = pytest.mark.usefixtures("unobjected")  # a process timed again would have other inputs
@@ -188,9 +189,10 @@ def test_a_changed_device_is_said_and_its_latencies_are_not_compared(podium, jud
         (lambda then, stored: edit(stored, master_seed="00" * 65), 30, "its inputs are lost"),
         (lambda then, stored: edit(stored, config={"cpu": {"processes": -1}}), 30, "cpu.processes is wrong"),
         (lambda then, stored: edit(stored, problem="triple"), 2, "no problem called 'triple'"),
+        (lambda then, stored: edit(stored, ending=NOT_JUDGED), 2, "no verdict to reproduce"),
         (lambda then, stored: stored.unlink(), 2, "there is no run mine"),
     ],
-    ids=["cleared", "changed", "device", "revision", "seed", "long seed", "config", "problem", "run"],
+    ids=["cleared", "changed", "device", "revision", "seed", "long seed", "config", "problem", "unjudged", "run"],
 )
 def test_what_cannot_be_restored_is_one_sentence(podium, judged, monkeypatch, spoil, code, words):
     monkeypatch.setattr("harness.device._gpu", lambda root, index: None)
@@ -238,11 +240,6 @@ def test_a_score_agrees_unless_it_differs_beyond_interval_and_noise(now, reprodu
     assert found.reproduced is reproduced and found.exit_code == code
     words = {True: "reproduced: ", False: "not reproduced: ", None: "undecided: "}[reproduced]
     assert rendered.text(found).splitlines()[-1].startswith(words)
-
-
-def test_a_run_that_cannot_be_judged_again_is_no_agreement_even_if_it_never_could():
-    unjudged = run("a", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")})
-    assert reproduction(unjudged, unjudged).exit_code == 30
 
 
 def test_a_score_without_an_interval_is_shown_all_the_same():
