@@ -405,7 +405,7 @@ def test_a_process_that_takes_too_much_memory_is_ended_and_it_is_said_why(isolat
 
 @pytest.mark.parametrize("kind", ["mapped", "in a directory of /dev/shm"])
 def test_memory_that_several_may_share_counts_as_well(isolation, monkeypatch, kind):
-    if kind != "mapped" and not isolation.own_uid:
+    if kind != "mapped" and (isolation.bubblewrap or not isolation.own_uid):
         pytest.skip("it may not write to /dev/shm, or has one of its own")
     monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
     program = f"""
