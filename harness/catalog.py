@@ -34,6 +34,9 @@ from harness.model import (
     Verdict,
 )
 
+MAX_NAME_BYTES = 200
+"""A stored run's file has that name, with the run's id before it and an ending after it, in at most 255."""
+
 MAX_SOURCE_BYTES = 1 << 20
 """A submission is one source file written by a person; a larger one is a mistake."""
 
@@ -67,6 +70,8 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
     """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
     if not str(path).isprintable():
         raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
+    if len(path.name.encode()) > MAX_NAME_BYTES:
+        raise UsageError(f"the name of {path} has {len(path.name.encode())} bytes: {MAX_NAME_BYTES} do", "rename it")
     try:
         source = path.read_bytes()
     except FileNotFoundError:

@@ -9,6 +9,7 @@ writes to it cannot show two faces.
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 from collections.abc import Iterator
@@ -98,7 +99,7 @@ def differences(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str
     """Between a call's snapshot in `arena` and its expectation: outputs first, then state."""
     outputs = _output_differences(call, reply, arena, tolerances)
     found = outputs + _state_differences(call, reply, arena, tolerances, outputs)
-    _read(found, tolerances)
+    _read(found, tolerances, keep=call.expectation.exact is not None)
     return found
 
 
@@ -228,19 +229,25 @@ def _unread(
     )
 
 
-def _read(found: list[Difference], tolerances: dict[str, Tolerance]) -> None:
+def _read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) -> None:
     """Compare them, chunk by chunk of all, in an order that nobody knows: a worker that has answered and goes on
-    writing cannot keep ahead of who reads. Sums over chunks are exact (fsum), so that they do not depend on it."""
-    chunks = [
-        (total, *chunk)
-        for total in found
-        if total.actual is not None
-        for chunk in _chunks(total.expected, total.actual)
-    ]
+    writing cannot keep ahead of who reads. Sums over chunks are exact (fsum), so that they do not depend on it.
+
+    With `keep` the outputs' `actual` becomes what was compared, copied: more will be computed of it."""
+    chunks: list[tuple[Difference, torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
+    for total in found:
+        if total.actual is None:
+            continue
+        shared = total.actual
+        copies: Iterator[torch.Tensor | None] = itertools.repeat(None)
+        if keep and not total.is_state:
+            total.actual = torch.empty(shared.shape, dtype=shared.dtype, device=total.expected.device)
+            copies = (own for _, own in _chunks(total.expected, total.actual))
+        chunks += [(total, want, got, own) for (want, got), own in zip(_chunks(total.expected, shared), copies)]
     secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
-    for total, want, got in chunks:
-        got = got.to(want.device, copy=True)
+    for total, want, got, own in chunks:
+        got = got.to(want.device, copy=True) if own is None else own.copy_(got)
         different = int((bits(got) != bits(want)).sum())
         total.different_bits += different
         if bitwise:
@@ -250,9 +257,10 @@ def _read(found: list[Difference], tolerances: dict[str, Tolerance]) -> None:
             total.squared_references.append(float(torch.where(exact.isfinite(), exact, 0.0).square().sum()))
         else:
             _accumulate(total, float64(want), float64(got), tolerances)
-    for total, want, got in chunks:
+    for total, want, got, own in chunks:
         if bitwise and total.different_bits:  # only now does it matter by how much
-            _accumulate(total, float64(want), float64(got.to(want.device, copy=True)), tolerances)
+            got = got.to(want.device, copy=True) if own is None else own
+            _accumulate(total, float64(want), float64(got), tolerances)
 
 
 def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolerances: dict[str, Tolerance]) -> None:

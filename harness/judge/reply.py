@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.model import Ending, SampleNanoseconds, Verdict
 
+MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 2000, 100_000
+"""Of what a worker reports as its failure."""
+
 
 class Fault(Exception):
     """The evaluation ends here, with this verdict and this sentence."""
@@ -102,4 +105,4 @@ def reported_failure(fields: Any) -> Fault:
     }
     if failure.kind not in verdicts:
         return violation("the worker's report of a failure is malformed")
-    return Fault(verdicts[failure.kind], failure.message, failure.detail)
+    return Fault(verdicts[failure.kind], failure.message[:MAX_MESSAGE_CHARS], failure.detail[:MAX_DETAIL_CHARS])

@@ -261,5 +261,13 @@ def _environment(device: Device, threads: int) -> dict[str, str]:
 
 def _how_it_ended(status: int) -> str:
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by {_name_of_signal(-status)}"
     return f"exited with status {status}"
+
+
+def _name_of_signal(number: int) -> str:
+    """`SIGSEGV`; a real-time signal has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -128,6 +128,10 @@ class Enclosure:
         try:
             self.wait(KILL_S)
         except subprocess.TimeoutExpired:
+            self._kill_past_the_keeper()
+        try:
+            self.wait(KILL_S)
+        except subprocess.TimeoutExpired:
             raise InfrastructureError(
                 f"process {self._process.pid} cannot be killed: it hangs in the kernel, perhaps in the GPU's driver",
                 "see what it waits for in /proc/PID/stack, and restart the machine or reset the GPU",
@@ -136,6 +140,17 @@ class Enclosure:
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._uid is not None:
             _remove_shared_memory(self._uid)
+
+    def _kill_past_the_keeper(self) -> None:
+        """Kill the groups of all that it started, and then itself: it may be stuck or busy."""
+        groups = set()
+        for pid in keeper.descendants(self._process.pid, keeper.process_table()):
+            with contextlib.suppress(ProcessLookupError):
+                groups.add(os.getpgid(pid))
+        for group in groups - {os.getpgrp()}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        self._process.kill()
 
     def close(self) -> None:
         os.close(self._report)

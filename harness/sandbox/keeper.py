@@ -22,6 +22,7 @@ import json
 import os
 import resource
 import signal
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ PERIOD_S = 0.25
 MAX_SHARE_OF_A_CORE = 0.05
 """Among thousands of processes or files a look takes long: then they are rarer. Of its own processor time, since on a
 machine with much to do it also waits, and must not be late for that."""
+
+MAX_OPEN_FILES = 100_000
+"""Of all processes together. Each is looked at, which takes 12 us: millions would take minutes."""
 
 SHARED_MEMORY = "/dev/shm"
 BLOCK_BYTES = 512  # of st_blocks: stat(2)
@@ -113,17 +117,22 @@ def _reap_all_but(child: int) -> bool:
 def _excess(settings: dict[str, int | str]) -> str | None:
     tasks = 0
     family = descendants(os.getpid(), process_table())
+    if _too_many_are_open(family):
+        return f"had more than {MAX_OPEN_FILES:,} files open at once"
     the_judge_s = dict(_files_in_memory(int(settings["judge_pid"])))
-    shared_files, shared_bytes = _files_and_bytes_in_shared_memory(int(settings["own_uid"]))
+    try:
+        shared_files, shared_bytes = _files_and_bytes_in_shared_memory(int(settings["own_uid"]))
+    except OSError as error:
+        return _cannot_look(error)
     memory_bytes = shared_bytes + _bytes_of_files_in_memory(family, the_judge_s)
     for pid in family:
         try:
-            with open(f"/proc/{pid}/statm") as statm, open(f"/proc/{pid}/stat") as stat:
+            with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as state:
                 fields = statm.read().split()
                 # The judge's memory is left out: inputs and outputs lie in it. What several share counts several times.
                 memory_bytes += (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
                 memory_bytes += max(_shared_bytes(pid) - sum(the_judge_s.values()), 0)
-                tasks += int(stat.read().rpartition(")")[2].split()[17])
+                tasks += int(state.read().rpartition(b")")[2].split()[17])
         except (OSError, ValueError, IndexError):
             continue  # it has ended meanwhile
     if memory_bytes > int(settings["max_memory_bytes"]):
@@ -137,8 +146,8 @@ def _excess(settings: dict[str, int | str]) -> str | None:
 
 def _shared_bytes(pid: int) -> int:
     """That a process maps of memory without a file on disk which others may map as well. Raises OSError."""
-    with open(f"/proc/{pid}/status") as status:
-        return next((int(line.split()[1]) << 10 for line in status if line.startswith("RssShmem:")), 0)
+    with open(f"/proc/{pid}/status", "rb") as status:  # the name in it may hold anything
+        return next((int(line.split()[1]) << 10 for line in status if line.startswith(b"RssShmem:")), 0)
 
 
 def _bytes_of_files_in_memory(family: set[int], the_judge_s: dict[int, int]) -> int:
@@ -148,11 +157,20 @@ def _bytes_of_files_in_memory(family: set[int], the_judge_s: dict[int, int]) -> 
 
 
 def _files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
-    """Of what this user keeps in /dev/shm: an empty file takes memory too, the kernel's."""
-    with contextlib.suppress(OSError):
-        mine = [status.st_blocks * BLOCK_BYTES for status in _statuses(SHARED_MEMORY) if status.st_uid == uid]
-        return len(mine), sum(mine)
-    return 0, 0
+    """Of what this user keeps in /dev/shm: an empty file takes memory too, the kernel's. Raises OSError for a directory
+    of this user's that cannot be read."""
+    files = size = 0
+    try:
+        names = os.listdir(SHARED_MEMORY)
+    except OSError:  # there is none
+        return 0, 0
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+            top = os.lstat(path := f"{SHARED_MEMORY}/{name}")
+            if top.st_uid == uid:
+                for status in (top, *(_statuses(path) if stat.S_ISDIR(top.st_mode) else ())):
+                    files, size = files + 1, size + status.st_blocks * BLOCK_BYTES
+    return files, size
 
 
 def _files_in_memory(pid: int) -> list[tuple[int, int]]:
@@ -177,9 +195,23 @@ def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int
             if files > max_files:
                 return _too_many_files(max_files)
     except OSError as error:
-        return f"made a directory that the judge cannot look into ({error.strerror})"
+        return _cannot_look(error)
     size += _bytes_without_a_name(os.stat(folder).st_dev, family)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
+
+
+def _too_many_are_open(family: set[int]) -> bool:
+    count = 0
+    for pid in family:
+        with contextlib.suppress(OSError):
+            count += len(os.listdir(f"/proc/{pid}/fd"))
+        if count > MAX_OPEN_FILES:
+            return True
+    return False
+
+
+def _cannot_look(error: OSError) -> str:
+    return f"made a directory that the judge cannot look into ({error.strerror})"
 
 
 def _too_many_files(max_files: int) -> str:
@@ -247,9 +279,9 @@ def process_table() -> Table:
         if not name.isdigit():
             continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
+            with open(f"/proc/{name}/stat", "rb") as state:
                 # The name in parentheses may hold anything; after it come the state and the parent.
-                parent = int(stat.read().rpartition(b")")[2].split()[1])
+                parent = int(state.read().rpartition(b")")[2].split()[1])
         except (OSError, IndexError):
             continue
         children.setdefault(parent, []).append(int(name))
@@ -261,8 +293,8 @@ def processor_s(pid: int) -> float:
     waited for."""
     ticks = 0
     for each in {pid} | descendants(pid, process_table()):
-        with contextlib.suppress(OSError), open(f"/proc/{each}/stat", "rb") as stat:  # it may have ended meanwhile
-            ticks += sum(map(int, stat.read().rpartition(b")")[2].split()[11:15]))
+        with contextlib.suppress(OSError), open(f"/proc/{each}/stat", "rb") as state:  # it may have ended meanwhile
+            ticks += sum(map(int, state.read().rpartition(b")")[2].split()[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -19,7 +19,7 @@ _REFUSED = (
     # the sockets of other programs; what may be a socket at all is below
     "connect "
     # other processes
-    "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd "
+    "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd "
     # what would outlive the worker: objects without a path
     "shmget semget msgget mq_open "
     # namespaces, mounts, and file handles, which go round paths
@@ -41,6 +41,9 @@ _SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
 
 _CLONE_NEW = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}, linux/sched.h
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
+
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, linux/falloc.h
+_MADV_REMOVE, _MADV_PAGEOUT = 9, 21  # asm-generic/mman-common.h
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 _X32 = 0x40000000
@@ -85,6 +88,10 @@ def program(namespaces: bool, exposed: bool, judge_pid: int, landlock_abi: int) 
         steps += _on(name, *_argument(0), (_JUMP_EQUAL, 1, 0, _AF_UNIX), _refuse(errno.EPERM))
         kind = [*_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK), (_JUMP_EQUAL, 2, 0, _SOCK_STREAM)]
         steps += _on(name, *kind, (_JUMP_EQUAL, 1, 0, _SOCK_SEQPACKET), _refuse(errno.EPERM))
+    # Whoever touches a page of shared memory waits while a hole is made there or it is written out: the judge, too.
+    steps += _on("fallocate", *_argument(1), (_JUMP_ANY_BIT, 0, 1, ~_KEEP_SIZE & 0xFFFFFFFF), _refuse(errno.EOPNOTSUPP))
+    for advice in _MADV_REMOVE, _MADV_PAGEOUT:
+        steps += _on("madvise", *_argument(2), (_JUMP_EQUAL, 0, 1, advice), _refuse(errno.EPERM))
     for name in "setsid", "setpgid":  # the keeper kills by the process group; in a namespace they are free
         steps += () if namespaces else _on(name, _refuse(0))
     if exposed:
