@@ -14,6 +14,7 @@ def main() -> int:
             try:
                 from harness.cli import main as run
             except ModuleNotFoundError as error:
+                interrupts.no_longer_wait()
                 missing = error.name
             else:
                 interrupts.no_longer_wait()

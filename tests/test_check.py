@@ -4,6 +4,7 @@ Every output goes the way of a real one: a kernel returns it within the worker's
 """
 
 import contextlib
+import ctypes
 import math
 
 import numpy as np
@@ -30,11 +31,13 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 FLOAT8S = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
 
 
-def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=None, amend=None, spare=1 << 16):
+def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=None, amend=None, spare=1 << 16,
+           overwrite=False):  # fmt: skip
     """The comparison of what a kernel returned with what was expected.
 
     `returned` is a value, or a function of the inputs. `inputs` are (before, after) pairs, watched as state.
-    `amend` edits the worker's honest reply, as a dishonest worker might.
+    `amend` edits the worker's honest reply, as a dishonest worker might; with `overwrite` it writes to all of the
+    memory after it was read.
     """
     expected = expected if isinstance(expected, dict) else {"y": expected}
     before = tuple(pair[0].clone() for pair in inputs)
@@ -64,6 +67,8 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), seed=7)
     arena.close()
     found = differences(call, CallReply.model_validate(reply), arena, tolerances)
+    if overwrite:
+        ctypes.memset(arena.address, 0xFF, arena.size)
     return compare(call, found + overruns(call, overrun), tolerances)
 
 
@@ -217,6 +222,12 @@ class TestValues:
         comparison = judged(reference, got, {"t": Tolerance(rel_l2=1)}, exact=(truth,))
         assert comparison.error == pytest.approx(0.03, rel=1e-3)
         assert comparison.reference_error == pytest.approx(0.01, rel=1e-3)
+
+    def test_the_error_is_that_of_what_was_judged_whatever_is_written_there_later(self):
+        truth = normal(6, 6, dtype=torch.float64)
+        reference, got = (truth * 1.01).float(), (truth * 1.03).float()
+        comparison = judged(reference, got, {"t": Tolerance(rel_l2=1)}, exact=(truth,), overwrite=True)
+        assert comparison.error == pytest.approx(0.03, rel=1e-3)
 
     def test_an_infinity_that_is_exact_is_no_error(self):
         truth = torch.tensor([1.0, -math.inf], dtype=torch.float64)

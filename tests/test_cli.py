@@ -256,6 +256,23 @@ sys.meta_path.insert(0, Watches())
     assert "Traceback" not in done.stderr
 
 
+def test_ctrl_c_is_not_lost_as_the_checkout_s_python_takes_over(tmp_path):
+    """As where python3 lacks click: the interrupt waits for the import, which fails."""
+    done = _started_with(
+        """
+class Lacks:
+    def find_spec(self, name, *others):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+            raise ModuleNotFoundError("No module named 'click'", name="click")
+sys.meta_path.insert(0, Lacks())
+""",
+        "leaderboard",
+        "mla",
+    )
+    assert (done.returncode, done.stdout) == (130, "") and "interrupted" in done.stderr
+
+
 def test_ctrl_c_in_a_callback_whose_exceptions_python_drops_ends_it_nevertheless(toy_root):
     submit(toy_root, "honest", HONEST)
     with (toy_root / "problems" / "double" / "reference.py").open("a") as module:

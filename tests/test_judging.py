@@ -56,6 +56,7 @@ def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
         ("def custom_kernel(data):\n    return data[0] / {}['a']", Verdict.RUNTIME_ERROR, "KeyError"),
         ("import sys\ndef custom_kernel(data):\n    sys.exit(0)", Verdict.RUNTIME_ERROR, "sys.exit(0)"),
         ("import os\ndef custom_kernel(data):\n    os._exit(0)", Verdict.RUNTIME_ERROR, "exited with status 0"),
+        ("import os\ndef custom_kernel(data):\n    os.kill(os.getpid(), 40)", Verdict.RUNTIME_ERROR, "by signal 40"),
         ("import os\nos._exit(3)", Verdict.RUNTIME_ERROR, "exited with status 3 during loading"),
         ("import ctypes\ndef custom_kernel(data):\n    ctypes.string_at(0)", Verdict.RUNTIME_ERROR, "SIGSEGV"),
         ("def custom_kernel(data):\n    return None", Verdict.WRONG_ANSWER, "NoneType"),

@@ -409,8 +409,9 @@ def test_memory_that_several_may_share_counts_as_well(isolation, monkeypatch, ki
         pytest.skip("it may not write to /dev/shm, or has one of its own")
     monkeypatch.setattr("harness.sandbox.enclosure.SHARE_OF_MEMORY", 1e-2)
     program = f"""
-        import mmap, os, time
+        import ctypes, mmap, os, time
         if {kind!r} == "mapped":
+            ctypes.CDLL(None).prctl(15, b"\\xff", 0, 0, 0)  # PR_SET_NAME: no text
             held = mmap.mmap(-1, 400_000_000)
             for _ in range(40):
                 held.write(bytes(10_000_000))
@@ -493,6 +494,63 @@ def test_files_in_shared_memory_are_counted(isolation):
         assert inside.enclosure.wait(60) == -signal.SIGKILL
         assert inside.enclosure.excess() == "made more than 16,384 files"
     assert not Path(name).exists()
+
+
+def test_no_directory_in_shared_memory_is_too_deep_to_be_counted(isolation):
+    if isolation.bubblewrap or not isolation.own_uid:
+        pytest.skip("it may not write to /dev/shm, or has one of its own")
+    name = f"/dev/shm/podium-test-{os.getpid()}"
+    program = f"""
+        import os, time
+        os.mkdir({name!r})
+        os.chdir({name!r})
+        for _ in range(30):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert "cannot look into (File name too long)" in (inside.enclosure.excess() or "")
+    assert not Path(name).exists()
+
+
+def test_open_files_are_counted_before_there_are_too_many_to_look_at(isolation, monkeypatch):
+    program = """
+        import os, resource, time
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for _ in range(110_000 // (most - 50) + 1):
+            if os.fork() == 0:
+                break
+        try:
+            while True:
+                os.dup(0)
+        except OSError:
+            time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "had more than 100,000 files open at once"
+
+
+def test_no_hole_is_made_in_shared_memory_and_none_of_it_is_written_out(isolation):
+    if not isolation.seccomp:
+        pytest.skip("without a filter of system calls")
+    program = """
+        import ctypes, mmap, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+        libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        fd = os.memfd_create("x")
+        os.ftruncate(fd, 1 << 16)
+        held = mmap.mmap(fd, 1 << 16)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(held))
+        os.posix_fallocate(fd, 0, 1 << 16)
+        print(libc.fallocate(fd, 3, 0, 4096), *(libc.madvise(address, 4096, advice) for advice in (9, 21, 4)))
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.printed() == "-1 -1 -1 0\n"
 
 
 def test_files_are_counted_while_some_of_them_come_and_go(isolation):

@@ -30,6 +30,7 @@ temporaries of 8 bytes an element. 2 MiB each suit a CPU's caches; a GPU wants f
 
 MIN_CHUNK_ELEMENTS = 1 << 12
 
+FRESH = "it is a fresh tensor; the one that was supplied is to be written to and returned"
 NEVER = math.inf
 
 
@@ -139,9 +140,12 @@ def _output_differences(
         first = next(iter(expected))
         return [Difference(first, expected[first], structural=_wrong_count(list(expected), reply))]
     differences = []
+    places = _places_of_memory_supplied(call, reply)
     for (name, want), got in zip(expected.items(), reply.outputs, strict=True):
         shape = call.expectation.shape(name)
         fault = _structural_fault(want, shape, got)
+        if fault is None and places.get(want.data_ptr(), got.offset) != got.offset:
+            fault = FRESH  # with the right bits or not: where there is much of it there is no room for it
         spec = TensorSpec(dtype_name(want.dtype), shape, got.offset or 0)
         differences.append(
             Difference(name, want, structural=fault)
@@ -149,6 +153,15 @@ def _output_differences(
             else _unread(name, want, spec, arena, tolerances, call.expectation.selection)
         )
     return differences
+
+
+def _places_of_memory_supplied(call: Call, reply: CallReply) -> dict[int, int]:
+    """Where the snapshot of each tensor lies that the submission was given, by the address of what it should hold."""
+    state = call.expectation.state
+    if len(reply.state) != len(state):
+        return {}
+    places = zip(state.values(), reply.state)
+    return {want.data_ptr(): place for want, place in places if place is not None and want.numel()}
 
 
 def _state_differences(
@@ -194,7 +207,7 @@ def _structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: Outpu
     if got.device != expected.device.type:
         return f"it is on {got.device}, not on {expected.device.type}"
     if got.offset is None and tuple(got.stride or ()) == _contiguous_strides(shape):
-        return "it is a fresh tensor; the one that was supplied is to be written to and returned"
+        return FRESH
     if got.offset is None:
         return f"it is not contiguous: its strides are {tuple(got.stride or ())}; call .contiguous()"
     return None
