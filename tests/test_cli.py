@@ -256,7 +256,7 @@ sys.meta_path.insert(0, Watches())
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_is_not_lost_as_the_checkout_s_python_takes_over(tmp_path):
+def test_ctrl_c_is_not_lost_as_the_checkout_s_python_takes_over():
     """As where python3 lacks click: the interrupt waits for the import, which fails."""
     done = _started_with(
         """

@@ -534,6 +534,26 @@ def test_open_files_are_counted_before_there_are_too_many_to_look_at(isolation, 
         assert inside.enclosure.excess() == "had more than 100,000 files open at once"
 
 
+def test_a_keeper_that_does_not_answer_is_killed_with_all_that_it_started(isolation, monkeypatch):
+    monkeypatch.setattr("harness.sandbox.enclosure.KILL_S", 1.0)
+    program = """
+        import os, time
+        os.fork()
+        os.write(1, b"x")
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.stdout.read(1) == inside.enclosure.stdout.read(1) == b"x"
+        pid = inside.enclosure._process.pid
+        started = keeper.descendants(pid, keeper.process_table())
+        os.kill(pid, signal.SIGSTOP)
+        inside.enclosure.kill()
+        deadline = time.monotonic() + 30
+        while started & set(map(int, filter(str.isdigit, os.listdir("/proc")))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(started) >= 2 and not started & set(map(int, filter(str.isdigit, os.listdir("/proc"))))
+
+
 def test_no_hole_is_made_in_shared_memory_and_none_of_it_is_written_out(isolation):
     if not isolation.seccomp:
         pytest.skip("without a filter of system calls")

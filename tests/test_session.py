@@ -10,6 +10,7 @@ from test_judging import HONEST, judge
 
 from harness.arena import FLAG_BYTES, Arena
 from harness.judge import trial
+from harness.judge.reply import reported_failure
 from harness.judge.session import Session
 from harness.model import Limits, Verdict
 from harness.protocol import Channel
@@ -93,3 +94,8 @@ def test_idle_calls_wait_for_the_device_where_the_submission_s_calls_do(toy_root
     monkeypatch.setattr(trial, "waits_for_device", lambda was_ready: waits_for_the_device)
     assert judge(toy_root, HONEST, quick=True).ending.verdict is Verdict.ACCEPTED
     assert set(asked) == {waits_for_the_device}
+
+
+def test_a_failure_is_told_in_so_many_words_and_no_more():
+    fault = reported_failure({"kind": "runtime_error", "message": "m" * 10**6, "detail": "d" * 10**6})
+    assert fault.ending.message == "m" * 2000 and fault.ending.detail == "d" * 100_000
