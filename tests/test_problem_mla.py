@@ -347,10 +347,12 @@ def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spi
     )
     assert compiled.returncode == 0, compiled.stderr[-2000:]
     kernels = json.loads(compiled.stdout)["kernels"]
-    splits = [kernel for kernel in kernels if kernel["kernel"] == "split_kv"]
-    assert {kernel["configuration"]["ONE_SPLIT"] for kernel in splits} == {False, True}
-    assert {kernel["kernel"] for kernel in kernels} == {"split_kv", "merge_splits"}
-    for kernel in splits:
+    assert {kernel["kernel"] for kernel in kernels} == {"attend"}
+    assert {kernel["configuration"]["ONE_SPLIT"] for kernel in kernels} == {False, True}
+    for kernel in kernels:
+        configuration = kernel["configuration"]
+        waits = configuration.get("WAITS", not configuration["ONE_SPLIT"])  # for each other: none may lack a place
+        assert bool(configuration.get("launch_cooperative_grid")) == waits
         assert kernel["fault"] is None and kernel["spills"] == 0
         assert kernel["occupancy"]["waves_per_simd"] == programs * kernel["threads"] // 32
         assert all(".m64n16k" in matrix for matrix in kernel["matrix_instructions"])

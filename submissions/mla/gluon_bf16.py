@@ -1,9 +1,10 @@
 """MLA decode on the bf16 cache, for Hopper in Gluon: TMA brings tiles, both products read them where they lie.
 
 Idea. As in triton_bf16.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
-O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, and a
-second kernel merges them. TMA copies tiles of 64 tokens into shared memory, and the warpgroup's instructions read them
-there, the second one transposed: the threads compute addresses and softmaxes only.
+O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, whose
+programs wait for each other and merge a share of the dims each, as in gluon_fp8.py. TMA copies tiles of 64 tokens into
+shared memory, and the warpgroup's instructions read them there, the second one transposed: the threads compute
+addresses and softmaxes only.
 
 Softmax. The sum over tokens stays apart for each row of the tile until the end: a tile needs one maximum over all warps
 and no sum.
@@ -11,9 +12,8 @@ and no sum.
 Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
 the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
 with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Five slots, two programs a
-multiprocessor: one computes while the other's copies are under way. Where that leaves a program fewer than 8 tiles,
-one a multiprocessor is faster: less to merge. Eight slots, and so one program, took 9 % longer at 256 x 8192; with
-twelve short caches took 3 µs more, probably because the merging kernel then finds no room before it is needed. Two
+multiprocessor: one computes while the other's copies are under way. Where that leaves a program fewer than 4 tiles,
+one a multiprocessor is faster: less to merge. Eight slots, and so one program, took 9 % longer at 256 x 8192. Two
 warpgroups would share the heads of the scores and the dims of the output, which shortens the way through a tile but
 reads its keys twice from shared memory: as an option they took 1 to 8 % longer (H200, 2026-11-20).
 
@@ -23,9 +23,10 @@ Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 87 % of
 four cases with a floor above 20 µs (79 to 95 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
+import functools
+
 import torch
 import triton
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -41,9 +42,8 @@ from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
+LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_ELEMENTS = 2048  # of all splits together, a program
 LOG2_E = 1.4426950408889634
 LATENT_DIMS = gl.constexpr(LATENT)
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
@@ -93,15 +93,82 @@ def store_panel(out_ptr, acc, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constex
 
 
 @gluon.jit
-def split_kv(
+def wait_for_all(counter_ptr, enough):
+    """Until all programs of the sequence have stored their partial results; true of their stores, too."""
+    thread_barrier()
+    gl.atomic_add(counter_ptr, 1, sem="release", scope="gpu")
+    gl.inline_asm_elementwise(
+        """
+        {
+            .reg .pred p;
+            .reg .b32 thread;
+            .reg .b64 count;
+            mov.u32 thread, %tid.x;
+            setp.ge.u32 p, thread, 32;
+            @p bra DONE;
+        AGAIN:
+            ld.acquire.gpu.global.b64 count, [$1];
+            setp.lt.s64 p, count, $2;
+            @p bra AGAIN;
+        DONE:
+            mov.b32 $0, 0;
+        }
+        """,
+        "=r,l,l",
+        [counter_ptr.to(gl.int64, bitcast=True), enough],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    thread_barrier()
+
+
+@gluon.jit
+def merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, split, splits,
+                SPLITS: gl.constexpr, DIMS: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr,
+                WARPS: gl.constexpr):  # fmt: skip
+    """DIMS dims of all heads, of which each program of a sequence takes others. A thread has one head, all splits."""
+    layout: gl.constexpr = gl.BlockedLayout([SPLITS, 1, 1], [1, 2, 16], [1, WARPS, 1], [2, 1, 0])
+    by_head: gl.constexpr = gl.SliceLayout(1, layout)
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, by_head))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, by_head))
+    row = sequence.to(gl.int64) * splits
+    lse = gl.load(lse_ptr + row * HEADS + (other[:, None] * HEADS + head[None, :]), mask=(other < splits)[:, None],
+                  other=float("-inf"))  # fmt: skip
+    peak = gl.max(lse, 0)
+    weight = gl.exp2(lse - gl.where(peak == float("-inf"), 0.0, peak)[None, :])
+    total = gl.sum(weight, 0)
+    weight = weight * gl.where(total > 0, 1.0 / total, 0.0)[None, :]
+
+    dim = split * DIMS + gl.arange(0, DIMS, gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    cell = gl.expand_dims(dim[None, :] * HEADS, 2) + gl.expand_dims(head[None, :], 1)
+    place = row * (LATENT * HEADS) + gl.expand_dims(other[:, None] * (LATENT * HEADS), 2) + cell
+    exists = gl.expand_dims((other < splits)[:, None], 2)
+    partial = gl.load(partial_ptr + place, mask=exists, other=0.0)
+    merged = gl.sum(partial * gl.expand_dims(weight, 1), 0)
+    out_layout: gl.constexpr = gl.SliceLayout(0, layout)
+    dim = split * DIMS + gl.arange(0, DIMS, gl.SliceLayout(1, out_layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, out_layout))[None, :]
+    gl.store(out_ptr + sequence.to(gl.int64) * (HEADS * LATENT) + head * LATENT + dim, merged.to(gl.bfloat16))
+
+
+@gluon.jit
+def attend(
     panel_desc,  # (total_kv, LATENT + ROPE) bf16 in blocks [BLOCK_N, LATENT / 4]
     rope_desc,  # the same in blocks [BLOCK_N, ROPE]
     q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
-    kv_indptr,  # (batch + 1,) int32
-    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT, HEADS) float32
-    lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
+    kv_indptr,  # (batch + 1,) int32; not read if UNIFORM
+    out_ptr,  # (batch, HEADS, LATENT) bf16
+    partial_ptr,  # (batch, splits, LATENT, HEADS) float32; this and the next two: if there are several splits
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2
+    counter_ptr,  # (batch,) int64: how many programs of this stream with so many splits have come to the merge
     score_scale,  # sm_scale * log2(e)
+    longest,
     splits,
+    UNIFORM: gl.constexpr,  # every sequence has `longest` tokens
+    SPLITS: gl.constexpr,  # splits, rounded up to a power of two
+    DIMS: gl.constexpr,  # that a program merges
     ONE_SPLIT: gl.constexpr,
     HEADS: gl.constexpr,
     LATENT: gl.constexpr,
@@ -110,10 +177,6 @@ def split_kv(
     SLOTS: gl.constexpr,
     WARPGROUPS: gl.constexpr,  # each computes the scores of its share of the heads, and its share of the output's dims
 ):
-    # The merge may take its place on the device now: it waits there for this kernel's end.
-    gl.inline_asm_elementwise(
-        "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
     PANELS: gl.constexpr = 4
     WIDTH: gl.constexpr = LATENT // PANELS
     DIM: gl.constexpr = LATENT + ROPE
@@ -126,8 +189,17 @@ def split_kv(
 
     split = gl.program_id(0)
     sequence = gl.program_id(1)
-    first = gl.load(kv_indptr + sequence)
-    length = gl.load(kv_indptr + sequence + 1) - first
+    if UNIFORM:
+        first = sequence * longest
+        length = longest
+    else:
+        first = gl.load(kv_indptr + sequence)
+        length = gl.load(kv_indptr + sequence + 1) - first
+    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
+    begin = first + split * span
+    end = gl.minimum(begin + span, first + length)
+    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
+
     q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
     head_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, q_layout))
     block_of: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, q_layout))
@@ -139,7 +211,6 @@ def split_kv(
     r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
     r_row = q_ptr + r_head * DIM + LATENT
     q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
-
     ring = gl.allocate_shared_memory(gl.bfloat16, [SLOTS, BLOCK_N, WIDTH], panel_desc.layout)
     rope = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, ROPE], rope_desc.layout)
     q_smem = gl.allocate_shared_memory(gl.bfloat16, [LATENT // 64, HEADS, 64], gl.NVMMASharedLayout(128, 16, 3))
@@ -153,13 +224,13 @@ def split_kv(
         mbarrier.init(full.index(slot), 1)
     thread_barrier()
 
-    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
-    begin = first + split * span
-    end = gl.minimum(begin + span, first + length)
-    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
     load_rope(rope_desc, rope, rope_full, begin, 0, tiles)
     for slot in gl.static_range(SLOTS):
         load_panel(panel_desc, ring, full, begin, slot, tiles, SLOTS, PANELS)
+    if not ONE_SPLIT:
+        # A launch adds `splits`, and cannot end without this program: so far tells how many there will be.
+        so_far = gl.load(counter_ptr + sequence, volatile=True)
+        enough = so_far - so_far % splits + splits
     q_smem.store(q)
     q_rope_smem.store(q_rope)
     fence_async_shared()
@@ -220,54 +291,25 @@ def split_kv(
     total = gl.sum(totals, 0)
     factor = gl.convert_layout(gl.where(total > 0, 1.0 / total, 0.0), gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
-    out_ptr += row * (HEADS * LATENT)
-    store_panel(out_ptr, acc0, factor, 0, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc1, factor, 1, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc2, factor, 2, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc3, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    place = out_ptr + row * (HEADS * LATENT) if ONE_SPLIT else partial_ptr + row * (HEADS * LATENT)
+    store_panel(place, acc0, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc1, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc2, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc3, factor, 3, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
         head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
-
-
-@triton.jit
-def merge_splits(
-    partial_ptr,  # (batch, splits, LATENT, HEADS) float32
-    lse_ptr,  # (batch, splits, HEADS) float32, in log2
-    out_ptr,  # (batch, HEADS, LATENT) bf16
-    splits,
-    HEADS: tl.constexpr,
-    LATENT: tl.constexpr,
-    DIMS: tl.constexpr,  # that a program merges, of all heads
-    SPLITS: tl.constexpr,  # splits, rounded up to a power of two
-):
-    tl.extra.cuda.gdc_wait()
-    sequence = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, HEADS)
-    dim = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
-    split = tl.arange(0, SPLITS)
-    exists = split < splits
-    row = sequence * splits + split
-    lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
-    cell = dim[:, None] * HEADS + head[None, :]
-    partial = tl.load(
-        partial_ptr + row[:, None, None] * (LATENT * HEADS) + cell[None, :, :],
-        mask=exists[:, None, None],
-        other=0.0,
-    )
-    peak = tl.max(lse, 0)
-    weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
-    total = tl.sum(weight, 0)
-    merged = tl.sum(partial * weight[:, None, :], 0) * tl.where(total > 0, 1.0 / total, 0.0)[None, :]
-    place = out_ptr + (sequence * HEADS + head[None, :]) * LATENT + dim[:, None]
-    tl.store(place, merged.to(out_ptr.dtype.element_ty))
+        wait_for_all(counter_ptr + sequence, enough)
+        if split * DIMS < LATENT:
+            merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, split, splits,
+                        SPLITS, DIMS, HEADS, LATENT, 4 * WARPGROUPS)  # fmt: skip
 
 
 def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, slots=5, warpgroups=1, per_multiprocessor=None):
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -277,36 +319,40 @@ def launch(data, slots=5, warpgroups=1, per_multiprocessor=None):
     out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
     if longest == 0:
         return out.zero_()
-    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
-    partial, lse = out, out
+    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor, least_tiles)
+    partial, lse, counter = out, out, out
     if splits > 1:
         partial = torch.empty(batch, splits, LATENT, HEADS, dtype=torch.float32, device=q.device)
         lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
+        counter = counters(q.device, torch.cuda.current_stream(q.device).cuda_stream, splits)
 
     def descriptor(dims):
         block = [BLOCK_N, dims]
         return TensorDescriptor.from_tensor(kv, block, gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16))
 
-    split_kv[(splits, batch)](
-        descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
+    attend[(splits, batch)](
+        descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, out, partial, lse, counter,
+        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=kv.shape[0] == batch * longest,
+        SPLITS=triton.next_power_of_2(splits), DIMS=triton.next_power_of_2(max(triton.cdiv(LATENT, splits), 8)),
         ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
-        WARPGROUPS=warpgroups, num_warps=4 * warpgroups,
+        WARPGROUPS=warpgroups, num_warps=4 * warpgroups, launch_cooperative_grid=splits > 1,
     )  # fmt: skip
-    if splits > 1:
-        padded = triton.next_power_of_2(splits)
-        dims = max(MERGE_ELEMENTS // padded // HEADS, 4)
-        merge_splits[(batch, LATENT // dims)](
-            partial, lse, out, splits, HEADS=HEADS, LATENT=LATENT, DIMS=dims, SPLITS=padded,
-            num_warps=4, launch_pdl=True,
-        )  # fmt: skip
     return out
 
 
-def choose_splits(q, tiles, per_multiprocessor=None):
-    """How many programs share the tokens of a sequence of so many tiles."""
+@functools.cache
+def counters(device, stream, splits):
+    """One a sequence, of which there are at most as many as programs at a time: two a multiprocessor."""
+    count = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    return torch.zeros(count, dtype=torch.int64, device=device)
+
+
+def choose_splits(q, tiles, per_multiprocessor, least_tiles):
+    """How many programs share the tokens of a sequence of so many tiles. If several, all of all sequences fit on the
+    device at once: they wait for each other."""
     multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
     for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
         splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
-        if tiles >= LEAST_TILES * splits:
+        if tiles >= least_tiles * splits:
             break
     return triton.cdiv(tiles, triton.cdiv(tiles, splits))  # without those that would be empty

@@ -1,8 +1,8 @@
 """MLA decode on the fp8 cache, for Hopper in Gluon: TMA brings tiles, values are widened on their way to the registers.
 
 Idea. As in triton_fp8.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
-O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, and a
-second kernel merges them. What differs is what Triton does not let one say:
+O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits. What
+differs is what Triton does not let one say:
 
     keys      TMA copies a tile of 64 tokens into shared memory, where the fp8 instruction reads it: no thread computes
               an address
@@ -17,8 +17,18 @@ second kernel merges them. What differs is what Triton does not let one say:
 Types. Queries are rounded to fp8 by a scale a head; weights are fp16, and values, each of which is an fp16 value, too.
 
 Tiles. 64 tokens, 36 KiB, two a program, two programs a multiprocessor: while one computes the other's copies are under
-way, and its own next tile too. Where that leaves a program fewer than 8 tiles one a multiprocessor is faster: less to
+way, and its own next tile too. Where that leaves a program fewer than 4 tiles one a multiprocessor is faster: less to
 merge.
+
+One launch. All programs are on the device at once, so those of a sequence wait for each other: each stores its partial
+result, raises the sequence's counter, and merges a share of the dims when all have come. A second kernel, launched
+early by Hopper's dependent launch, took 3 to 5 µs longer; so did a merge whose threads share sums over splits (here a
+thread has one head and all splits, so nothing crosses a thread). Counters are never set back: what a program finds at
+its begin tells how far they are to rise.
+
+Begin. The first tile is asked for before all else, and where every sequence has the same length without a look at
+kv_indptr, which would take 1 µs of cold memory; the second one when the queries are there, so that the programs' first
+tiles, all under way at the same time, come the sooner. (Scores of the next tile while the output is added up: slower.)
 
 Bytes. 576 a token, and 32 KiB a (sequence, split) for the partial results: fp16, in units of the cache's scale, since a
 mean of values is at most the greatest of them, 448.
@@ -28,9 +38,10 @@ four cases with a floor above 20 µs (66 to 92 %). Short caches are bound by the
 and the merge, 10 to 13 µs together. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 
+import functools
+
 import torch
 import triton
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -46,9 +57,8 @@ from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-LEAST_TILES = 8  # a program, where two programs run on a multiprocessor
+LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
-MERGE_WORDS = 1024  # of all splits together, a program: two dims each; but at least 4 of each split
 LOG2_E = 1.4426950408889634
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
@@ -124,27 +134,95 @@ def store_panel(out_ptr, even, odd, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.c
 
 
 @gluon.jit
-def split_kv(
+def wait_for_all(counter_ptr, enough):
+    """Until all programs of the sequence have stored their partial results; true of their stores, too."""
+    thread_barrier()
+    gl.atomic_add(counter_ptr, 1, sem="release", scope="gpu")
+    gl.inline_asm_elementwise(
+        """
+        {
+            .reg .pred p;
+            .reg .b32 thread;
+            .reg .b64 count;
+            mov.u32 thread, %tid.x;
+            setp.ge.u32 p, thread, 32;
+            @p bra DONE;
+        AGAIN:
+            ld.acquire.gpu.global.b64 count, [$1];
+            setp.lt.s64 p, count, $2;
+            @p bra AGAIN;
+        DONE:
+            mov.b32 $0, 0;
+        }
+        """,
+        "=r,l,l",
+        [counter_ptr.to(gl.int64, bitcast=True), enough],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    thread_barrier()
+
+
+@gluon.jit
+def merge_slice(partial_ptr, lse_ptr, out_ptr, kv_scale, sequence, split, splits,
+                SPLITS: gl.constexpr, PAIRS: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """PAIRS pairs of dims of all heads, of which each program of a sequence takes others.
+
+    A thread has one head and all splits.
+    """
+    layout: gl.constexpr = gl.BlockedLayout([SPLITS, 1, 1], [1, 2, 16], [1, 4, 1], [2, 1, 0])
+    by_head: gl.constexpr = gl.SliceLayout(1, layout)
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, by_head))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, by_head))
+    row = sequence.to(gl.int64) * splits
+    lse = gl.load(lse_ptr + row * HEADS + (other[:, None] * HEADS + head[None, :]), mask=(other < splits)[:, None],
+                  other=float("-inf"))  # fmt: skip
+    peak = gl.max(lse, 0)
+    weight = gl.exp2(lse - gl.where(peak == float("-inf"), 0.0, peak)[None, :])
+    total = gl.sum(weight, 0)
+    weight = weight * gl.where(total > 0, kv_scale / total, 0.0)[None, :]
+
+    pair = split * PAIRS + gl.arange(0, PAIRS, gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    cell = gl.expand_dims(pair[None, :] * HEADS, 2) + gl.expand_dims(head[None, :], 1)
+    place = row * (LATENT // 2 * HEADS) + gl.expand_dims(other[:, None] * (LATENT // 2 * HEADS), 2) + cell
+    exists = gl.expand_dims((other < splits)[:, None], 2)
+    words = gl.load(partial_ptr.to(gl.pointer_type(gl.uint32), bitcast=True) + place, mask=exists, other=0)
+    weight = gl.expand_dims(weight, 1)
+    even = gl.sum(words.to(gl.uint16).to(gl.float16, bitcast=True).to(gl.float32) * weight, 0)
+    odd = gl.sum((words >> 16).to(gl.uint16).to(gl.float16, bitcast=True).to(gl.float32) * weight, 0)
+    out_layout: gl.constexpr = gl.SliceLayout(0, layout)
+    pair = split * PAIRS + gl.arange(0, PAIRS, gl.SliceLayout(1, out_layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, out_layout))[None, :]
+    place = sequence.to(gl.int64) * (HEADS * LATENT // 2) + head * (LATENT // 2) + pair
+    gl.store(out_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + place, packed_bf16(even, odd))
+
+
+@gluon.jit
+def attend(
     latent_desc,  # (total_kv, LATENT + ROPE) e4m3fn in blocks [BLOCK_N, LATENT]
     rope_desc,  # the same in blocks [BLOCK_N, ROPE]
     q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
     kv_scale_ptr,  # float32: the cache's one scale
-    kv_indptr,  # (batch + 1,) int32
-    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT / 2, HEADS, 2) fp16
-    lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
+    kv_indptr,  # (batch + 1,) int32; not read if UNIFORM
+    out_ptr,  # (batch, HEADS, LATENT) bf16
+    partial_ptr,  # (batch, splits, LATENT / 2, HEADS, 2) fp16; this and the next two: if there are several splits
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2
+    counter_ptr,  # (batch,) int64: how many programs of this stream with so many splits have come to the merge
     score_scale,  # sm_scale * log2(e)
+    longest,
     splits,
+    UNIFORM: gl.constexpr,  # every sequence has `longest` tokens
     ONE_SPLIT: gl.constexpr,
+    SPLITS: gl.constexpr,  # splits, rounded up to a power of two
+    PAIRS: gl.constexpr,  # of dims, that a program merges
     HEADS: gl.constexpr,
     LATENT: gl.constexpr,
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
 ):
-    # The merge may take its place on the device now: it waits there for this kernel's end.
-    gl.inline_asm_elementwise(
-        "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
     gl.static_assert(LATENT == 512)
     F8: gl.constexpr = latent_desc.dtype
     PANELS: gl.constexpr = LATENT // 128
@@ -159,16 +237,16 @@ def split_kv(
 
     split = gl.program_id(0)
     sequence = gl.program_id(1)
-    first = gl.load(kv_indptr + sequence)
-    length = gl.load(kv_indptr + sequence + 1) - first
-    q_head = gl.arange(0, HEADS, gl.SliceLayout(1, q_layout))
-    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
-    q_row = q_ptr + q_head * DIM
-    q = gl.load(q_row[:, None] + gl.arange(0, LATENT, gl.SliceLayout(0, q_layout))[None, :])
-    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
-    r_row = q_ptr + r_head * DIM + LATENT
-    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
-    kv_scale = gl.load(kv_scale_ptr)
+    if UNIFORM:
+        first = sequence * longest
+        length = longest
+    else:
+        first = gl.load(kv_indptr + sequence)
+        length = gl.load(kv_indptr + sequence + 1) - first
+    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
+    begin = first + split * span
+    end = gl.minimum(begin + span, first + length)
+    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
 
     ring = gl.allocate_shared_memory(F8, [STAGES, BLOCK_N, LATENT], latent_desc.layout)
     rope_ring = gl.allocate_shared_memory(F8, [STAGES, BLOCK_N, ROPE], rope_desc.layout)
@@ -180,13 +258,20 @@ def split_kv(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), 1)
     thread_barrier()
+    load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin, 0, tiles, STAGES)
 
-    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
-    begin = first + split * span
-    end = gl.minimum(begin + span, first + length)
-    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
-    for stage in gl.static_range(STAGES):
-        load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + stage * BLOCK_N, stage, tiles, STAGES)
+    q_head = gl.arange(0, HEADS, gl.SliceLayout(1, q_layout))
+    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
+    q_row = q_ptr + q_head * DIM
+    q = gl.load(q_row[:, None] + gl.arange(0, LATENT, gl.SliceLayout(0, q_layout))[None, :])
+    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
+    r_row = q_ptr + r_head * DIM + LATENT
+    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
+    kv_scale = gl.load(kv_scale_ptr)
+    if not ONE_SPLIT:
+        # A launch adds `splits`, and cannot end without this program: so far tells how many there will be.
+        so_far = gl.load(counter_ptr + sequence, volatile=True)
+        enough = so_far - so_far % splits + splits
 
     # 224 stays below e4m3's greatest value, 448.
     q = q.to(gl.float32)
@@ -194,8 +279,12 @@ def split_kv(
     amax = gl.max(gl.abs(q), 1)
     amax = gl.maximum(amax, gl.convert_layout(gl.max(gl.abs(q_rope), 1), amax.type.layout))
     step = gl.maximum(amax, 1e-30) / 224.0
-    q_smem.store((q / step[:, None]).to(F8))
-    q_rope_smem.store((q_rope / gl.convert_layout(step, gl.SliceLayout(1, r_layout))[:, None]).to(F8))
+    inverse = 1.0 / step
+    q_smem.store((q * inverse[:, None]).to(F8))
+    # The others only now: the first tile comes the sooner, since all programs begin at the same time.
+    for stage in gl.static_range(1, STAGES):
+        load_tile(latent_desc, rope_desc, ring, rope_ring, full, begin + stage * BLOCK_N, stage, tiles, STAGES)
+    q_rope_smem.store((q_rope * gl.convert_layout(inverse, gl.SliceLayout(1, r_layout))[:, None]).to(F8))
     fence_async_shared()
     score_scale = gl.convert_layout(step, gl.SliceLayout(0, s_layout)) * (score_scale * kv_scale)
     thread_barrier()
@@ -253,61 +342,25 @@ def split_kv(
     factor = gl.where(total > 0, (kv_scale if ONE_SPLIT else 1.0) / total, 0.0)
     factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
-    out_ptr += row * (HEADS * LATENT)
-    store_panel(out_ptr, acc0, acc1, factor, 0, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc2, acc3, factor, 1, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc4, acc5, factor, 2, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc6, acc7, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    place = out_ptr + row * (HEADS * LATENT) if ONE_SPLIT else partial_ptr + row * (HEADS * LATENT)
+    store_panel(place, acc0, acc1, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc2, acc3, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc4, acc5, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc6, acc7, factor, 3, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
         head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
-
-
-@triton.jit
-def merge_splits(
-    partial_ptr,  # (batch, splits, LATENT / 2, HEADS) uint32: two fp16 each
-    lse_ptr,  # (batch, splits, HEADS) float32, in log2
-    out_ptr,  # (batch, HEADS, LATENT / 2) uint32: two bf16 each
-    kv_scale_ptr,  # float32: the cache's one scale
-    splits,
-    HEADS: tl.constexpr,
-    LATENT: tl.constexpr,
-    PAIRS: tl.constexpr,  # of dims that a program merges, of all heads
-    SPLITS: tl.constexpr,  # splits, rounded up to a power of two
-):
-    tl.extra.cuda.gdc_wait()
-    sequence = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, HEADS)
-    pair = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
-    split = tl.arange(0, SPLITS)
-    exists = split < splits
-    row = sequence * splits + split
-    lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
-    cell = pair[:, None] * HEADS + head[None, :]
-    words = tl.load(
-        partial_ptr + row[:, None, None] * (LATENT // 2 * HEADS) + cell[None, :, :],
-        mask=exists[:, None, None],
-        other=0,
-    )
-    peak = tl.max(lse, 0)
-    weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
-    total = tl.sum(weight, 0)
-    factor = tl.where(total > 0, tl.load(kv_scale_ptr) / total, 0.0)[None, :]
-    even = words.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-    odd = (words >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-    even = tl.sum(even * weight[:, None, :], 0) * factor
-    odd = tl.sum(odd * weight[:, None, :], 0) * factor
-    even = even.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
-    odd = odd.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
-    place = out_ptr + (sequence * HEADS + head[None, :]) * (LATENT // 2) + pair[:, None]
-    tl.store(place, even | (odd << 16))
+        wait_for_all(counter_ptr + sequence, enough)
+        if split * PAIRS < LATENT // 2:
+            merge_slice(partial_ptr, lse_ptr, out_ptr, kv_scale, sequence, split, splits,
+                        SPLITS, PAIRS, HEADS, LATENT)  # fmt: skip
 
 
 def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, stages=2, per_multiprocessor=None):
+def launch(data, stages=2, per_multiprocessor=None, least_tiles=LEAST_TILES):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -318,35 +371,40 @@ def launch(data, stages=2, per_multiprocessor=None):
     out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
     if longest == 0:
         return out.zero_()
-    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
-    partial, lse = out, out
+    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor, least_tiles)
+    partial, lse, counter = out, out, out
     if splits > 1:
         partial = torch.empty(batch, splits, LATENT // 2, HEADS, 2, dtype=torch.float16, device=q.device)
         lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
+        counter = counters(q.device, torch.cuda.current_stream(q.device).cuda_stream, splits)
 
     def descriptor(dims):
         block = [BLOCK_N, dims]
         return TensorDescriptor.from_tensor(kv, block, gl.NVMMASharedLayout.get_default_for(block, gl.float8e4nv))
 
-    split_kv[(splits, batch)](
-        descriptor(LATENT), descriptor(ROPE), q, kv_scale, kv_indptr, partial, lse, config["sm_scale"] * LOG2_E, splits,
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages, num_warps=4,
+    attend[(splits, batch)](
+        descriptor(LATENT), descriptor(ROPE), q, kv_scale, kv_indptr, out, partial, lse, counter,
+        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=kv.shape[0] == batch * longest, ONE_SPLIT=splits == 1,
+        SPLITS=triton.next_power_of_2(splits), PAIRS=triton.next_power_of_2(max(triton.cdiv(LATENT // 2, splits), 4)),
+        HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, STAGES=stages, num_warps=4,
+        launch_cooperative_grid=splits > 1,
     )  # fmt: skip
-    if splits > 1:
-        padded = triton.next_power_of_2(splits)
-        pairs = max(MERGE_WORDS // padded // HEADS, 4)
-        merge_splits[(batch, LATENT // 2 // pairs)](
-            partial.view(torch.uint32), lse, out.view(torch.uint32), kv_scale, splits,
-            HEADS=HEADS, LATENT=LATENT, PAIRS=pairs, SPLITS=padded, num_warps=4, launch_pdl=True,
-        )  # fmt: skip
     return out
 
 
-def choose_splits(q, tiles, per_multiprocessor=None):
-    """How many programs share the tokens of a sequence of so many tiles."""
+@functools.cache
+def counters(device, stream, splits):
+    """One a sequence, of which there are at most as many as programs at a time: two a multiprocessor."""
+    count = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    return torch.zeros(count, dtype=torch.int64, device=device)
+
+
+def choose_splits(q, tiles, per_multiprocessor, least_tiles):
+    """How many programs share the tokens of a sequence of so many tiles. If several, all of all sequences fit on the
+    device at once: they wait for each other."""
     multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
     for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
         splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
-        if tiles >= LEAST_TILES * splits:
+        if tiles >= least_tiles * splits:
             break
     return triton.cdiv(tiles, triton.cdiv(tiles, splits))  # without those that would be empty
