@@ -171,6 +171,10 @@ class Gpu:
         function = ctypes.c_void_p()
         status = self._calls["function"](ctypes.byref(function), module, name.encode())
         self._succeed(f'function (is {name} declared extern "C" __global__?)', status)
+        if "attribute" in self._calls:
+            # Clusters of up to 16 blocks instead of 8, for a kernel that says so. Refused by chips without clusters.
+            non_portable_cluster_size_allowed = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, cuda.h
+            self._calls["attribute"](function, non_portable_cluster_size_allowed, 1)
         return function
 
     def grant_shared(self, function: ctypes.c_void_p, count: int) -> None:

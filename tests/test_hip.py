@@ -171,7 +171,10 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
     *function = dlsym(module, symbol);
     return *function ? 0 : 500;
 }
-int cuFuncSetAttribute(void* function, int attribute, int value) { last_granted = value; return attribute != 8; }
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+    if (attribute == 8) last_granted = value;
+    return attribute != 8;  // no clusters here
+}
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void* stream, void** arguments, void** extra) {
     unsigned sizes[7] = {gx, gy, gz, bx, by, bz, shared};

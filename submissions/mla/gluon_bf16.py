@@ -38,7 +38,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from harness.hip import NoDevice
+from harness.hip import Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
@@ -46,6 +46,7 @@ LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
 LOG2_E = 1.4426950408889634
 LATENT_DIMS = gl.constexpr(LATENT)
+SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 131712
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
@@ -305,11 +306,285 @@ def attend(
                         SPLITS, DIMS, HEADS, LATENT, 4 * WARPGROUPS)  # fmt: skip
 
 
+SHORT = r"""
+#define HEADS 16
+#define LATENT 512
+#define DIM 576
+#define CLUSTER 16
+#define TOKENS 64  // at most, of a program
+#define THREADS 256
+#define TOKEN_BYTES (2 * DIM)
+#define ROW (TOKEN_BYTES + 16)  // in shared memory: 8 rows at one column lie in 8 x 4 banks
+#define AT_ROW(row) ((row) * ROW)
+#define TILE_BYTES (TOKENS * ROW)
+#define Q_ROW ROW
+#define SCORE_ROW 72    // floats: rows start in other banks
+#define WEIGHT_ROW 144  // bytes, likewise
+#define SLICE (LATENT / CLUSTER)
+#define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
+
+typedef unsigned u32;
+
+struct __align__(128) Shared {
+    unsigned char tile[TILE_BYTES];
+    unsigned char q[HEADS * Q_ROW];
+    float score[4][HEADS * SCORE_ROW];  // of a quarter of the dims
+    unsigned char weight[HEADS * WEIGHT_ROW];
+    u32 received[CLUSTER * HEADS * SLICE / 2];  // [source][head][pair of dims]
+    float received_lse[CLUSTER * HEADS];
+    unsigned long long has_tile, has_lse, has_parts;  // barriers
+};
+static_assert(sizeof(Shared) == SHARED_BYTES, "as much as is asked for");
+
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void ldmatrix4(u32* r, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix4_transposed(u32* r, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void mma(float* c, const u32* a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ u32 packed(float low, float high) {
+    u32 x;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(x) : "f"(low), "f"(high));
+    return x;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The address of what lies there in the shared memory of another program of the cluster.
+__device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(rank));
+    return there;
+}
+
+__device__ __forceinline__ void expect(void* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(address(barrier)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void wait_for(void* barrier) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "AGAIN:\n"
+                 "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra AGAIN;\n"
+                 "}" :: "r"(address(barrier)) : "memory");
+}
+
+__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, void* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
+}
+
+// A cluster of programs a sequence: grid (CLUSTER, batch), at most CLUSTER * TOKENS tokens each.
+extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) void attend_short(
+    const unsigned char* __restrict__ kv,  // [total tokens, DIM]
+    const u32* __restrict__ q,             // [batch, HEADS, DIM] bf16
+    const int* __restrict__ kv_indptr,     // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
+    u32* __restrict__ out,                 // [batch, HEADS, LATENT] bf16
+    int uniform,
+    float score_scale  // sm_scale * log2(e)
+) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    Shared& shared = *(Shared*)raw;
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const int rank = blockIdx.x, sequence = blockIdx.y;
+    int first = sequence * uniform, length = uniform;
+    if (!uniform) {
+        first = kv_indptr[sequence];
+        length = kv_indptr[sequence + 1] - first;
+    }
+    const int span = (length + CLUSTER - 1) / CLUSTER, tokens = max(min(span, length - rank * span), 0);
+    const unsigned char* const from = kv + ((long long)first + rank * span) * TOKEN_BYTES;
+    if (thread == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_tile)) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_lse)) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_parts)) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        expect(&shared.has_lse, CLUSTER * HEADS * 4);
+        expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+    }
+    __syncthreads();
+    // Eight tokens and two heads a warp.
+    const int row = warp * 8 + lane;
+    if (thread == 0) expect(&shared.has_tile, (tokens + HEADS) * TOKEN_BYTES);
+    if (lane < 8 && row < tokens)
+        copy(shared.tile + AT_ROW(row), from + row * TOKEN_BYTES, TOKEN_BYTES, &shared.has_tile);
+    const int q_row = 2 * warp + lane - 16;
+    if (lane == 16 || lane == 17)
+        copy(shared.q + q_row * Q_ROW, q + (sequence * HEADS + q_row) * (DIM / 2), 2 * DIM, &shared.has_tile);
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // its barriers may be used
+    // Rows without a token are values with weight 0 as well, and 0 times anything is not always 0.
+    for (int i = thread; i < (TOKENS - tokens) * (TOKEN_BYTES / 16); i += THREADS) {
+        const int row = tokens + i / (TOKEN_BYTES / 16), piece = i % (TOKEN_BYTES / 16);
+        *(uint4*)(shared.tile + AT_ROW(row) + piece * 16) = make_uint4(0, 0, 0, 0);
+    }
+    __syncthreads();
+    wait_for(&shared.has_tile);
+
+    // Scores: a warp has 32 tokens and a quarter of the dims.
+    {
+        const int quarter = warp % 4, first_token = warp / 4 * 32;
+        const u32 key = address(shared.tile) + AT_ROW(first_token + lane) + quarter * (TOKEN_BYTES / 4);
+        const u32 query = address(shared.q) + lane % 16 * Q_ROW + quarter * (9 * 32) + lane / 16 * 16;
+        float s[4][4] = {};
+#pragma unroll
+        for (int k = 0; k < 9; k++) {
+            u32 a[4], b0[4], b1[4];
+            ldmatrix4(a, query + k * 32);
+            ldmatrix4(b0, key + k * 32);
+            ldmatrix4(b1, key + k * 32 + 16);
+#pragma unroll
+            for (int n = 0; n < 4; n++) mma(s[n], a, b0[n], b1[n]);
+        }
+        float* const score = shared.score[quarter] + g * SCORE_ROW + first_token + 2 * t;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            *(float2*)(score + n * 8) = make_float2(s[n][0], s[n][1]);
+            *(float2*)(score + 8 * SCORE_ROW + n * 8) = make_float2(s[n][2], s[n][3]);
+        }
+    }
+    __syncthreads();
+
+    // Softmax: 16 threads a head, four tokens each.
+    const int head = thread / 16, of_head = thread % 16;
+    {
+        float x[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 part = *(float4*)(shared.score[i] + head * SCORE_ROW + of_head * 4);
+            x[0] += part.x;
+            x[1] += part.y;
+            x[2] += part.z;
+            x[3] += part.w;
+        }
+        float peak = MINUS_INFINITY;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[i] = of_head * 4 + i < tokens ? x[i] * score_scale : MINUS_INFINITY;
+            peak = fmaxf(peak, x[i]);
+        }
+#pragma unroll
+        for (int mask = 8; mask; mask /= 2) peak = fmaxf(peak, shuffle_xor(peak, mask));
+        float total = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) total += x[i] = exp2_fast(x[i] - (tokens ? peak : 0.0f));
+#pragma unroll
+        for (int mask = 8; mask; mask /= 2) total += shuffle_xor(total, mask);
+        const float inverse = tokens ? __fdividef(1.0f, total) : 0.0f;
+        const u32 low = packed(x[0] * inverse, x[1] * inverse), high = packed(x[2] * inverse, x[3] * inverse);
+        *(uint2*)(shared.weight + head * WEIGHT_ROW + of_head * 8) = make_uint2(low, high);
+
+        // The log-sum-exp to every program of the cluster, by one thread each.
+        const float lse = tokens ? peak + log2_fast(total) : MINUS_INFINITY;
+        const u32 there = in_peer(address(shared.received_lse + rank * HEADS + head), of_head);
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+                     :: "r"(there), "f"(lse), "r"(in_peer(address(&shared.has_lse), of_head)) : "memory");
+    }
+    __syncthreads();
+
+    // Output: a warp has 64 dims.
+    float acc[8][4] = {};
+#pragma unroll
+    for (int k = 0; k < TOKENS / 16; k++) {
+        u32 weight[4];
+        ldmatrix4(weight, address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
+        const int column = warp * (64 * TOKEN_BYTES / DIM) + lane / 16 * 16;
+        const u32 value = address(shared.tile) + AT_ROW(k * 16 + lane % 16) + column;
+#pragma unroll
+        for (int n = 0; n < 8; n += 2) {
+            u32 v[4];  // tokens 0..7 and 8..15 of 8 dims, and of the 8 after them
+            ldmatrix4_transposed(v, value + n * 16);
+            mma(acc[n], weight, v[0], v[1]);
+            mma(acc[n + 1], weight, v[2], v[3]);
+        }
+    }
+
+    // Each program of the cluster merges 32 dims: to it goes what is here of them, 16 bytes a lane and row. For that
+    // two neighbouring lanes, which have 8 bytes of either half of the dims, exchange one.
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const u32 to = 2 * warp + half, barrier = in_peer(address(&shared.has_parts), to);
+        const bool odd = t % 2;
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            u32 word[2][2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float *x = acc[4 * half + 2 * i] + 2 * row, *y = acc[4 * half + 2 * i + 1] + 2 * row;
+                word[i][0] = packed(x[0], x[1]);
+                word[i][1] = packed(y[0], y[1]);
+            }
+            const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
+            const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
+            const u32 place = (rank * HEADS + g + 8 * row) * (SLICE / 2) + t % 2 * 8 + t / 2 * 4;
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                         :: "r"(in_peer(address(shared.received + place), to)), "r"(odd ? low : word[0][0]),
+                         "r"(odd ? high : word[0][1]), "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high),
+                         "r"(barrier) : "memory");
+        }
+    }
+
+    // The merge: 16 threads a head, two dims each. Weights are there before the parts are.
+    float weights[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
+    wait_for(&shared.has_lse);
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) top = fmaxf(top, weights[i] = shared.received_lse[i * HEADS + head]);
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) whole += weights[i] = exp2_fast(weights[i] - (length > 0 ? top : 0.0f));
+    wait_for(&shared.has_parts);
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) {
+        const u32 x = shared.received[(i * HEADS + head) * (SLICE / 2) + of_head];
+        even += __builtin_bit_cast(float, x << 16) * weights[i];
+        odd += __builtin_bit_cast(float, x & 0xffff0000u) * weights[i];
+    }
+    const float factor = length > 0 ? __fdividef(1.0f, whole) : 0.0f;
+    // Of 16 dims a lane had sent 2 t, + 1 and 8 + 2 t, + 1 side by side.
+    u32* const to = out + ((long long)sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
+    to[of_head / 8 * 8 + of_head % 2 * 4 + of_head % 8 / 2] = packed(even * factor, odd * factor);
+}
+"""
+
+
+@functools.cache
+def attend_short():
+    """Made when it is first called: no other compiler than NVIDIA's takes it."""
+    types = {
+        "kv": ptr(alignment=16),
+        "q": ptr(torch.bfloat16, alignment=16),
+        "kv_indptr": ptr(torch.int32),
+        "out": ptr(torch.bfloat16),
+        "uniform": int32,
+        "score_scale": float32,
+    }
+    return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES}).kernel("attend_short", types)
+
+
 def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES):
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES, short=True):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -319,6 +594,13 @@ def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEA
     out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
     if longest == 0:
         return out.zero_()
+    uniform = kv.shape[0] == batch * longest
+    if short and longest <= SHORT_TOKENS and 2 * CLUSTER * batch <= multiprocessors(q):
+        attend_short()(
+            kv, q, kv_indptr, out, longest if uniform else 0, config["sm_scale"] * LOG2_E,
+            grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES,
+        )  # fmt: skip
+        return out
     splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor, least_tiles)
     partial, lse, counter = out, out, out
     if splits > 1:
@@ -332,7 +614,7 @@ def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEA
 
     attend[(splits, batch)](
         descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, out, partial, lse, counter,
-        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=kv.shape[0] == batch * longest,
+        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=uniform,
         SPLITS=triton.next_power_of_2(splits), DIMS=triton.next_power_of_2(max(triton.cdiv(LATENT, splits), 8)),
         ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
         WARPGROUPS=warpgroups, num_warps=4 * warpgroups, launch_cooperative_grid=splits > 1,
@@ -350,9 +632,12 @@ def counters(device, stream, splits):
 def choose_splits(q, tiles, per_multiprocessor, least_tiles):
     """How many programs share the tokens of a sequence of so many tiles. If several, all of all sequences fit on the
     device at once: they wait for each other."""
-    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
     for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
-        splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
+        splits = max(min(each * multiprocessors(q) // q.shape[0], tiles, MAX_SPLITS), 1)
         if tiles >= least_tiles * splits:
             break
     return triton.cdiv(tiles, triton.cdiv(tiles, splits))  # without those that would be empty
+
+
+def multiprocessors(q):
+    return torch.cuda.get_device_properties(q.device).multi_processor_count
