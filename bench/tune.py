@@ -82,6 +82,7 @@ VARIANTS: dict[str, list[Variant]] = {
         *grid(block_n=[32], num_stages=[4], per_multiprocessor=[2, 3]),
         *grid(block_n=[64], num_stages=[2], per_multiprocessor=[2]),
     ],
+    "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8])],
     "mla/gluon_fp8": [{}, *grid(per_multiprocessor=[1, 2])],
     "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 2, 3, 6])],
     "mla/gluon_bf16": [

@@ -279,11 +279,30 @@ def needing(target: str) -> str:
     return target
 
 
+ONLY_HOPPER = "    if torch.version.hip or x.device.type != 'cuda':\n        raise NoDevice('only for Hopper')\n"
+
+
 @pytest.mark.slow
 def test_a_file_that_refuses_other_devices_is_compiled_for_its_own_and_refused_for_the_others(podium):
-    only_hopper = "    if torch.version.hip or x.device.type != 'cuda':\n        raise NoDevice('only for Hopper')\n"
-    refusing = TRITON.replace("    y = torch", only_hopper + "    y = torch")
+    refusing = TRITON.replace("    y = torch", ONLY_HOPPER + "    y = torch")
     code, out, _ = podium("from harness.hip import NoDevice\n" + refusing, "--target", "gfx942", "--target", "sm_90")
+    last = out.splitlines()[-1]
+    assert code == 11 and last.startswith("compiled, not run: sm_90; not for gfx942: ") and "only for Hopper" in last
+
+
+def test_inline_cuda_that_refuses_other_devices_is_compiled_where_its_own_card_leads_it(podium):
+    """To a module that it makes, and shared memory that it asks for, once it has seen the device."""
+    refusing = "from harness.hip import NoDevice\n" + HIP.replace("    y = torch", ONLY_HOPPER + "    y = torch")
+    for eager, lazy in {
+        "module = Module(": "def module():\n    return Module(",
+        "double_all = module.kernel(": "def double_all(*arguments, **launch):\n    kernel = module().kernel(",
+        "int32])": "int32])\n    kernel(*arguments, **launch)",
+    }.items():
+        refusing = refusing.replace(eager, lazy)
+    code, out, _ = podium(refusing.replace("SHARED = 0", "SHARED = 5000"), "--target", needing("sm_90"))
+    assert code == 0 and last_line(out) == "compiled, not run: sm_90"
+    assert "double_all" in out and "4.88/227" in out and "only for Hopper" in out
+    code, out, _ = podium(refusing, "--target", "gfx942", "--target", "sm_90")
     last = out.splitlines()[-1]
     assert code == 11 and last.startswith("compiled, not run: sm_90; not for gfx942: ") and "only for Hopper" in last
 

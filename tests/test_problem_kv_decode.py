@@ -14,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.catalog import load_problem
+from harness.hip import NoDevice
+from harness.offline import hip as offline
+from harness.offline.targets import TARGETS, occupancy
 from reference.attention import attention
 from tests.test_interpreter_process import interpreted
 
@@ -301,6 +304,90 @@ def test_a_thousand_steps_leave_no_memory_behind(name):
 
     blocks, tensors, resident = growth(step, 100, 1000)
     assert blocks < 500 and tensors == 0 and resident < 16 << 20, (blocks, tensors, resident)
+
+
+# The Hopper submission, which no processor runs: its choices, its way out, and what its kernel compiles to.
+
+
+@functools.cache
+def cuda_cluster():
+    return imported(SUBMISSIONS / "cuda_cluster.py")
+
+
+H200 = 132  # multiprocessors
+
+
+def test_the_hopper_submission_refuses_a_processor_whatever_it_is_given():
+    for changes in ({}, {"q_seq_len": 1, "head_dim": 128}, {"q_seq_len": 1, "head_dim": 128, "dtype": "bfloat16"}):
+        with pytest.raises(NoDevice, match=r"^cuda_cluster needs a Hopper GPU \(sm_90\)"):
+            cuda_cluster().custom_kernel(generate(**changes))
+
+
+def test_a_cluster_is_as_large_as_was_fastest_on_an_h200():
+    fastest = {8: 8, 16: 6, 32: 3, 64: 2, 128: 2, 256: 1, 512: 1, 1024: 1}
+    assert {pairs: cuda_cluster().choose_cluster(pairs, H200) for pairs in fastest} == fastest
+
+
+@given(pairs=st.integers(1, 65535), multiprocessors=st.integers(1, 200))
+def test_a_cluster_is_portable_and_has_places_on_the_device(pairs, multiprocessors):
+    cluster = cuda_cluster().choose_cluster(pairs, multiprocessors)
+    assert 1 <= cluster <= 8
+    if cluster > 2:  # a multiprocessor for every program, of those that clusters can use
+        assert pairs * cluster <= 8 * multiprocessors // 11
+    elif cluster == 2:  # two programs fit a multiprocessor
+        assert pairs * cluster <= 2 * multiprocessors
+
+
+def test_three_stages_are_for_programs_that_are_alone_on_a_multiprocessor():
+    stages = cuda_cluster().choose_stages
+    assert (stages(16, H200, H200), stages(16, H200 + 1, H200), stages(32, 10 * H200, H200)) == (3, 2, 3)
+
+
+def test_only_one_new_token_of_128_dims_in_16_bits_goes_to_the_hopper_kernel():
+    def supports(heads=32, pairs=65535, **changes):
+        q = generate(**({"q_seq_len": 1, "head_dim": 128, "dtype": "bfloat16"} | changes))[0]
+        return cuda_cluster().supports(q, heads, pairs)
+
+    assert supports() and supports(dtype="float16", heads=1)
+    for changes in ({"dtype": "float32"}, {"q_seq_len": 2}, {"head_dim": 64}, {"heads": 33}, {"pairs": 65536}):
+        assert not supports(**changes), changes
+
+
+def test_what_the_hopper_kernel_does_not_support_goes_to_torch_and_is_the_reference():
+    for changes in (
+        {"dtype": "float32"},
+        {"is_causal": False, "update_cache": False, "seq_lens": [20, 18]},
+        {"num_q_heads": 2, "q_seq_len": 1, "seq_lens": [0, 19]},
+    ):
+        data = generate(**changes)
+        ours = copied(data)
+        expected = reference.ref_kernel(data)
+        out = cuda_cluster().attend_by_torch(ours)
+        assert rel_l2(out, expected) < 1e-6, changes
+        assert out.shape == expected.shape and all(map(same_bits, data[:6], ours[:6])), changes
+
+
+@pytest.mark.slow
+def test_every_kernel_that_a_hopper_gpu_is_given_spills_nothing_and_fits_as_often_as_it_says():
+    """Its static assertion holds the host's count of shared memory against the struct."""
+    if offline.missing("sm_90") is not None:
+        pytest.skip(f"no compiler for sm_90 here: {offline.missing('sm_90')}")
+    submission, chosen = cuda_cluster(), set()
+    for rows in (16, 32):
+        for pairs in range(1, 2 * H200):
+            cluster = submission.choose_cluster(pairs, H200)
+            chosen.add((rows, cluster, submission.choose_stages(rows, pairs * cluster, H200)))
+    assert {cluster for _, cluster, _ in chosen} == set(range(1, 9))
+    for rows, cluster, stages in sorted(chosen):
+        module = submission.kernel(torch.float16 if cluster % 2 else torch.bfloat16, rows, cluster, stages)._module
+        (kernel,) = offline.compile(module.source, "sm_90", module.defines).kernels
+        assert (kernel.spills, kernel.scratch_bytes, kernel.threads) == (0, 0, submission.THREADS), kernel
+        limit, resident = TARGETS["sm_90"], module.defines["RESIDENT"]
+        held = occupancy(
+            "sm_90", registers=kernel.registers, sgprs=0, threads=kernel.threads,
+            lds_bytes=submission.shared_bytes(rows, cluster, stages),
+        )  # fmt: skip
+        assert held.waves_per_simd * limit.simds >= resident * kernel.threads // 32, kernel
 
 
 # From here on: the Triton submission, interpreted in a process of its own.

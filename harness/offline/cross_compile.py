@@ -34,7 +34,7 @@ import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from harness.offline.targets import TARGETS
 from harness.temporary import temporary_folder
@@ -103,7 +103,7 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def followed(
-    problem: Problem, cases: Iterable[Case], file: Path, compiler: TritonCompiler, hip: HipLaunches
+    problem: Problem, cases: Iterable[Case], file: Path, compiler: TritonCompiler, hip: HipFollower
 ) -> Fault | None:
     """Import the submission and call it for every case; the first fault of its host code."""
     from harness.offline import absent_device, fault
@@ -121,7 +121,7 @@ def followed(
             return fault.of_exception(error, file)
         hip.follow()
         for case in cases:
-            compiler.case = case.label
+            compiler.case = hip.case = case.label
             data = empty_input(**case.parameters, device="cuda")
             phantoms.keep([part for name, part in zip(problem.inputs, data) if name not in problem.in_place])
             try:
@@ -149,13 +149,22 @@ def input_maker(problem: Problem) -> Callable[..., Any]:
     return getattr(module, "empty_input", None) or functools.partial(module.generate_input, seed=0)
 
 
+class HipFollower(Protocol):
+    """What follows launches of harness.hip's kernels. `case`: the label of the one that they are of."""
+
+    case: str
+
+    def follow(self) -> None:
+        """From here on; called once the submission is imported."""
+
+
 class HipLaunches:
     """Launches of harness.hip's kernels: their arguments are checked, and host code goes on."""
 
     any = False
+    case = ""
 
     def follow(self) -> None:
-        """From here on; called once the submission is imported, if it uses harness.hip at all."""
         hip = sys.modules.get("harness.hip")
         if hip is None:
             return

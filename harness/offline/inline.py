@@ -5,9 +5,10 @@
     --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
 
 The submission is imported and called on the small CPU cases with a GPU that notes launches and runs none: its host code
-goes on with outputs that nothing was written to. Then every `harness.hip` module that it made is compiled, and what
-came of it is printed as one `Compilation` document. Of torch's load_inline, the sources are noted: those without
-headers are compiled likewise, others need torch's headers and the vendor's compiler, and the document says so.
+goes on with outputs that nothing was written to. One that refuses a processor is called again, at the benchmark shapes,
+on the target's card, which is not there (`absent_device`). Then every `harness.hip` module that it made is compiled,
+and what came of it is printed as one `Compilation` document. Of torch's load_inline, the sources are noted: those
+without headers are compiled likewise, others need torch's headers and the vendor's compiler, and the document says so.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import catalog, hip
+from harness.checkup import engines
 from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu
 from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem
@@ -70,6 +72,8 @@ class Rehearsal(Gpu):
 
     def grant_shared(self, function: Any, count: int) -> None: ...
 
+    def follow(self) -> None: ...
+
     def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, packed: list[Any]) -> None:
         self.launches += 1
         launched = self.launched.setdefault(function, Launched())
@@ -113,7 +117,9 @@ def main() -> None:
 def compile_submission(problem: Problem, path: Path, target: str, emit: Path | None = None) -> Compilation:
     """Import and rehearse the submission, then compile what it made. Nothing it raises gets past this."""
     rehearsal, sources = Rehearsal(target), list[str]()
-    fault = rehearse(problem, path, rehearsal, sources)
+    fault, refused = rehearse(problem, path, rehearsal, sources)
+    if refused:
+        fault = follow(problem, path, target, rehearsal, sources)
     modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
     lacking = offline.missing(target) if modules else None
     if lacking is not None:
@@ -150,12 +156,9 @@ def compile_submission(problem: Problem, path: Path, target: str, emit: Path | N
     )
 
 
-def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
-    """Import the file and call it on each CPU test case; the first thing that went wrong.
-
-    A file that says itself that it needs another device than a processor (NoDevice) has done nothing wrong here:
-    whether it takes the target is for `cross_compile` to say, which shows it that target.
-    """
+def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
+    """Import the file and call it on each CPU test case; the first thing that went wrong, and whether the file says
+    itself that it needs another device than a processor (NoDevice), which is nothing wrong here."""
     from torch.utils import cpp_extension
 
     def noted(*arguments: Any, **named: Any) -> NotedExtension:
@@ -173,10 +176,26 @@ def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[s
             rehearsal.case = case.label
             _call(submission, reference, case)
     except hip.NoDevice:
-        return None
+        return None, True
     except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
-        return _flaw(error, path)
-    return None
+        return _flaw(error, path), False
+    return None, False
+
+
+def follow(problem: Problem, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
+    """Import the file again and call it on each benchmark case, on a machine with the target's card; the first thing
+    that went wrong. A file that has Triton kernels as well is shown that card by `cross_compile`, not here."""
+    if "cross_compile" in engines(path.read_text(encoding="utf-8", errors="replace")):
+        return None
+    try:
+        from harness.offline.cross_compile import followed
+        from harness.offline.triton_compiler import TritonCompiler
+    except ImportError:  # Triton, whose driver is a part of that machine, is for Linux
+        return None
+    hip.modules.clear()  # the file makes them again
+    sources.clear()
+    fault = followed(problem, problem.cases.benchmark, path, TritonCompiler(target, path), rehearsal)
+    return Flaw(message=fault.message, line=fault.line) if fault else None
 
 
 def needs_torch(source: str) -> bool:
