@@ -83,10 +83,11 @@ VARIANTS: dict[str, list[Variant]] = {
         *grid(block_n=[64], num_stages=[2], per_multiprocessor=[2]),
     ],
     "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8])],
-    "mla/gluon_fp8": [{}, *grid(per_multiprocessor=[1, 2])],
+    "mla/gluon_fp8": [{}, {"short": False}, *grid(short=[False], per_multiprocessor=[1, 2], least_tiles=[2, 8])],
     "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 2, 3, 6])],
     "mla/gluon_bf16": [
         {},
+        {"short": False},
         *grid(per_multiprocessor=[1, 2]),
         {"slots": 5, "warpgroups": 2},
         *grid(slots=[8], warpgroups=[1, 2], per_multiprocessor=[1]),

@@ -12,6 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.hip_runtime import CompilationError
+from harness.offline import hip as offline_hip
+
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, DIM, V_DIM = 16, 576, 512
 
@@ -356,3 +359,16 @@ def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spi
         assert kernel["fault"] is None and kernel["spills"] == 0
         assert kernel["occupancy"]["waves_per_simd"] == programs * kernel["threads"] // 32
         assert all(".m64n16k" in matrix for matrix in kernel["matrix_instructions"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16"])
+def test_the_kernel_for_short_caches_compiles_spills_nothing_and_has_the_shared_memory_that_is_asked_for(name):
+    if hint := offline_hip.missing("sm_90"):
+        pytest.skip(hint)
+    submission = load(f"submissions/mla/{name}.py", name)
+    # The source holds SHARED_BYTES to the size of what it lays out there.
+    report = offline_hip.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES})
+    assert [(kernel.name, kernel.spills) for kernel in report.kernels] == [("attend_short", 0)]
+    with pytest.raises(CompilationError, match="as much as is asked for"):
+        offline_hip.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES - 128})

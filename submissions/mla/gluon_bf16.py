@@ -19,8 +19,12 @@ reads its keys twice from shared memory: as an option they took 1 to 8 % longer 
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 87 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (79 to 95 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT), in
+which a cluster of 16 programs shares a sequence and merges through shared memory; gluon_fp8.py tells of it. Partial
+results are rounded to bf16 there, as the output is.
+
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (80 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
 import functools

@@ -1,0 +1,643 @@
+"""MLA decode on the bf16 cache, for Hopper in Gluon: TMA brings tiles, both products read them where they lie.
+
+Idea. As in triton_bf16.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
+O^T [dims, heads] = V^T P^T, so that nothing of the matrix instructions is padding; a sequence is cut into splits, whose
+programs wait for each other and merge a share of the dims each, as in gluon_fp8.py. TMA copies tiles of 64 tokens into
+shared memory, and the warpgroup's instructions read them there, the second one transposed: the threads compute
+addresses and softmaxes only.
+
+Softmax. The sum over tokens stays apart for each row of the tile until the end: a tile needs one maximum over all warps
+and no sum.
+
+Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
+the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
+with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Five slots, two programs a
+multiprocessor: one computes while the other's copies are under way. Where that leaves a program fewer than 4 tiles,
+one a multiprocessor is faster: less to merge. Eight slots, and so one program, took 9 % longer at 256 x 8192. Two
+warpgroups would share the heads of the scores and the dims of the output, which shortens the way through a tile but
+reads its keys twice from shared memory: as an option they took 1 to 8 % longer (H200, 2026-11-20).
+
+Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
+
+Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 87 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (79 to 95 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+"""
+
+import functools
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from harness.hip import Module, NoDevice, float32, int32, ptr
+
+HEADS, LATENT, ROPE = 16, 512, 64
+BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
+LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
+MAX_SPLITS = 64
+LOG2_E = 1.4426950408889634
+LATENT_DIMS = gl.constexpr(LATENT)
+SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 131712
+thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
+
+
+@gluon.jit
+def load_rope(desc, buffer, full, row, tile, tiles):
+    """Ask TMA for the rope part of a tile, if there is one."""
+    exists = tile < tiles
+    mbarrier.expect(full, desc.block_type.nbytes, pred=exists)
+    tma.async_copy_global_to_shared(desc, [row, LATENT_DIMS], full, buffer, exists)
+
+
+@gluon.jit
+def load_panel(desc, ring, full, begin, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
+    """Ask TMA for one of a split's panels, counted over its tiles, if there is one, into the slot that it has."""
+    exists = panel < tiles * PANELS
+    bar = full.index(panel % SLOTS)
+    place = [begin + panel // PANELS * desc.block_shape[0], panel % PANELS * desc.block_shape[1]]
+    mbarrier.expect(bar, desc.block_type.nbytes, pred=exists)
+    tma.async_copy_global_to_shared(desc, place, bar, ring.index(panel % SLOTS), exists)
+
+
+@gluon.jit
+def add_scores(score, ring, q_smem, full, panel, SLOTS: gl.constexpr, PANEL: gl.constexpr):
+    """Wait for a panel, and begin to add its part of the scores."""
+    mbarrier.wait(full.index(panel % SLOTS), panel // SLOTS & 1)
+    return warpgroup_mma(ring.index(panel % SLOTS), q_smem.index(PANEL).permute((1, 0)), score, is_async=True)
+
+
+@gluon.jit
+def attend_values(acc, ring, p_smem, panel, SLOTS: gl.constexpr):
+    return warpgroup_mma(ring.index(panel % SLOTS).permute((1, 0)), p_smem, acc, is_async=True)
+
+
+@gluon.jit
+def store_panel(out_ptr, acc, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.constexpr,
+                HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """128 dims of the output. Partial results lie [dims, heads], as registers hold them; the output [heads, dims]."""
+    layout: gl.constexpr = acc.type.layout
+    dim = PANEL * acc.shape[0] + gl.arange(0, acc.shape[0], gl.SliceLayout(1, layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, layout))[None, :]
+    if ONE_SPLIT:
+        gl.store(out_ptr + head * LATENT + dim, (acc * factor).to(gl.bfloat16))
+    else:
+        gl.store(out_ptr + dim * HEADS + head, acc * factor)
+
+
+@gluon.jit
+def wait_for_all(counter_ptr, enough):
+    """Until all programs of the sequence have stored their partial results; true of their stores, too."""
+    thread_barrier()
+    gl.atomic_add(counter_ptr, 1, sem="release", scope="gpu")
+    gl.inline_asm_elementwise(
+        """
+        {
+            .reg .pred p;
+            .reg .b32 thread;
+            .reg .b64 count;
+            mov.u32 thread, %tid.x;
+            setp.ge.u32 p, thread, 32;
+            @p bra DONE;
+        AGAIN:
+            ld.acquire.gpu.global.b64 count, [$1];
+            setp.lt.s64 p, count, $2;
+            @p bra AGAIN;
+        DONE:
+            mov.b32 $0, 0;
+        }
+        """,
+        "=r,l,l",
+        [counter_ptr.to(gl.int64, bitcast=True), enough],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    thread_barrier()
+
+
+@gluon.jit
+def merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, split, splits,
+                SPLITS: gl.constexpr, DIMS: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr,
+                WARPS: gl.constexpr):  # fmt: skip
+    """DIMS dims of all heads, of which each program of a sequence takes others. A thread has one head, all splits."""
+    layout: gl.constexpr = gl.BlockedLayout([SPLITS, 1, 1], [1, 2, 16], [1, WARPS, 1], [2, 1, 0])
+    by_head: gl.constexpr = gl.SliceLayout(1, layout)
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, by_head))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, by_head))
+    row = sequence.to(gl.int64) * splits
+    lse = gl.load(lse_ptr + row * HEADS + (other[:, None] * HEADS + head[None, :]), mask=(other < splits)[:, None],
+                  other=float("-inf"))  # fmt: skip
+    peak = gl.max(lse, 0)
+    weight = gl.exp2(lse - gl.where(peak == float("-inf"), 0.0, peak)[None, :])
+    total = gl.sum(weight, 0)
+    weight = weight * gl.where(total > 0, 1.0 / total, 0.0)[None, :]
+
+    dim = split * DIMS + gl.arange(0, DIMS, gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    cell = gl.expand_dims(dim[None, :] * HEADS, 2) + gl.expand_dims(head[None, :], 1)
+    place = row * (LATENT * HEADS) + gl.expand_dims(other[:, None] * (LATENT * HEADS), 2) + cell
+    exists = gl.expand_dims((other < splits)[:, None], 2)
+    partial = gl.load(partial_ptr + place, mask=exists, other=0.0)
+    merged = gl.sum(partial * gl.expand_dims(weight, 1), 0)
+    out_layout: gl.constexpr = gl.SliceLayout(0, layout)
+    dim = split * DIMS + gl.arange(0, DIMS, gl.SliceLayout(1, out_layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, out_layout))[None, :]
+    gl.store(out_ptr + sequence.to(gl.int64) * (HEADS * LATENT) + head * LATENT + dim, merged.to(gl.bfloat16))
+
+
+@gluon.jit
+def attend(
+    panel_desc,  # (total_kv, LATENT + ROPE) bf16 in blocks [BLOCK_N, LATENT / 4]
+    rope_desc,  # the same in blocks [BLOCK_N, ROPE]
+    q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
+    kv_indptr,  # (batch + 1,) int32; not read if UNIFORM
+    out_ptr,  # (batch, HEADS, LATENT) bf16
+    partial_ptr,  # (batch, splits, LATENT, HEADS) float32; this and the next two: if there are several splits
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2
+    counter_ptr,  # (batch,) int64: how many programs of this stream with so many splits have come to the merge
+    score_scale,  # sm_scale * log2(e)
+    longest,
+    splits,
+    UNIFORM: gl.constexpr,  # every sequence has `longest` tokens
+    SPLITS: gl.constexpr,  # splits, rounded up to a power of two
+    DIMS: gl.constexpr,  # that a program merges
+    ONE_SPLIT: gl.constexpr,
+    HEADS: gl.constexpr,
+    LATENT: gl.constexpr,
+    ROPE: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    SLOTS: gl.constexpr,
+    WARPGROUPS: gl.constexpr,  # each computes the scores of its share of the heads, and its share of the output's dims
+):
+    PANELS: gl.constexpr = 4
+    WIDTH: gl.constexpr = LATENT // PANELS
+    DIM: gl.constexpr = LATENT + ROPE
+    q_layout: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 4, 8], [4, WARPGROUPS, 1], [2, 1, 0])
+    r_layout: gl.constexpr = gl.BlockedLayout([1, 2], [1, 32], [4 * WARPGROUPS, 1], [1, 0])
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, WARPGROUPS], [16, HEADS // WARPGROUPS, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4 * WARPGROUPS, 1], [16, HEADS, 16])
+    tile_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    p_smem_layout: gl.constexpr = gl.NVMMASharedLayout(32, 16, 2)
+
+    split = gl.program_id(0)
+    sequence = gl.program_id(1)
+    if UNIFORM:
+        first = sequence * longest
+        length = longest
+    else:
+        first = gl.load(kv_indptr + sequence)
+        length = gl.load(kv_indptr + sequence + 1) - first
+    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
+    begin = first + split * span
+    end = gl.minimum(begin + span, first + length)
+    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
+
+    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
+    head_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, q_layout))
+    block_of: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, q_layout))
+    column_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, q_layout))
+    q_place = 64 * gl.arange(0, LATENT // 64, block_of)[:, None, None]
+    q_place += DIM * gl.arange(0, HEADS, head_of)[None, :, None]
+    q_place += gl.arange(0, 64, column_of)[None, None, :]
+    q = gl.load(q_ptr + q_place)
+    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
+    r_row = q_ptr + r_head * DIM + LATENT
+    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
+    ring = gl.allocate_shared_memory(gl.bfloat16, [SLOTS, BLOCK_N, WIDTH], panel_desc.layout)
+    rope = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, ROPE], rope_desc.layout)
+    q_smem = gl.allocate_shared_memory(gl.bfloat16, [LATENT // 64, HEADS, 64], gl.NVMMASharedLayout(128, 16, 3))
+    q_panels = q_smem._reinterpret(gl.bfloat16, [PANELS, HEADS, WIDTH], tile_layout)
+    q_rope_smem = gl.allocate_shared_memory(gl.bfloat16, [HEADS, ROPE], tile_layout)
+    p_smem = gl.allocate_shared_memory(gl.bfloat16, [BLOCK_N, HEADS], p_smem_layout)
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    rope_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(rope_full, 1)
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(full.index(slot), 1)
+    thread_barrier()
+
+    load_rope(rope_desc, rope, rope_full, begin, 0, tiles)
+    for slot in gl.static_range(SLOTS):
+        load_panel(panel_desc, ring, full, begin, slot, tiles, SLOTS, PANELS)
+    if not ONE_SPLIT:
+        # A launch adds `splits`, and cannot end without this program: so far tells how many there will be.
+        so_far = gl.load(counter_ptr + sequence, volatile=True)
+        enough = so_far - so_far % splits + splits
+    q_smem.store(q)
+    q_rope_smem.store(q_rope)
+    fence_async_shared()
+    thread_barrier()
+
+    token = gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
+    peak = gl.full([HEADS], float("-inf"), gl.float32, gl.SliceLayout(0, s_layout))
+    totals = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)  # of each row of the tile
+    none = gl.zeros([BLOCK_N, HEADS], gl.float32, s_layout)
+    acc0 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc1 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc2 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    acc3 = gl.zeros([WIDTH, HEADS], gl.float32, o_layout)
+    for tile in range(tiles):
+        panel = tile * PANELS
+        mbarrier.wait(rope_full, tile & 1)
+        score = warpgroup_mma(rope, q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
+        score = add_scores(score, ring, q_panels, full, panel, SLOTS, 0)
+        score = add_scores(score, ring, q_panels, full, panel + 1, SLOTS, 1)
+        score = add_scores(score, ring, q_panels, full, panel + 2, SLOTS, 2)
+        score = add_scores(score, ring, q_panels, full, panel + 3, SLOTS, 3)
+        score = warpgroup_mma_wait(0, deps=[score])
+        valid = begin + tile * BLOCK_N + token < end
+        score = gl.where(valid[:, None], score, float("-inf"))
+        new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
+        shrink = gl.exp2(peak - new_peak)
+        weight = gl.exp2(score * score_scale - new_peak[None, :])
+        totals = totals * shrink[None, :] + weight
+        peak = new_peak
+        p_smem.store(weight.to(gl.bfloat16))
+        shrink = gl.convert_layout(shrink, gl.SliceLayout(0, o_layout))[None, :]
+        acc0 = acc0 * shrink
+        acc1 = acc1 * shrink
+        acc2 = acc2 * shrink
+        acc3 = acc3 * shrink
+        fence_async_shared()
+        thread_barrier()
+        acc0 = attend_values(acc0, ring, p_smem, panel, SLOTS)
+        acc1 = attend_values(acc1, ring, p_smem, panel + 1, SLOTS)
+        acc2 = attend_values(acc2, ring, p_smem, panel + 2, SLOTS)
+        acc3 = attend_values(acc3, ring, p_smem, panel + 3, SLOTS)
+        load_rope(rope_desc, rope, rope_full, begin + (tile + 1) * BLOCK_N, tile + 1, tiles)  # all have their scores
+        ahead = panel + SLOTS
+        acc0 = warpgroup_mma_wait(3, deps=[acc0])
+        thread_barrier()  # all warps have read the panel: its slot is free
+        load_panel(panel_desc, ring, full, begin, ahead, tiles, SLOTS, PANELS)
+        acc1 = warpgroup_mma_wait(2, deps=[acc1])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 1, tiles, SLOTS, PANELS)
+        acc2 = warpgroup_mma_wait(1, deps=[acc2])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 2, tiles, SLOTS, PANELS)
+        acc3 = warpgroup_mma_wait(0, deps=[acc3])
+        thread_barrier()
+        load_panel(panel_desc, ring, full, begin, ahead + 3, tiles, SLOTS, PANELS)
+
+    # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
+    total = gl.sum(totals, 0)
+    factor = gl.convert_layout(gl.where(total > 0, 1.0 / total, 0.0), gl.SliceLayout(0, o_layout))[None, :]
+    row = (sequence * splits + split).to(gl.int64)
+    place = out_ptr + row * (HEADS * LATENT) if ONE_SPLIT else partial_ptr + row * (HEADS * LATENT)
+    store_panel(place, acc0, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc1, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc2, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc3, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    if not ONE_SPLIT:
+        head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
+        gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
+        wait_for_all(counter_ptr + sequence, enough)
+        if split * DIMS < LATENT:
+            merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, split, splits,
+                        SPLITS, DIMS, HEADS, LATENT, 4 * WARPGROUPS)  # fmt: skip
+
+
+SHORT = r"""
+#define HEADS 16
+#define LATENT 512
+#define DIM 576
+#define CLUSTER 16
+#define TOKENS 64  // at most, of a program
+#define THREADS 256
+#define TOKEN_BYTES (2 * DIM)
+#define ROW (TOKEN_BYTES + 16)  // in shared memory: 8 rows at one column lie in 8 x 4 banks
+#define AT_ROW(row) ((row) * ROW)
+#define TILE_BYTES (TOKENS * ROW)
+#define Q_ROW ROW
+#define SCORE_ROW 72    // floats: rows start in other banks
+#define WEIGHT_ROW 144  // bytes, likewise
+#define SLICE (LATENT / CLUSTER)
+#define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
+
+typedef unsigned u32;
+
+struct __align__(128) Shared {
+    unsigned char tile[TILE_BYTES];
+    unsigned char q[HEADS * Q_ROW];
+    float score[4][HEADS * SCORE_ROW];  // of a quarter of the dims
+    unsigned char weight[HEADS * WEIGHT_ROW];
+    u32 received[CLUSTER * HEADS * SLICE / 2];  // [source][head][pair of dims]
+    float received_lse[CLUSTER * HEADS];
+    unsigned long long has_tile, has_lse, has_parts;  // barriers
+};
+static_assert(sizeof(Shared) == SHARED_BYTES, "as much as is asked for");
+
+__device__ __forceinline__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void ldmatrix4(u32* r, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix4_transposed(u32* r, u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void mma(float* c, const u32* a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ u32 packed(float low, float high) {
+    u32 x;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(x) : "f"(low), "f"(high));
+    return x;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The address of what lies there in the shared memory of another program of the cluster.
+__device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(rank));
+    return there;
+}
+
+__device__ __forceinline__ void expect(void* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(address(barrier)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void wait_for(void* barrier) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "AGAIN:\n"
+                 "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra AGAIN;\n"
+                 "}" :: "r"(address(barrier)) : "memory");
+}
+
+__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, void* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
+}
+
+// A cluster of programs a sequence: grid (CLUSTER, batch), at most CLUSTER * TOKENS tokens each.
+extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) void attend_short(
+    const unsigned char* __restrict__ kv,  // [total tokens, DIM]
+    const u32* __restrict__ q,             // [batch, HEADS, DIM] bf16
+    const int* __restrict__ kv_indptr,     // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
+    u32* __restrict__ out,                 // [batch, HEADS, LATENT] bf16
+    int uniform,
+    float score_scale  // sm_scale * log2(e)
+) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    Shared& shared = *(Shared*)raw;
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const int rank = blockIdx.x, sequence = blockIdx.y;
+    int first = sequence * uniform, length = uniform;
+    if (!uniform) {
+        first = kv_indptr[sequence];
+        length = kv_indptr[sequence + 1] - first;
+    }
+    const int span = (length + CLUSTER - 1) / CLUSTER, tokens = max(min(span, length - rank * span), 0);
+    const unsigned char* const from = kv + ((long long)first + rank * span) * TOKEN_BYTES;
+    if (thread == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_tile)) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_lse)) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_parts)) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        expect(&shared.has_lse, CLUSTER * HEADS * 4);
+        expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+    }
+    __syncthreads();
+    // Eight tokens and two heads a warp.
+    const int row = warp * 8 + lane;
+    if (thread == 0) expect(&shared.has_tile, (tokens + HEADS) * TOKEN_BYTES);
+    if (lane < 8 && row < tokens)
+        copy(shared.tile + AT_ROW(row), from + row * TOKEN_BYTES, TOKEN_BYTES, &shared.has_tile);
+    const int q_row = 2 * warp + lane - 16;
+    if (lane == 16 || lane == 17)
+        copy(shared.q + q_row * Q_ROW, q + (sequence * HEADS + q_row) * (DIM / 2), 2 * DIM, &shared.has_tile);
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // its barriers may be used
+    // Rows without a token are values with weight 0 as well, and 0 times anything is not always 0.
+    for (int i = thread; i < (TOKENS - tokens) * (TOKEN_BYTES / 16); i += THREADS) {
+        const int row = tokens + i / (TOKEN_BYTES / 16), piece = i % (TOKEN_BYTES / 16);
+        *(uint4*)(shared.tile + AT_ROW(row) + piece * 16) = make_uint4(0, 0, 0, 0);
+    }
+    __syncthreads();
+    wait_for(&shared.has_tile);
+
+    // Scores: a warp has 32 tokens and a quarter of the dims.
+    {
+        const int quarter = warp % 4, first_token = warp / 4 * 32;
+        const u32 key = address(shared.tile) + AT_ROW(first_token + lane) + quarter * (TOKEN_BYTES / 4);
+        const u32 query = address(shared.q) + lane % 16 * Q_ROW + quarter * (9 * 32) + lane / 16 * 16;
+        float s[4][4] = {};
+#pragma unroll
+        for (int k = 0; k < 9; k++) {
+            u32 a[4], b0[4], b1[4];
+            ldmatrix4(a, query + k * 32);
+            ldmatrix4(b0, key + k * 32);
+            ldmatrix4(b1, key + k * 32 + 16);
+#pragma unroll
+            for (int n = 0; n < 4; n++) mma(s[n], a, b0[n], b1[n]);
+        }
+        float* const score = shared.score[quarter] + g * SCORE_ROW + first_token + 2 * t;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            *(float2*)(score + n * 8) = make_float2(s[n][0], s[n][1]);
+            *(float2*)(score + 8 * SCORE_ROW + n * 8) = make_float2(s[n][2], s[n][3]);
+        }
+    }
+    __syncthreads();
+
+    // Softmax: 16 threads a head, four tokens each.
+    const int head = thread / 16, of_head = thread % 16;
+    {
+        float x[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float4 part = *(float4*)(shared.score[i] + head * SCORE_ROW + of_head * 4);
+            x[0] += part.x;
+            x[1] += part.y;
+            x[2] += part.z;
+            x[3] += part.w;
+        }
+        float peak = MINUS_INFINITY;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[i] = of_head * 4 + i < tokens ? x[i] * score_scale : MINUS_INFINITY;
+            peak = fmaxf(peak, x[i]);
+        }
+#pragma unroll
+        for (int mask = 8; mask; mask /= 2) peak = fmaxf(peak, shuffle_xor(peak, mask));
+        float total = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) total += x[i] = exp2_fast(x[i] - (tokens ? peak : 0.0f));
+#pragma unroll
+        for (int mask = 8; mask; mask /= 2) total += shuffle_xor(total, mask);
+        const float inverse = tokens ? __fdividef(1.0f, total) : 0.0f;
+        const u32 low = packed(x[0] * inverse, x[1] * inverse), high = packed(x[2] * inverse, x[3] * inverse);
+        *(uint2*)(shared.weight + head * WEIGHT_ROW + of_head * 8) = make_uint2(low, high);
+
+        // The log-sum-exp to every program of the cluster, by one thread each.
+        const float lse = tokens ? peak + log2_fast(total) : MINUS_INFINITY;
+        const u32 there = in_peer(address(shared.received_lse + rank * HEADS + head), of_head);
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+                     :: "r"(there), "f"(lse), "r"(in_peer(address(&shared.has_lse), of_head)) : "memory");
+    }
+    __syncthreads();
+
+    // Output: a warp has 64 dims.
+    float acc[8][4] = {};
+#pragma unroll
+    for (int k = 0; k < TOKENS / 16; k++) {
+        u32 weight[4];
+        ldmatrix4(weight, address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
+        const int column = warp * (64 * TOKEN_BYTES / DIM) + lane / 16 * 16;
+        const u32 value = address(shared.tile) + AT_ROW(k * 16 + lane % 16) + column;
+#pragma unroll
+        for (int n = 0; n < 8; n += 2) {
+            u32 v[4];  // tokens 0..7 and 8..15 of 8 dims, and of the 8 after them
+            ldmatrix4_transposed(v, value + n * 16);
+            mma(acc[n], weight, v[0], v[1]);
+            mma(acc[n + 1], weight, v[2], v[3]);
+        }
+    }
+
+    // Each program of the cluster merges 32 dims: to it goes what is here of them, 16 bytes a lane and row. For that
+    // two neighbouring lanes, which have 8 bytes of either half of the dims, exchange one.
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const u32 to = 2 * warp + half, barrier = in_peer(address(&shared.has_parts), to);
+        const bool odd = t % 2;
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            u32 word[2][2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float *x = acc[4 * half + 2 * i] + 2 * row, *y = acc[4 * half + 2 * i + 1] + 2 * row;
+                word[i][0] = packed(x[0], x[1]);
+                word[i][1] = packed(y[0], y[1]);
+            }
+            const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
+            const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
+            const u32 place = (rank * HEADS + g + 8 * row) * (SLICE / 2) + t % 2 * 8 + t / 2 * 4;
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                         :: "r"(in_peer(address(shared.received + place), to)), "r"(odd ? low : word[0][0]),
+                         "r"(odd ? high : word[0][1]), "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high),
+                         "r"(barrier) : "memory");
+        }
+    }
+
+    // The merge: 16 threads a head, two dims each. Weights are there before the parts are.
+    float weights[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
+    wait_for(&shared.has_lse);
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) top = fmaxf(top, weights[i] = shared.received_lse[i * HEADS + head]);
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) whole += weights[i] = exp2_fast(weights[i] - (length > 0 ? top : 0.0f));
+    wait_for(&shared.has_parts);
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) {
+        const u32 x = shared.received[(i * HEADS + head) * (SLICE / 2) + of_head];
+        even += __builtin_bit_cast(float, x << 16) * weights[i];
+        odd += __builtin_bit_cast(float, x & 0xffff0000u) * weights[i];
+    }
+    const float factor = length > 0 ? __fdividef(1.0f, whole) : 0.0f;
+    // Of 16 dims a lane had sent 2 t, + 1 and 8 + 2 t, + 1 side by side.
+    u32* const to = out + ((long long)sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
+    to[of_head / 8 * 8 + of_head % 2 * 4 + of_head % 8 / 2] = packed(even * factor, odd * factor);
+}
+"""
+
+
+@functools.cache
+def attend_short():
+    """Made when it is first called: no other compiler than NVIDIA's takes it."""
+    types = {
+        "kv": ptr(alignment=16),
+        "q": ptr(torch.bfloat16, alignment=16),
+        "kv_indptr": ptr(torch.int32),
+        "out": ptr(torch.bfloat16),
+        "uniform": int32,
+        "score_scale": float32,
+    }
+    return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES}).kernel("attend_short", types)
+
+
+def custom_kernel(data):
+    return launch(data)
+
+
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES, short=True):
+    """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
+    q, kv_data, _, kv_indptr, config = data
+    if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
+        raise NoDevice("gluon_bf16 needs a Hopper GPU (sm_90): its instructions exist nowhere else")
+    kv = kv_data["bf16"].view(-1, LATENT + ROPE)
+    batch, longest = q.shape[0], config["kv_seq_len"]
+    out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
+    if longest == 0:
+        return out.zero_()
+    uniform = kv.shape[0] == batch * longest
+    if short and longest <= SHORT_TOKENS and 2 * CLUSTER * batch <= multiprocessors(q):
+        attend_short()(
+            kv, q, kv_indptr, out, longest if uniform else 0, config["sm_scale"] * LOG2_E,
+            grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES,
+        )  # fmt: skip
+        return out
+    splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor, least_tiles)
+    partial, lse, counter = out, out, out
+    if splits > 1:
+        partial = torch.empty(batch, splits, LATENT, HEADS, dtype=torch.float32, device=q.device)
+        lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
+        counter = counters(q.device, torch.cuda.current_stream(q.device).cuda_stream, splits)
+
+    def descriptor(dims):
+        block = [BLOCK_N, dims]
+        return TensorDescriptor.from_tensor(kv, block, gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16))
+
+    attend[(splits, batch)](
+        descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, out, partial, lse, counter,
+        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=uniform,
+        SPLITS=triton.next_power_of_2(splits), DIMS=triton.next_power_of_2(max(triton.cdiv(LATENT, splits), 8)),
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
+        WARPGROUPS=warpgroups, num_warps=4 * warpgroups, launch_cooperative_grid=splits > 1,
+    )  # fmt: skip
+    return out
+
+
+@functools.cache
+def counters(device, stream, splits):
+    """One a sequence, of which there are at most as many as programs at a time: two a multiprocessor."""
+    count = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    return torch.zeros(count, dtype=torch.int64, device=device)
+
+
+def choose_splits(q, tiles, per_multiprocessor, least_tiles):
+    """How many programs share the tokens of a sequence of so many tiles. If several, all of all sequences fit on the
+    device at once: they wait for each other."""
+    for each in [per_multiprocessor] if per_multiprocessor else [2, 1]:
+        splits = max(min(each * multiprocessors(q) // q.shape[0], tiles, MAX_SPLITS), 1)
+        if tiles >= least_tiles * splits:
+            break
+    return triton.cdiv(tiles, triton.cdiv(tiles, splits))  # without those that would be empty
+
+
+def multiprocessors(q):
+    return torch.cuda.get_device_properties(q.device).multi_processor_count
