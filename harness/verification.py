@@ -1,4 +1,4 @@
-"""`verify`: does every control get its verdict, and does every tolerance by itself reject every canary?
+"""`verify`: does every control get its verdict, does every tolerance reject every canary, are inputs drawn anew?
 
 A control is a submission shipped with a problem, in a folder named after the verdict that it must get. Wrong-answer
 controls are the canaries. What is shown is the margin: the worst limit's value over the limit.
@@ -67,6 +67,40 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         yield from executor.map(judge, controls)
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def broken_promises(problem: Problem, device: Device) -> list[str]:
+    """What the problem's reference.py does otherwise than its `problem.yml` and the judge's contract say."""
+    import torch
+
+    from harness.arena import flatten
+    from harness.judge.reference import Reference
+
+    reference = Reference(problem, device)
+    case = problem.cases_for(device.kind).test[0]
+
+    def drawn(seed: int) -> list[torch.Tensor]:
+        return [leaf for _, leaf in flatten(reference.generate(case, seed), problem.inputs)[1]]
+
+    def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+        bits = (
+            (a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+            for a, b in zip(left, right)
+        )
+        return all(a.shape == b.shape and torch.equal(a, b) for a, b in bits)
+
+    first = drawn(1)
+    faults = []
+    if not same(first, drawn(1)):
+        faults.append(f"{problem.name}: generate_input draws other inputs from the same seed: no run could be repeated")
+    elif same(first, drawn(2)):
+        faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be kept")
+    outputs = reference.expect(reference.generate(case, 1), None)
+    for name, output in zip(problem.outputs, outputs):
+        named = problem.axes.get(name)
+        if named is not None and len(named) != output.dim():
+            faults.append(f"{problem.name}: axes names {len(named)} axes of {name}, which has {output.dim()}")
+    return faults
 
 
 def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:

@@ -345,6 +345,27 @@ def test_verify_passes_good_controls_and_names_bad_ones(podium, toy_root):
     assert "the tolerance close does not reject wrong_answer/fine" in out
 
 
+def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
+    problem = toy_root / "problems" / "double"
+    (problem / "controls" / "accepted").mkdir(parents=True, exist_ok=True)
+    (problem / "controls" / "accepted" / "control.py").write_text(HONEST)
+    promises, source = ((problem / name).read_text() for name in ("problem.yml", "reference.py"))
+
+    def verified(reference: str, axes: str = "[row, col]") -> tuple[int, str]:
+        (problem / "reference.py").write_text(reference)
+        (problem / "problem.yml").write_text(promises.replace("y: [row, col]", f"y: {axes}"))
+        code, out, _ = podium("verify", "double")
+        return code, out
+
+    assert verified(source)[0] == 0
+    code, out = verified(source.replace("manual_seed(seed)", "manual_seed(0)"))
+    assert code == 10 and "double: generate_input draws the same inputs from any seed" in out
+    code, out = verified(source.replace("manual_seed(seed)", "manual_seed(torch.seed() % 2**62)"))
+    assert code == 10 and "double: generate_input draws other inputs from the same seed" in out
+    code, out = verified(source, "[row, col, lane]")
+    assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
+
+
 def _descendants(pid: int) -> set[int]:
     try:
         return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}

@@ -6,6 +6,8 @@ files in the formats of ncu 2025.3 and of ROCm 6.3 and 7; the tests marked gpu r
 
 import json
 import re
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -339,6 +341,22 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
     while _alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)  # killed, and not yet gone
     assert not _alive(pid)
+
+
+def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path):
+    told = tmp_path / "pid"
+    mine.write_text(
+        "import os, pathlib, time\n\ndef custom_kernel(data):\n"
+        f"    pathlib.Path({str(told)!r}).write_text(str(os.getpid()))\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "harness", "--root", str(toy_root)]
+    profiled = subprocess.Popen([*command, "profile", "double", str(mine), "--device", "cpu"], cwd=CHECKOUT)
+    deadline = time.monotonic() + 60
+    while not (told.exists() and told.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    profiled.terminate()
+    assert profiled.wait(30) == 128 + signal.SIGTERM
+    assert not _alive(told.read_text())
 
 
 def _alive(pid):

@@ -107,6 +107,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         task = catalog.load_problem(root, name)
         with narration(as_json) as told:
             results = list(verification.verify(root, task, here, told))
+        faults += verification.broken_promises(task, here)
         faults += [fault for result in results for fault in result.faults]
         faults += [f"no accepted control of {name} shows the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})

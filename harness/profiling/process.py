@@ -8,7 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -58,12 +59,13 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            status = process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise Unprofiled(Verdict.TIMEOUT, f"it took longer than {LIMIT_S:g} s", None) from None
-        finally:
-            _end(process)
+        with _ended_by_sigterm():
+            try:
+                status = process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                raise Unprofiled(Verdict.TIMEOUT, f"it took longer than {LIMIT_S:g} s", None) from None
+            finally:
+                _end(process)
     try:
         outcome = Outcome.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -84,6 +86,19 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
 
 def _inherited() -> list[str]:
     return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises SystemExit, so that what was started is ended too: it is in a session of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
