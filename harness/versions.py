@@ -97,10 +97,11 @@ def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
     if compared.finding.speed is not Speed.AMBIGUOUS or doubtful or ratio is None:
         return
     assert ratio.low is not None and ratio.high is not None
-    if not noise.calibrated:
+    half_width = math.log(ratio.high / ratio.low) / 2
+    if not noise.calibrated and half_width < noise.log_ratio:
         yield "to tell smaller differences: python3 -m harness doctor --calibrate, which takes the noise of this device"
         return
-    blur = max(noise.log_ratio, math.log(ratio.high / ratio.low) / 2)
+    blur = max(noise.log_ratio, half_width)
     needed = 8 * math.ceil(pairs / 8 * max(2.0, (blur / max(abs(math.log(ratio.value)), 1e-9)) ** 2))
     if needed <= MOST_DUEL_PAIRS:
         yield f"about {needed} pairs would tell a difference of this size: --pairs {needed}"

@@ -158,6 +158,7 @@ def test_other_cases_make_no_score_comparable_but_the_common_ones_are_shown():
         (Ratio(1.04, 0.98, 1.10), True, "--pairs 24"),  # whose interval is wider than the noise
         (Ratio(1.001, 0.97, 1.03), True, None),  # more than anybody would play
         (Ratio(1.03, 1.01, 1.05), False, "doctor --calibrate"),
+        (Ratio(1.04, 0.98, 1.10), False, "--pairs 24"),  # calibrated or not
         (Ratio(1.00, 0.99, 1.01), True, None),  # the same
     ],
 )

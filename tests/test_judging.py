@@ -17,9 +17,9 @@ from harness.model import Run, Verdict
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 
 
-def judge(root: Path, source: str, **options) -> Run:
+def judge(root: Path, source: str | bytes, **options) -> Run:
     path = root / "submissions" / "double" / "subject.py"
-    path.write_text(textwrap.dedent(source))
+    path.write_bytes(source if isinstance(source, bytes) else textwrap.dedent(source).encode())
     problem = catalog.load_problem(root, "double")
     submission = catalog.load_submission(problem, path)
     return evaluate(problem, submission, detect(root, "cpu"), load_config(root), **options)
@@ -77,6 +77,14 @@ def test_a_failing_submission_gets_its_verdict_and_a_sentence(toy_root, source, 
     assert run.ending.verdict is verdict, run.ending
     assert words in f"{run.ending.message}\n{run.ending.detail}"
     assert run.score is None and not run.ranked
+
+
+def test_a_file_in_another_encoding_is_judged_if_it_says_so_and_does_not_compile_otherwise(toy_root):
+    source = f"# für\n{HONEST}".encode("latin-1")
+    runs = [judge(toy_root, head + source, timed=False) for head in (b"", b"# coding: latin-1\n", b"#\n" * 3)]
+    verdicts = [run.ending.verdict for run in runs]
+    assert verdicts == [Verdict.COMPILE_ERROR, Verdict.ACCEPTED, Verdict.COMPILE_ERROR]
+    assert all("utf-8" in run.ending.message.lower() for run in (runs[0], runs[2]))
 
 
 def test_a_tensor_subclass_is_not_mistaken_for_its_values(toy_root):

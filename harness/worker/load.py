@@ -11,6 +11,7 @@ import difflib
 import importlib.util
 import re
 import sys
+import tokenize
 import traceback
 import types
 from collections.abc import Callable
@@ -47,7 +48,11 @@ def load(path: Path, interpreted: bool) -> LoadedSubmission:
 
     Raises Unloadable without a callable `custom_kernel`, and whatever the file raises when imported.
     """
-    source = path.read_text(encoding="utf-8")
+    try:
+        with tokenize.open(path) as file:  # as Python reads it: in UTF-8, or as the file says
+            source = file.read()
+    except (UnicodeDecodeError, SyntaxError) as error:
+        raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
     around, launches = _cpu_stand_ins(source) if interpreted else (contextlib.nullcontext, lambda: 0)
     sys.modules["task"] = _task_module()
     spec = importlib.util.spec_from_file_location("submission", path)
