@@ -79,6 +79,12 @@ def test_a_failing_submission_gets_its_verdict_and_a_sentence(toy_root, source, 
     assert run.score is None and not run.ranked
 
 
+def test_the_message_of_a_wrong_answer_says_in_a_line_where_and_what_is_wrong(toy_root):
+    run = judge(toy_root, "def custom_kernel(data):\n    return data[0].double() * 2\n", timed=False)
+    what = "y: its dtype is float64, not float32"
+    assert run.ending.message == f"2 of 2 test cases are wrong; the first is rows=4 cols=8: {what}"
+
+
 def test_a_file_in_another_encoding_is_judged_if_it_says_so_and_does_not_compile_otherwise(toy_root):
     source = f"# für\n{HONEST}".encode("latin-1")
     runs = [judge(toy_root, head + source, timed=False) for head in (b"", b"# coding: latin-1\n", b"#\n" * 3)]

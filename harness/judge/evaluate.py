@@ -171,8 +171,11 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
     """The verdict where nothing ended the trial early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
-        message = f"{len(failed)} of {len(trial.checks)} test cases are wrong; the first is {failed[0].case.label}"
-        return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=failed[0].report)
+        first = failed[0]
+        _, *reasons = (first.report or "").splitlines()  # below the case
+        message = f"{len(failed)} of {len(trial.checks)} test cases are wrong; the first is {first.case.label}"
+        message += f": {reasons[0]}" if reasons else ""
+        return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
     for measurement in measurements:
         if measurement.floor is not None and measurement.latency.latency_ns < measurement.floor.latency_ns:
             message = (
