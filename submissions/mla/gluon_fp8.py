@@ -22,7 +22,7 @@ merge.
 
 One launch. All programs are on the device at once, so those of a sequence wait for each other: each stores its partial
 result, raises the sequence's counter, and merges a share of the dims when all have come. A second kernel, launched
-early by Hopper's dependent launch, took 3 to 5 µs longer; so did a merge whose threads share sums over splits (here a
+early by Hopper's dependent launch, took 1 to 5 µs longer; so did a merge whose threads share sums over splits (here a
 thread has one head and all splits, so nothing crosses a thread). Counters are never set back: what a program finds at
 its begin tells how far they are to rise.
 
