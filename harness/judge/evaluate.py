@@ -172,7 +172,7 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
         first = failed[0]
-        _, *reasons = (first.report or "").splitlines()  # below the case
+        reasons = (first.report or "").splitlines()[1:]  # below the case
         message = f"{len(failed)} of {len(trial.checks)} test cases are wrong; the first is {first.case.label}"
         message += f": {reasons[0]}" if reasons else ""
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)

@@ -22,9 +22,9 @@ merge.
 
 One launch. All programs are on the device at once, so those of a sequence wait for each other: each stores its partial
 result, raises the sequence's counter, and merges a share of the dims when all have come. A second kernel, launched
-early by Hopper's dependent launch, took 1 to 5 µs longer; so did a merge whose threads share sums over splits (here a
-thread has one head and all splits, so nothing crosses a thread). Counters are never set back: what a program finds at
-its begin tells how far they are to rise.
+early by Hopper's dependent launch, took 1 to 5 µs longer (H200, 2026-11-21); so did a merge whose threads share sums
+over splits (here a thread has one head and all splits, so nothing crosses a thread). Counters are never set back: what
+a program finds at its begin tells how far they are to rise.
 
 Begin. The first tile is asked for before all else, and where every sequence has the same length without a look at
 kv_indptr, which would take 1 µs of cold memory; the second one when the queries are there, so that the programs' first
@@ -37,10 +37,10 @@ Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kerne
 cluster of 16 programs shares a sequence, all of whose at most 64 tokens are asked for at once. They are too few for a
 warpgroup's instruction to pay, so both products are mma.sync's, with heads as rows and keys widened as values are, and
 queries are fp16. Partial results go straight into the shared memory of the programs that merge them, and nobody waits
-for more than those: st.async counts bytes on the receiver's barrier. What else was measured at 4 x 1024: copies by
-16-byte cp.async, whose pieces keep the queries waiting, +0.5 µs; 16 warps instead of 8, +0.3; try_wait, which puts
-threads to sleep, in the place of test_wait, +0.1; loops rolled up, 0 to +0.3. Of the 7.3 µs 3.1 are those of any kernel
-between two events, 1.5 the way to the tokens, 1.5 the products and the softmax, 0.7 the way to the other programs.
+for more than those: st.async counts bytes on the receiver's barrier. What was slower at 4 x 1024 (H200, 2026-11-21):
+copies by 16-byte cp.async, whose pieces keep the queries waiting, +0.5 µs; 16 warps instead of 8, +0.3; try_wait, which
+puts threads to sleep, in the place of test_wait, +0.1; loops rolled up, 0 to +0.3. Of the 7.3 µs 3.1 are those of any
+kernel between two events, 1.5 the way to the tokens, 1.5 the products and the softmax, 0.7 the way to the others.
 
 Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
 four cases with a floor above 20 µs (72 to 90 %). Only for Hopper (sm_90): elsewhere see triton_fp8.py.

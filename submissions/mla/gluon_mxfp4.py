@@ -595,8 +595,8 @@ def launch(data, per_multiprocessor=None):
 
 @functools.cache
 def counters(device, stream, splits):
-    """One a sequence; there are at most two a multiprocessor if they are split."""
-    count = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    """One a sequence: where they are split, at most half as many as programs, of which there are 2 * PLACES at most."""
+    count = PLACES * torch.cuda.get_device_properties(device).multi_processor_count
     return torch.zeros(count, dtype=torch.int64, device=device)
 
 
