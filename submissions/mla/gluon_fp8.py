@@ -36,11 +36,19 @@ mean of values is at most the greatest of them, 448.
 Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT). A
 cluster of 16 programs shares a sequence, all of whose at most 64 tokens are asked for at once. They are too few for a
 warpgroup's instruction to pay, so both products are mma.sync's, with heads as rows and keys widened as values are, and
-queries are fp16. Partial results go straight into the shared memory of the programs that merge them, and nobody waits
-for more than those: st.async counts bytes on the receiver's barrier. What was slower at 4 x 1024 (H200, 2026-11-21):
-copies by 16-byte cp.async, whose pieces keep the queries waiting, +0.5 µs; 16 warps instead of 8, +0.3; try_wait, which
-puts threads to sleep, in the place of test_wait, +0.1; loops rolled up, 0 to +0.3. Of the 7.3 µs 3.1 are those of any
-kernel between two events, 1.5 the way to the tokens, 1.5 the products and the softmax, 0.7 the way to the others.
+queries are fp16. A warp scores 8 tokens, which it has copied itself, so it waits for no other's, and the softmax needs
+one maximum over all warps. Weights stay as they are, to be divided in the merge by their sum, which is one more column
+of the second product. Partial results go straight into the shared memory of the programs that merge them, and nobody
+waits for more than those: st.async counts bytes on the receiver's barrier. Each warp sends to two programs at a time,
+so that all 16 receive all the time.
+
+What was slower at 4 x 1024 (H200, 2026-11-21 and 22): query fragments from 8-byte loads, whose halves have to be moved
+to their places among four registers, +0.2 µs; sending to the even programs first and then to the odd ones, +0.15; all
+fragments before the tokens are there, +0.03; copies of 4 tokens, +0.05; copies by 16-byte cp.async, +0.5; 16 warps
+instead of 8, +0.3; try_wait, which puts threads to sleep, in the place of test_wait, +0.1; and an earlier form, in
+which a warp had 32 tokens and a quarter of the dims, whose scores were summed in shared memory, +0.35 to 0.5. Of the
+6.8 µs 3.1 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
+the output, 0.6 the way to the others and the merge.
 
 Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
 four cases with a floor above 20 µs (72 to 90 %). Only for Hopper (sm_90): elsewhere see triton_fp8.py.
@@ -68,7 +76,7 @@ BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
 LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
 LOG2_E = 1.4426950408889634
-SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 94592
+SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 79616
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
@@ -373,26 +381,27 @@ SHORT = r"""
 #define TOKENS 64  // at most, of a program
 #define THREADS 256
 #define TOKEN_BYTES DIM
-#define PAIR_ROW (2 * TOKEN_BYTES + 16)  // of two tokens: 8 rows at one column lie in 8 x 4 banks
-#define AT_ROW(row) ((row) / 2 * PAIR_ROW + (row) % 2 * TOKEN_BYTES)
-#define TILE_BYTES (TOKENS / 2 * PAIR_ROW)
-#define Q_ROW (2 * DIM + 32)  // bytes, of fp16
-#define SCORE_ROW 72    // floats: rows start in other banks
-#define WEIGHT_ROW 144  // bytes, likewise
-#define SLICE (LATENT / CLUSTER)
+#define PAIR_BYTES (2 * TOKEN_BYTES + 16)  // of tokens, in shared memory: 8 of them at one column lie in 8 x 4 banks
+#define AT_TOKEN(token) ((token) / 2 * PAIR_BYTES + (token) % 2 * TOKEN_BYTES)
+#define Q_ROW (2 * DIM + 16)  // bytes, of fp16: 8 rows at one column lie in 8 x 4 banks
+#define EARLY 20  // of the 36 fragments of the queries: those that are read before the tokens are there
+#define WEIGHT_ROW 144  // bytes: rows start in other banks
+#define SLICE (LATENT / CLUSTER)  // dims that a program merges
+#define HALF_BYTES (HEADS * SLICE + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
+#define ONES 0x3c003c00u
 #define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
 
 typedef unsigned u32;
 
 struct __align__(128) Shared {
-    unsigned char tile[TILE_BYTES];
+    unsigned char tile[TOKENS / 2 * PAIR_BYTES];
     unsigned char q[HEADS * Q_ROW];
-    float score[4][HEADS * SCORE_ROW];  // of a quarter of the dims
+    float peak[HEADS][8];  // of a warp's tokens
     unsigned char weight[HEADS * WEIGHT_ROW];
-    u32 received[CLUSTER * HEADS * SLICE / 2];  // [source][head][pair of dims]
-    float received_lse[CLUSTER * HEADS];
+    unsigned char part[CLUSTER][2][HALF_BYTES];  // [source][half of the dims][head]
+    float2 stat[CLUSTER][HEADS];  // a source's peak and total
     float scale[HEADS];
-    unsigned long long has_tile, has_lse, has_parts;  // barriers
+    unsigned long long has_tile[8], has_stats, has_parts;  // barriers
 };
 static_assert(sizeof(Shared) == SHARED_BYTES, "as much as is asked for");
 
@@ -427,12 +436,6 @@ __device__ __forceinline__ u32 packed_bf16(float low, float high) {
     return x;
 }
 
-__device__ __forceinline__ float log2_fast(float x) {
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // Four dims of a token as two fp16 pairs.
 __device__ __forceinline__ void widen_row(u32 bytes, u32& first, u32& second) {
     asm("{\n"
@@ -462,12 +465,44 @@ __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
     return there;
 }
 
+// True in one thread of the warp; unlike with `lane == 0` the compiler knows that it is one.
+__device__ __forceinline__ bool elected() {
+    u32 mine;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}" : "=r"(mine));
+    return mine;
+}
+
+__device__ __forceinline__ void init(void* barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(barrier)) : "memory");
+}
+
+// What was initialised may be used by copies and peers.
+__device__ __forceinline__ void publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 __device__ __forceinline__ void expect(void* barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(address(barrier)), "r"(bytes) : "memory");
 }
 
-__device__ __forceinline__ void wait_for(void* barrier) {
+__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, void* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_copy(void* barrier) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "AGAIN:\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra AGAIN;\n"
+                 "}" :: "r"(address(barrier)) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_peers(void* barrier) {
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "AGAIN:\n"
@@ -476,240 +511,240 @@ __device__ __forceinline__ void wait_for(void* barrier) {
                  "}" :: "r"(address(barrier)) : "memory");
 }
 
-__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, void* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
-}
-
 // A cluster of programs a sequence: grid (CLUSTER, batch), at most CLUSTER * TOKENS tokens each.
 extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) void attend_short(
     const unsigned char* __restrict__ kv,  // [total tokens, DIM]
     const u32* __restrict__ q,             // [batch, HEADS, DIM] bf16
     const float* __restrict__ kv_scale_ptr,  // of the whole cache
-    const int* __restrict__ kv_indptr,     // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
+    const u32* __restrict__ kv_indptr,     // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
     u32* __restrict__ out,                 // [batch, HEADS, LATENT] bf16
-    int uniform,
+    u32 uniform,
     float score_scale  // sm_scale * log2(e)
 ) {
     extern __shared__ __align__(128) unsigned char raw[];
     Shared& shared = *(Shared*)raw;
-    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
-    const int rank = blockIdx.x, sequence = blockIdx.y;
-    int first = sequence * uniform, length = uniform;
+    const u32 thread = threadIdx.x, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const u32 warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows it to be the same in all lanes
+    const u32 rank = blockIdx.x, sequence = blockIdx.y;
+    u32 first = sequence * uniform, length = uniform;
     if (!uniform) {
         first = kv_indptr[sequence];
         length = kv_indptr[sequence + 1] - first;
     }
-    const float kv_scale = *kv_scale_ptr;
     // Two heads a warp: 144 pieces of 16 bytes, four a lane, and a fifth for half of the lanes.
-    const uint4* const q_row = (const uint4*)(q + ((long long)sequence * HEADS + 2 * warp) * (DIM / 2));
+    const uint4* const q_row = (const uint4*)q + (sequence * HEADS + 2 * warp) * (DIM / 8) + lane;
     uint4 words[5];
+    const float kv_scale = *kv_scale_ptr;
 #pragma unroll
-    for (int i = 0; i < 5; i++) words[i] = i < 4 || lane < 16 ? q_row[i * 32 + lane] : make_uint4(0, 0, 0, 0);
-    const int span = (length + CLUSTER - 1) / CLUSTER, tokens = max(min(span, length - rank * span), 0);
-    const unsigned char* const from = kv + ((long long)first + rank * span) * TOKEN_BYTES;
-    if (thread == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_tile)) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_lse)) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_parts)) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        expect(&shared.has_lse, CLUSTER * HEADS * 4);
-        expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+    for (u32 i = 0; i < 5; i++) words[i] = i < 4 || lane < 16 ? q_row[i * 32] : make_uint4(0, 0, 0, 0);
+    // A warp copies 8 tokens and has a barrier for them, so that nobody waits for whoever makes barriers.
+    const u32 span = (length + CLUSTER - 1) / CLUSTER, begin = min(rank * span, length);
+    const u32 tokens = min(span, length - begin);
+    const u32 mine = min(tokens - min(8 * warp, tokens), 8u);
+    if (elected()) {
+        init(&shared.has_tile[warp]);
+        publish();
+        expect(&shared.has_tile[warp], mine * TOKEN_BYTES);
+        const unsigned char* const from = kv + (unsigned long long)(first + begin + 8 * warp) * TOKEN_BYTES;
+        unsigned char* const to = shared.tile + warp * (4 * PAIR_BYTES);
+#pragma unroll
+        for (u32 i = 0; i < 8; i += 2)
+            if (i < mine)
+                copy(to + AT_TOKEN(i), from + i * TOKEN_BYTES, min(mine - i, 2u) * TOKEN_BYTES,
+                     &shared.has_tile[warp]);
+        if (warp == 0) {
+            init(&shared.has_stats);
+            init(&shared.has_parts);
+            publish();
+            expect(&shared.has_stats, sizeof(Shared::stat));
+            expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+        }
     }
-    __syncthreads();
-    // Two tokens at a time, four times a warp.
-    const int row = warp * 8 + lane * 2;
-    if (thread == 0) expect(&shared.has_tile, tokens * TOKEN_BYTES);
-    if (lane < 4 && row < tokens)
-        copy(shared.tile + AT_ROW(row), from + row * TOKEN_BYTES, min(2, tokens - row) * TOKEN_BYTES, &shared.has_tile);
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // its barriers may be used
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // peers may use its barriers
     // Rows without a token are values with weight 0 as well, and 0 times anything is not always 0.
-    for (int i = thread; i < (TOKENS - tokens) * (TOKEN_BYTES / 16); i += THREADS) {
-        const int row = tokens + i / (TOKEN_BYTES / 16), piece = i % (TOKEN_BYTES / 16);
-        *(uint4*)(shared.tile + AT_ROW(row) + piece * 16) = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (u32 i = mine * (TOKEN_BYTES / 16) + lane; i < 8 * (TOKEN_BYTES / 16); i += 32) {
+        const u32 token = 8 * warp + i / (TOKEN_BYTES / 16);
+        *(uint4*)(shared.tile + AT_TOKEN(token) + i % (TOKEN_BYTES / 16) * 16) = make_uint4(0, 0, 0, 0);
     }
-    {
-        // To fp16, of the greatest of the head.
-        float peak0 = 0, peak1 = 0;
-#pragma unroll
-        for (int i = 0; i < 5; i++) {
-            const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-            u32 most = 0;  // without their signs they compare as integers
-#pragma unroll
-            for (int j = 0; j < 4; j++) most = max(most, max(x[j] << 16 & 0x7fff0000u, x[j] & 0x7fff0000u));
-            const float peak = __builtin_bit_cast(float, most);
-            if (i * 32 + lane < 72) peak0 = fmaxf(peak0, peak);
-            else peak1 = fmaxf(peak1, peak);
-        }
-#pragma unroll
-        for (int mask = 16; mask; mask /= 2) {
-            peak0 = fmaxf(peak0, shuffle_xor(peak0, mask));
-            peak1 = fmaxf(peak1, shuffle_xor(peak1, mask));
-        }
-        peak0 = fmaxf(peak0, 1e-30f);
-        peak1 = fmaxf(peak1, 1e-30f);
-        const float inverse0 = __fdividef(1.0f, peak0), inverse1 = __fdividef(1.0f, peak1);
-#pragma unroll
-        for (int i = 0; i < 5; i++) {
-            const bool second = i * 32 + lane >= 72;
-            const float inverse = second ? inverse1 : inverse0;
-            const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-            u32 y[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float low = __builtin_bit_cast(float, x[j] << 16);
-                const float high = __builtin_bit_cast(float, x[j] & 0xffff0000u);
-                y[j] = packed(low * inverse, high * inverse);
-            }
-            unsigned char* const to = shared.q + 2 * warp * Q_ROW + (second ? Q_ROW - 2 * DIM : 0);
-            if (i < 4 || lane < 16) *(uint4*)(to + (i * 32 + lane) * 16) = make_uint4(y[0], y[1], y[2], y[3]);
-        }
-        if (lane == 0) {
-            shared.scale[2 * warp] = peak0 * score_scale * kv_scale;
-            shared.scale[2 * warp + 1] = peak1 * score_scale * kv_scale;
-        }
-    }
-    __syncthreads();
-    wait_for(&shared.has_tile);
 
-    // Scores: a warp has 32 tokens and a quarter of the dims.
-    {
-        const int quarter = warp % 4, first_token = warp / 4 * 32;
-        const u32 key = address(shared.tile) + AT_ROW(first_token + lane) + quarter * (TOKEN_BYTES / 4);
-        const unsigned char* const query = shared.q + g * Q_ROW + quarter * (9 * 32) + t * 8;
-        u32 a[9][4], x[9][4];
+    // Queries to fp16, of the greatest of the head.
+    float most0 = 0, most1 = 0;
 #pragma unroll
-        for (int k = 0; k < 9; k++) {
-            // The order of the dims within 16 is that of a lane's bytes of a key: 4 t, + 1 and 4 t + 2, + 3.
-            const uint2 up = *(const uint2*)(query + k * 32), down = *(const uint2*)(query + 8 * Q_ROW + k * 32);
-            a[k][0] = up.x;
-            a[k][1] = down.x;
-            a[k][2] = up.y;
-            a[k][3] = down.y;
-            ldmatrix4(x[k], key + k * 16);
+    for (u32 i = 0; i < 5; i++) {
+        const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
+        u32 most = 0;  // without their signs they compare as integers
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) most = max(most, max(x[j] << 16 & 0x7fff0000u, x[j] & 0x7fff0000u));
+        const float greatest = __builtin_bit_cast(float, most);
+        if (i * 32 + lane < 72) most0 = fmaxf(most0, greatest);
+        else most1 = fmaxf(most1, greatest);
+    }
+#pragma unroll
+    for (int mask = 16; mask; mask /= 2) {
+        most0 = fmaxf(most0, shuffle_xor(most0, mask));
+        most1 = fmaxf(most1, shuffle_xor(most1, mask));
+    }
+    most0 = fmaxf(most0, 1e-30f);
+    most1 = fmaxf(most1, 1e-30f);
+    const float inverse0 = __fdividef(1.0f, most0), inverse1 = __fdividef(1.0f, most1);
+#pragma unroll
+    for (u32 i = 0; i < 5; i++) {
+        const bool second = i * 32 + lane >= 72;
+        const float inverse = second ? inverse1 : inverse0;
+        const u32 x[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
+        u32 y[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            const float low = __builtin_bit_cast(float, x[j] << 16);
+            const float high = __builtin_bit_cast(float, x[j] & 0xffff0000u);
+            y[j] = packed(low * inverse, high * inverse);
         }
-        float s[4][4] = {};
-#pragma unroll
-        for (int k = 0; k < 9; k++)
-#pragma unroll
-            for (int n = 0; n < 4; n++) {
-                u32 b0, b1;
-                widen_row(x[k][n], b0, b1);
-                mma(s[n], a[k], b0, b1);
-            }
-        float* const score = shared.score[quarter] + g * SCORE_ROW + first_token + 2 * t;
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            *(float2*)(score + n * 8) = make_float2(s[n][0], s[n][1]);
-            *(float2*)(score + 8 * SCORE_ROW + n * 8) = make_float2(s[n][2], s[n][3]);
+        // Of 16 dims first 0, 1, 4, 5, 8, 9, 12, 13: as ldmatrix deals them out, lane t has 4 t to 4 t + 3, as of a
+        // key's bytes.
+        const u32 piece = i * 32 + lane;
+        unsigned char* const to =
+            shared.q + 2 * warp * Q_ROW + (second ? Q_ROW - 2 * DIM : 0) + piece / 2 * 32 + piece % 2 * 8;
+        if (i < 4 || lane < 16) {
+            *(uint2*)to = make_uint2(y[0], y[2]);
+            *(uint2*)(to + 16) = make_uint2(y[1], y[3]);
         }
+    }
+    if (lane == 0) {
+        shared.scale[2 * warp] = most0 * score_scale * kv_scale;
+        shared.scale[2 * warp + 1] = most1 * score_scale * kv_scale;
     }
     __syncthreads();
 
-    // Softmax: 16 threads a head, four tokens each.
-    const int head = thread / 16, of_head = thread % 16;
+    // Scores of 8 tokens.
+    float x[4];
     {
-        float x[4] = {};
+        u32 a[36][4], bytes[9][4];
+        const u32 query = address(shared.q) + lane % 16 * Q_ROW + lane / 16 * 16;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 part = *(float4*)(shared.score[i] + head * SCORE_ROW + of_head * 4);
-            x[0] += part.x;
-            x[1] += part.y;
-            x[2] += part.z;
-            x[3] += part.w;
+        for (u32 k = 0; k < EARLY; k++) ldmatrix4(a[k], query + k * 32);
+        const float scale0 = shared.scale[g], scale1 = shared.scale[g + 8];
+        wait_for_copy(&shared.has_tile[warp]);
+        const u32 key = address(shared.tile) + AT_TOKEN(8 * warp + lane % 8) + lane / 8 * 16;
+#pragma unroll
+        for (u32 k = 0; k < 36; k++) {
+            if (k % 4 == 0) ldmatrix4(bytes[k / 4], key + k * 16);
+            if (k >= EARLY) ldmatrix4(a[k], query + k * 32);
         }
-        float peak = MINUS_INFINITY;
+        float s[4][4] = {};  // of every fourth 16 dims: one long chain would be slower
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[i] = of_head * 4 + i < tokens ? x[i] * shared.scale[head] : MINUS_INFINITY;
-            peak = fmaxf(peak, x[i]);
+        for (u32 k = 0; k < 36; k++) {
+            u32 b0, b1;
+            widen_row(bytes[k / 4][k % 4], b0, b1);
+            mma(s[k % 4], a[k], b0, b1);
         }
 #pragma unroll
-        for (int mask = 8; mask; mask /= 2) peak = fmaxf(peak, shuffle_xor(peak, mask));
-        float total = 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) total += x[i] = exp2_fast(x[i] - (tokens ? peak : 0.0f));
-#pragma unroll
-        for (int mask = 8; mask; mask /= 2) total += shuffle_xor(total, mask);
-        const float inverse = tokens ? __fdividef(1.0f, total) : 0.0f;
-        const u32 low = packed(x[0] * inverse, x[1] * inverse), high = packed(x[2] * inverse, x[3] * inverse);
-        *(uint2*)(shared.weight + head * WEIGHT_ROW + of_head * 8) = make_uint2(low, high);
+        for (u32 i = 0; i < 4; i++) {
+            const float sum = (s[0][i] + s[1][i]) + (s[2][i] + s[3][i]);
+            x[i] = 8 * warp + 2 * t + i % 2 < tokens ? sum * (i < 2 ? scale0 : scale1) : MINUS_INFINITY;
+        }
+    }
 
-        // The log-sum-exp to every program of the cluster, by one thread each.
-        const float lse = tokens ? peak + log2_fast(total) : MINUS_INFINITY;
-        const u32 there = in_peer(address(shared.received_lse + rank * HEADS + head), of_head);
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
-                     :: "r"(there), "f"(lse), "r"(in_peer(address(&shared.has_lse), of_head)) : "memory");
+    // Softmax of heads g and g + 8.
+    float peak0 = fmaxf(x[0], x[1]), peak1 = fmaxf(x[2], x[3]);
+#pragma unroll
+    for (int mask = 1; mask <= 2; mask *= 2) {
+        peak0 = fmaxf(peak0, shuffle_xor(peak0, mask));
+        peak1 = fmaxf(peak1, shuffle_xor(peak1, mask));
+    }
+    if (t == 0) {
+        shared.peak[g][warp] = peak0;
+        shared.peak[g + 8][warp] = peak1;
     }
     __syncthreads();
+    {
+        const float4 a = *(float4*)shared.peak[g], b = *(float4*)(shared.peak[g] + 4);
+        const float4 c = *(float4*)shared.peak[g + 8], d = *(float4*)(shared.peak[g + 8] + 4);
+        peak0 = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
+        peak1 = fmaxf(fmaxf(fmaxf(c.x, c.y), fmaxf(c.z, c.w)), fmaxf(fmaxf(d.x, d.y), fmaxf(d.z, d.w)));
+    }
+    const float base0 = tokens ? peak0 : 0.0f, base1 = tokens ? peak1 : 0.0f;
+    unsigned char* const weight_at = shared.weight + g * WEIGHT_ROW + warp * 16 + t * 4;
+    *(u32*)weight_at = packed(exp2_fast(x[0] - base0), exp2_fast(x[1] - base0));
+    *(u32*)(weight_at + 8 * WEIGHT_ROW) = packed(exp2_fast(x[2] - base1), exp2_fast(x[3] - base1));
+    __syncthreads();
 
-    // Output: a warp has 64 dims.
-    float acc[8][4] = {};
+    // Output: a warp has 64 dims, 32 for either of two programs that merge them.
+    const u32 value = address(shared.tile) + AT_TOKEN(lane % 16) + warp * 64 + lane / 16 * 32;
+    u32 weight[TOKENS / 16][4];
 #pragma unroll
-    for (int k = 0; k < TOKENS / 16; k++) {
-        u32 weight[4];
-        ldmatrix4(weight, address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
-        const int column = warp * (64 * TOKEN_BYTES / DIM) + lane / 16 * 16;
-        const u32 value = address(shared.tile) + AT_ROW(k * 16 + lane % 16) + column;
+    for (u32 k = 0; k < TOKENS / 16; k++)
+        ldmatrix4(weight[k], address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
+    float total[4] = {};
 #pragma unroll
-        for (int n = 0; n < 8; n += 4) {
-            // Tokens 0..7 and 8..15 of 16 dims, and of the 16 after them; acc: of 16 dims the even and the odd ones.
-            u32 v[4], even0, odd0, even1, odd1;
-            ldmatrix4_transposed(v, value + n * 8);
+    for (u32 half = 0; half < 2; half++) {
+        float acc[4][4] = {};  // of 16 dims the even and the odd ones, and of 16 of the other program's
+#pragma unroll
+        for (u32 k = 0; k < TOKENS / 16; k++) {
+            u32 v[4], even0, odd0, even1, odd1;  // tokens 0..7 and 8..15 of the one and of the other 16
+            ldmatrix4_transposed(v, value + k * (8 * PAIR_BYTES) + half * 16);
             widen_column(v[0], even0, odd0);
             widen_column(v[1], even1, odd1);
-            mma(acc[n], weight, even0, even1);
-            mma(acc[n + 1], weight, odd0, odd1);
+            mma(acc[0], weight[k], even0, even1);
+            mma(acc[1], weight[k], odd0, odd1);
             widen_column(v[2], even0, odd0);
             widen_column(v[3], even1, odd1);
-            mma(acc[n + 2], weight, even0, even1);
-            mma(acc[n + 3], weight, odd0, odd1);
+            mma(acc[2], weight[k], even0, even1);
+            mma(acc[3], weight[k], odd0, odd1);
         }
-    }
-
-    // Each program of the cluster merges 32 dims: to it goes what is here of them, 16 bytes a lane and row. For that
-    // two neighbouring lanes, which have 8 bytes of either half of the dims, exchange one.
+        if (half == 0) {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const u32 to = 2 * warp + half, barrier = in_peer(address(&shared.has_parts), to);
+            for (u32 k = 0; k < TOKENS / 16; k++) mma(total, weight[k], ONES, ONES);
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
+            const u32 to = 2 * warp + t / 2;
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+                         :: "r"(in_peer(address(&shared.stat[rank][g + t % 2 * 8]), to)), "f"(t % 2 ? peak1 : peak0),
+                            "f"(t % 2 ? total[2] : total[0]), "r"(in_peer(address(&shared.has_stats), to)) : "memory");
+        }
+        // 16 bytes a lane and row: two neighbouring lanes, which have 8 for either program, exchange one.
+        const u32 to = 2 * warp + t % 2, barrier = in_peer(address(&shared.has_parts), to);
         const bool odd = t % 2;
 #pragma unroll
-        for (int row = 0; row < 2; row++) {
+        for (u32 row = 0; row < 2; row++) {
             u32 word[2][2];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float *x = acc[4 * half + 2 * i] + 2 * row, *y = acc[4 * half + 2 * i + 1] + 2 * row;
-                word[i][0] = packed(x[0], y[0]);
-                word[i][1] = packed(x[1], y[1]);
+            for (u32 i = 0; i < 2; i++) {
+                const float *even_dims = acc[2 * i] + 2 * row, *odd_dims = acc[2 * i + 1] + 2 * row;
+                word[i][0] = packed(even_dims[0], odd_dims[0]);
+                word[i][1] = packed(even_dims[1], odd_dims[1]);
             }
             const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
             const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
-            const u32 place = (rank * HEADS + g + 8 * row) * (SLICE / 2) + t % 2 * 8 + t / 2 * 4;
+            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * SLICE + t / 2 * 16, to);
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
-                         :: "r"(in_peer(address(shared.received + place), to)), "r"(odd ? low : word[0][0]),
-                         "r"(odd ? high : word[0][1]), "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high),
-                         "r"(barrier) : "memory");
+                         :: "r"(there), "r"(odd ? low : word[0][0]), "r"(odd ? high : word[0][1]),
+                         "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high), "r"(barrier) : "memory");
         }
     }
 
-    // The merge: 16 threads a head, two dims each. Weights are there before the parts are.
-    float weights[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
-    wait_for(&shared.has_lse);
+    // The merge: 16 threads a head.
+    const u32 head = thread / 16, of_head = thread % 16;
+    float weights[CLUSTER], totals[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
+    wait_for_peers(&shared.has_stats);
 #pragma unroll
-    for (int i = 0; i < CLUSTER; i++) top = fmaxf(top, weights[i] = shared.received_lse[i * HEADS + head]);
-#pragma unroll
-    for (int i = 0; i < CLUSTER; i++) whole += weights[i] = exp2_fast(weights[i] - (length > 0 ? top : 0.0f));
-    wait_for(&shared.has_parts);
-#pragma unroll
-    for (int i = 0; i < CLUSTER; i++) {
-        const u32 x = shared.received[(i * HEADS + head) * (SLICE / 2) + of_head];
-        even += float16_value((unsigned short)x) * weights[i];
-        odd += float16_value((unsigned short)(x >> 16)) * weights[i];
+    for (u32 i = 0; i < CLUSTER; i++) {
+        const float2 stat = shared.stat[i][head];
+        top = fmaxf(top, weights[i] = stat.x);
+        totals[i] = stat.y;
     }
-    const float factor = length > 0 ? __fdividef(kv_scale, whole) : 0.0f;
-    u32* const to = out + ((long long)sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++)
+        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - (length ? top : 0.0f)));
+    wait_for_peers(&shared.has_parts);
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++) {
+        const u32 y = *(u32*)(shared.part[i][of_head / 8] + head * SLICE + of_head % 8 * 4);
+        even += float16_value((unsigned short)y) * weights[i];
+        odd += float16_value((unsigned short)(y >> 16)) * weights[i];
+    }
+    const float factor = length ? __fdividef(kv_scale, whole) : 0.0f;
+    u32* const to = out + (sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
     to[of_head] = packed_bf16(even * factor, odd * factor);
 }
 """

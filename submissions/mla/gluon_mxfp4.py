@@ -55,7 +55,7 @@ from harness.hip import NoDevice
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
 PLACES = 3  # for programs, on a multiprocessor
-LEAST_TILES = 4  # a program, where several run on a multiprocessor
+LEAST_TILES = {3: 4, 2: 2, 1: 1}  # a program, by the programs a multiprocessor
 MAX_SPLITS = 64
 LOG2_E = 1.4426950408889634
 SHIFT = gl.constexpr(4)  # decoded values are 2^SHIFT of themselves: e5m2's range lies around 2^0 then
@@ -615,4 +615,4 @@ def choices(batch, multiprocessors):
     places = PLACES * multiprocessors
     if batch <= 2 * multiprocessors and places // batch * batch < 0.75 * places:
         yield 6, 32  # twice as many programs as places, where as many programs would leave many places empty
-    yield from [(3, LEAST_TILES), (2, LEAST_TILES), (1, 1)]
+    yield from LEAST_TILES.items()
