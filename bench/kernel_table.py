@@ -49,7 +49,7 @@ TARGETS = {
 NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
 """Than which other kernel a kernel is to be no slower: geometric mean over its own cases with a floor above LONG_US."""
 
-OF_ANOTHER_VERSION = {"mla/gluon_fp8", "mla/gluon_mxfp4"}
+OF_ANOTHER_VERSION: set[str] = set()
 """Changed since their published run, and not in words only: it is in brackets, and decides nothing."""
 
 LONG_US = 20.0
@@ -93,12 +93,14 @@ def provenance(measured_on: dict[str, Any], dates: dict[str, str], nulls: dict[s
 
 
 def measured_at(date: str, dates: dict[str, str]) -> list[str]:
-    """The kernels of that date, a problem's name for all of its."""
+    """The problems with kernels of that date, and which kernels, where these are not all of its."""
     names = []
     for problem in PROBLEMS:
         mine = {kernel: found for kernel, found in dates.items() if kernel.startswith(problem + "/")}
         chosen = [kernel for kernel, found in mine.items() if found == date]
-        names += [problem] if mine and len(chosen) == len(mine) else chosen
+        if chosen:
+            own = [kernel.removeprefix(problem + "/").removeprefix("rival ") for kernel in chosen]
+            names.append(problem if len(chosen) == len(mine) else f"{problem} ({'; '.join(own)})")
     return names
 
 

@@ -89,7 +89,7 @@ VARIANTS: dict[str, list[Variant]] = {
         {},
         {"short": False},
         *grid(per_multiprocessor=[1, 2]),
-        {"slots": 5, "warpgroups": 2},
+        *grid(slots=[5], warpgroups=[2], per_multiprocessor=[1]),
         *grid(slots=[8], warpgroups=[1, 2], per_multiprocessor=[1]),
     ],
     "mla/triton_bf16": [{}, *grid(per_multiprocessor=[1, 4]), *grid(block_n=[64], num_stages=[2])],

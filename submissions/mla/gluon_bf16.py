@@ -25,7 +25,7 @@ queries come by bulk copies, too, and ahead of the tokens (behind them: 0.65 µs
 Two warps share 16 tokens, every other one each: two tokens lie side by side as they were copied, and those of a warp
 have to lie in different banks. Partial results are rounded to bf16 there, as the output is.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
+Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
 four cases with a floor above 20 µs (80 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 

@@ -50,7 +50,7 @@ which a warp had 32 tokens and a quarter of the dims, whose scores were summed i
 6.8 µs 3.1 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
 the output, 0.6 the way to the others and the merge.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
+Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
 four cases with a floor above 20 µs (72 to 90 %). Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 

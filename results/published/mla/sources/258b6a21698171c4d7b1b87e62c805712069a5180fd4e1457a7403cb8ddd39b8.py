@@ -12,15 +12,21 @@ and no sum.
 Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
 the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
 with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Five slots, two programs a
-multiprocessor: one computes while the other's copies are under way. Where that leaves a program fewer than 4 tiles,
-one a multiprocessor is faster: less to merge. Eight slots, and so one program, took 9 % longer at 256 x 8192. Two
-warpgroups would share the heads of the scores and the dims of the output, which shortens the way through a tile but
-reads its keys twice from shared memory: as an option they took 1 to 8 % longer (H200, 2026-11-20).
+multiprocessor: one computes while the other's copies are under way, which pays down to 2 tiles a program. Eight slots,
+and so one program, took 9 % longer at 256 x 8192. Two warpgroups would share the heads of the scores and the dims of
+the output, which shortens the way through a tile but reads its keys twice from shared memory: as an option they took 1
+to 8 % longer (H200, 2026-11-20).
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 87 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (79 to 95 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT), in
+which a cluster of 16 programs shares a sequence and merges through shared memory; gluon_fp8.py tells of it. Here the
+queries come by bulk copies, too, and ahead of the tokens (behind them: 0.65 µs slower at 4 x 1024, H200, 2026-11-22).
+Two warps share 16 tokens, every other one each: two tokens lie side by side as they were copied, and those of a warp
+have to lie in different banks. Partial results are rounded to bf16 there, as the output is.
+
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
+four cases with a floor above 20 µs (80 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
 import functools
@@ -42,11 +48,11 @@ from harness.hip import Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-LEAST_TILES = 4  # a program, where two programs run on a multiprocessor
+LEAST_TILES = 2  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
 LOG2_E = 1.4426950408889634
 LATENT_DIMS = gl.constexpr(LATENT)
-SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 131712
+SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 116352
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
@@ -314,25 +320,25 @@ SHORT = r"""
 #define TOKENS 64  // at most, of a program
 #define THREADS 256
 #define TOKEN_BYTES (2 * DIM)
-#define ROW (TOKEN_BYTES + 16)  // in shared memory: 8 rows at one column lie in 8 x 4 banks
-#define AT_ROW(row) ((row) * ROW)
-#define TILE_BYTES (TOKENS * ROW)
-#define Q_ROW ROW
-#define SCORE_ROW 72    // floats: rows start in other banks
-#define WEIGHT_ROW 144  // bytes, likewise
-#define SLICE (LATENT / CLUSTER)
+#define PAIR_BYTES (2 * TOKEN_BYTES + 16)  // of tokens or heads, in shared memory
+#define AT_TOKEN(token) ((token) / 2 * PAIR_BYTES + (token) % 2 * TOKEN_BYTES)
+#define TOKEN_OF(warp, i) ((warp) / 2 * 16 + 2 * (i) + (warp) % 2)  // these 8 at one column lie in 8 x 4 banks
+#define WEIGHT_ROW 144  // bytes: rows start in other banks
+#define SLICE (LATENT / CLUSTER)  // dims that a program merges
+#define HALF_BYTES (HEADS * SLICE + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
+#define ONES 0x3f803f80u
 #define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
 
 typedef unsigned u32;
 
 struct __align__(128) Shared {
-    unsigned char tile[TILE_BYTES];
-    unsigned char q[HEADS * Q_ROW];
-    float score[4][HEADS * SCORE_ROW];  // of a quarter of the dims
+    unsigned char tile[TOKENS / 2 * PAIR_BYTES];
+    unsigned char q[HEADS / 2 * PAIR_BYTES];
+    float peak[HEADS][8];  // of a warp's tokens
     unsigned char weight[HEADS * WEIGHT_ROW];
-    u32 received[CLUSTER * HEADS * SLICE / 2];  // [source][head][pair of dims]
-    float received_lse[CLUSTER * HEADS];
-    unsigned long long has_tile, has_lse, has_parts;  // barriers
+    unsigned char part[CLUSTER][2][HALF_BYTES];  // [source][half of the dims][head]
+    float2 stat[CLUSTER][HEADS];  // a source's peak and total
+    unsigned long long has_q[8], has_tile[8], has_stats, has_parts;  // barriers
 };
 static_assert(sizeof(Shared) == SHARED_BYTES, "as much as is asked for");
 
@@ -361,12 +367,6 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     return x;
 }
 
-__device__ __forceinline__ float log2_fast(float x) {
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // The address of what lies there in the shared memory of another program of the cluster.
 __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
     u32 there;
@@ -374,12 +374,44 @@ __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
     return there;
 }
 
+// True in one thread of the warp; unlike with `lane == 0` the compiler knows that it is one.
+__device__ __forceinline__ bool elected() {
+    u32 mine;
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "elect.sync _|p, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}" : "=r"(mine));
+    return mine;
+}
+
+__device__ __forceinline__ void init(void* barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(barrier)) : "memory");
+}
+
+// What was initialised may be used by copies and peers.
+__device__ __forceinline__ void publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 __device__ __forceinline__ void expect(void* barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(address(barrier)), "r"(bytes) : "memory");
 }
 
-__device__ __forceinline__ void wait_for(void* barrier) {
+__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, void* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_copy(void* barrier) {
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "AGAIN:\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+                 "@!done bra AGAIN;\n"
+                 "}" :: "r"(address(barrier)) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_peers(void* barrier) {
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "AGAIN:\n"
@@ -388,180 +420,190 @@ __device__ __forceinline__ void wait_for(void* barrier) {
                  "}" :: "r"(address(barrier)) : "memory");
 }
 
-__device__ __forceinline__ void copy(void* to, const void* from, u32 bytes, void* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :: "r"(address(to)), "l"(from), "r"(bytes), "r"(address(barrier)) : "memory");
-}
-
 // A cluster of programs a sequence: grid (CLUSTER, batch), at most CLUSTER * TOKENS tokens each.
 extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) void attend_short(
     const unsigned char* __restrict__ kv,  // [total tokens, DIM]
     const u32* __restrict__ q,             // [batch, HEADS, DIM] bf16
-    const int* __restrict__ kv_indptr,     // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
+    const u32* __restrict__ kv_indptr,     // [batch + 1]; not read if every sequence has `uniform` tokens, not 0
     u32* __restrict__ out,                 // [batch, HEADS, LATENT] bf16
-    int uniform,
+    u32 uniform,
     float score_scale  // sm_scale * log2(e)
 ) {
     extern __shared__ __align__(128) unsigned char raw[];
     Shared& shared = *(Shared*)raw;
-    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
-    const int rank = blockIdx.x, sequence = blockIdx.y;
-    int first = sequence * uniform, length = uniform;
+    const u32 thread = threadIdx.x, lane = thread % 32, g = lane / 4, t = lane % 4;
+    const u32 warp = __shfl_sync(~0u, thread / 32, 0);  // so that the compiler knows it to be the same in all lanes
+    const u32 rank = blockIdx.x, sequence = blockIdx.y;
+    u32 first = sequence * uniform, length = uniform;
     if (!uniform) {
         first = kv_indptr[sequence];
         length = kv_indptr[sequence + 1] - first;
     }
-    const int span = (length + CLUSTER - 1) / CLUSTER, tokens = max(min(span, length - rank * span), 0);
-    const unsigned char* const from = kv + ((long long)first + rank * span) * TOKEN_BYTES;
-    if (thread == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_tile)) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_lse)) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.has_parts)) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        expect(&shared.has_lse, CLUSTER * HEADS * 4);
-        expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+    // A warp copies 2 heads and 8 tokens and has barriers for them, so that nobody waits for whoever makes barriers.
+    const u32 span = (length + CLUSTER - 1) / CLUSTER, begin = min(rank * span, length);
+    const u32 tokens = min(span, length - begin);
+    const u32 mine = min(tokens - min(8 * warp, tokens), 8u);
+    if (elected()) {
+        init(&shared.has_q[warp]);
+        init(&shared.has_tile[warp]);
+        publish();
+        expect(&shared.has_q[warp], 2 * TOKEN_BYTES);
+        copy(shared.q + warp * PAIR_BYTES, q + (sequence * HEADS + 2 * warp) * (DIM / 2), 2 * TOKEN_BYTES,
+             &shared.has_q[warp]);
+        expect(&shared.has_tile[warp], mine * TOKEN_BYTES);
+        const unsigned char* const from = kv + (unsigned long long)(first + begin + 8 * warp) * TOKEN_BYTES;
+        unsigned char* const to = shared.tile + warp * (4 * PAIR_BYTES);
+#pragma unroll
+        for (u32 i = 0; i < 8; i += 2)
+            if (i < mine)
+                copy(to + AT_TOKEN(i), from + i * TOKEN_BYTES, min(mine - i, 2u) * TOKEN_BYTES,
+                     &shared.has_tile[warp]);
+        if (warp == 0) {
+            init(&shared.has_stats);
+            init(&shared.has_parts);
+            publish();
+            expect(&shared.has_stats, sizeof(Shared::stat));
+            expect(&shared.has_parts, CLUSTER * HEADS * SLICE * 2);
+        }
     }
-    __syncthreads();
-    // Eight tokens and two heads a warp.
-    const int row = warp * 8 + lane;
-    if (thread == 0) expect(&shared.has_tile, (tokens + HEADS) * TOKEN_BYTES);
-    if (lane < 8 && row < tokens)
-        copy(shared.tile + AT_ROW(row), from + row * TOKEN_BYTES, TOKEN_BYTES, &shared.has_tile);
-    const int q_row = 2 * warp + lane - 16;
-    if (lane == 16 || lane == 17)
-        copy(shared.q + q_row * Q_ROW, q + (sequence * HEADS + q_row) * (DIM / 2), 2 * DIM, &shared.has_tile);
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // its barriers may be used
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // peers may use its barriers
     // Rows without a token are values with weight 0 as well, and 0 times anything is not always 0.
-    for (int i = thread; i < (TOKENS - tokens) * (TOKEN_BYTES / 16); i += THREADS) {
-        const int row = tokens + i / (TOKEN_BYTES / 16), piece = i % (TOKEN_BYTES / 16);
-        *(uint4*)(shared.tile + AT_ROW(row) + piece * 16) = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (u32 i = mine * (TOKEN_BYTES / 16) + lane; i < 8 * (TOKEN_BYTES / 16); i += 32) {
+        const u32 token = 8 * warp + i / (TOKEN_BYTES / 16);
+        *(uint4*)(shared.tile + AT_TOKEN(token) + i % (TOKEN_BYTES / 16) * 16) = make_uint4(0, 0, 0, 0);
     }
-    __syncthreads();
-    wait_for(&shared.has_tile);
 
-    // Scores: a warp has 32 tokens and a quarter of the dims.
+    __syncthreads();  // barriers and rows without a token are seen by all
+
+    // Scores of 8 tokens.
+    float x[4];
     {
-        const int quarter = warp % 4, first_token = warp / 4 * 32;
-        const u32 key = address(shared.tile) + AT_ROW(first_token + lane) + quarter * (TOKEN_BYTES / 4);
-        const u32 query = address(shared.q) + lane % 16 * Q_ROW + quarter * (9 * 32) + lane / 16 * 16;
-        float s[4][4] = {};
+        u32 a[36][4];
+        // Row g is head 2 g and row g + 8 head 2 g + 1, for the sake of the banks.
+        const u32 query = address(shared.q) + lane % 8 * PAIR_BYTES + lane / 8 % 2 * TOKEN_BYTES + lane / 16 * 16;
+        wait_for_copy(&shared.has_q[lane % 8]);
+        __syncwarp();
 #pragma unroll
-        for (int k = 0; k < 9; k++) {
-            u32 a[4], b0[4], b1[4];
-            ldmatrix4(a, query + k * 32);
-            ldmatrix4(b0, key + k * 32);
-            ldmatrix4(b1, key + k * 32 + 16);
+        for (u32 k = 0; k < 36; k++) ldmatrix4(a[k], query + k * 32);
+        wait_for_copy(&shared.has_tile[warp / 2 * 2 + lane % 2]);
+        __syncwarp();
+        const u32 key = address(shared.tile) + AT_TOKEN(TOKEN_OF(warp, lane % 8)) + lane / 8 * 16;
+        float s[4][4] = {};  // of every fourth 16 dims: one long chain would be slower
 #pragma unroll
-            for (int n = 0; n < 4; n++) mma(s[n], a, b0[n], b1[n]);
+        for (u32 k = 0; k < 36; k += 2) {
+            u32 b[4];
+            ldmatrix4(b, key + k * 32);
+            mma(s[k % 4], a[k], b[0], b[1]);
+            mma(s[k % 4 + 1], a[k + 1], b[2], b[3]);
         }
-        float* const score = shared.score[quarter] + g * SCORE_ROW + first_token + 2 * t;
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            *(float2*)(score + n * 8) = make_float2(s[n][0], s[n][1]);
-            *(float2*)(score + 8 * SCORE_ROW + n * 8) = make_float2(s[n][2], s[n][3]);
+        for (u32 i = 0; i < 4; i++) {
+            const float sum = (s[0][i] + s[1][i]) + (s[2][i] + s[3][i]);
+            x[i] = TOKEN_OF(warp, 2 * t + i % 2) < tokens ? sum * score_scale : MINUS_INFINITY;
         }
     }
-    __syncthreads();
 
-    // Softmax: 16 threads a head, four tokens each.
-    const int head = thread / 16, of_head = thread % 16;
+    // Softmax of rows g and g + 8.
+    float peak0 = fmaxf(x[0], x[1]), peak1 = fmaxf(x[2], x[3]);
+#pragma unroll
+    for (int mask = 1; mask <= 2; mask *= 2) {
+        peak0 = fmaxf(peak0, shuffle_xor(peak0, mask));
+        peak1 = fmaxf(peak1, shuffle_xor(peak1, mask));
+    }
+    if (t == 0) {
+        shared.peak[g][warp] = peak0;
+        shared.peak[g + 8][warp] = peak1;
+    }
+    __syncthreads();
     {
-        float x[4] = {};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 part = *(float4*)(shared.score[i] + head * SCORE_ROW + of_head * 4);
-            x[0] += part.x;
-            x[1] += part.y;
-            x[2] += part.z;
-            x[3] += part.w;
-        }
-        float peak = MINUS_INFINITY;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[i] = of_head * 4 + i < tokens ? x[i] * score_scale : MINUS_INFINITY;
-            peak = fmaxf(peak, x[i]);
-        }
-#pragma unroll
-        for (int mask = 8; mask; mask /= 2) peak = fmaxf(peak, shuffle_xor(peak, mask));
-        float total = 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) total += x[i] = exp2_fast(x[i] - (tokens ? peak : 0.0f));
-#pragma unroll
-        for (int mask = 8; mask; mask /= 2) total += shuffle_xor(total, mask);
-        const float inverse = tokens ? __fdividef(1.0f, total) : 0.0f;
-        const u32 low = packed(x[0] * inverse, x[1] * inverse), high = packed(x[2] * inverse, x[3] * inverse);
-        *(uint2*)(shared.weight + head * WEIGHT_ROW + of_head * 8) = make_uint2(low, high);
-
-        // The log-sum-exp to every program of the cluster, by one thread each.
-        const float lse = tokens ? peak + log2_fast(total) : MINUS_INFINITY;
-        const u32 there = in_peer(address(shared.received_lse + rank * HEADS + head), of_head);
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
-                     :: "r"(there), "f"(lse), "r"(in_peer(address(&shared.has_lse), of_head)) : "memory");
+        const float4 a = *(float4*)shared.peak[g], b = *(float4*)(shared.peak[g] + 4);
+        const float4 c = *(float4*)shared.peak[g + 8], d = *(float4*)(shared.peak[g + 8] + 4);
+        peak0 = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
+        peak1 = fmaxf(fmaxf(fmaxf(c.x, c.y), fmaxf(c.z, c.w)), fmaxf(fmaxf(d.x, d.y), fmaxf(d.z, d.w)));
     }
+    const float base0 = tokens ? peak0 : 0.0f, base1 = tokens ? peak1 : 0.0f;
+    unsigned char* const weight_at = shared.weight + g * WEIGHT_ROW + warp * 16 + t * 4;
+    *(u32*)weight_at = packed(exp2_fast(x[0] - base0), exp2_fast(x[1] - base0));
+    *(u32*)(weight_at + 8 * WEIGHT_ROW) = packed(exp2_fast(x[2] - base1), exp2_fast(x[3] - base1));
     __syncthreads();
 
-    // Output: a warp has 64 dims.
-    float acc[8][4] = {};
+    // Output: a warp has 64 dims, 32 for either of two programs that merge them.
+    const u32 value = address(shared.tile) + AT_TOKEN(TOKEN_OF(lane / 8 % 2, lane % 8)) + warp * 128 + lane / 16 * 16;
+    u32 weight[TOKENS / 16][4];
 #pragma unroll
-    for (int k = 0; k < TOKENS / 16; k++) {
-        u32 weight[4];
-        ldmatrix4(weight, address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
-        const int column = warp * (64 * TOKEN_BYTES / DIM) + lane / 16 * 16;
-        const u32 value = address(shared.tile) + AT_ROW(k * 16 + lane % 16) + column;
+    for (u32 k = 0; k < TOKENS / 16; k++)
+        ldmatrix4(weight[k], address(shared.weight) + lane % 16 * WEIGHT_ROW + k * 32 + lane / 16 * 16);
+    float total[4] = {};
 #pragma unroll
-        for (int n = 0; n < 8; n += 2) {
-            u32 v[4];  // tokens 0..7 and 8..15 of 8 dims, and of the 8 after them
-            ldmatrix4_transposed(v, value + n * 16);
-            mma(acc[n], weight, v[0], v[1]);
-            mma(acc[n + 1], weight, v[2], v[3]);
+    for (u32 half = 0; half < 2; half++) {
+        float acc[4][4] = {};  // of 16 dims, and of 16 of the other program's
+#pragma unroll
+        for (u32 k = 0; k < TOKENS / 16; k++) {
+#pragma unroll
+            for (u32 n = 0; n < 4; n += 2) {
+                u32 v[4];  // tokens 0..7 and 8..15 of 8 dims, and of the 8 after them
+                ldmatrix4_transposed(v, value + k * (8 * PAIR_BYTES) + half * 32 + n * 32);
+                mma(acc[n], weight[k], v[0], v[1]);
+                mma(acc[n + 1], weight[k], v[2], v[3]);
+            }
         }
-    }
-
-    // Each program of the cluster merges 32 dims: to it goes what is here of them, 16 bytes a lane and row. For that
-    // two neighbouring lanes, which have 8 bytes of either half of the dims, exchange one.
+        if (half == 0) {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const u32 to = 2 * warp + half, barrier = in_peer(address(&shared.has_parts), to);
+            for (u32 k = 0; k < TOKENS / 16; k++) mma(total, weight[k], ONES, ONES);
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
+            const u32 to = 2 * warp + t / 2;
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+                         :: "r"(in_peer(address(&shared.stat[rank][g + t % 2 * 8]), to)), "f"(t % 2 ? peak1 : peak0),
+                            "f"(t % 2 ? total[2] : total[0]), "r"(in_peer(address(&shared.has_stats), to)) : "memory");
+        }
+        // 16 bytes a lane and row: two neighbouring lanes, which have 8 for either program, exchange one.
+        const u32 to = 2 * warp + t % 2, barrier = in_peer(address(&shared.has_parts), to);
         const bool odd = t % 2;
 #pragma unroll
-        for (int row = 0; row < 2; row++) {
+        for (u32 row = 0; row < 2; row++) {
             u32 word[2][2];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float *x = acc[4 * half + 2 * i] + 2 * row, *y = acc[4 * half + 2 * i + 1] + 2 * row;
-                word[i][0] = packed(x[0], x[1]);
-                word[i][1] = packed(y[0], y[1]);
+            for (u32 i = 0; i < 2; i++) {
+                const float *lower = acc[2 * i] + 2 * row, *upper = acc[2 * i + 1] + 2 * row;
+                word[i][0] = packed(lower[0], lower[1]);
+                word[i][1] = packed(upper[0], upper[1]);
             }
             const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
             const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
-            const u32 place = (rank * HEADS + g + 8 * row) * (SLICE / 2) + t % 2 * 8 + t / 2 * 4;
+            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * SLICE + t / 2 * 16, to);
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
-                         :: "r"(in_peer(address(shared.received + place), to)), "r"(odd ? low : word[0][0]),
-                         "r"(odd ? high : word[0][1]), "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high),
-                         "r"(barrier) : "memory");
+                         :: "r"(there), "r"(odd ? low : word[0][0]), "r"(odd ? high : word[0][1]),
+                         "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high), "r"(barrier) : "memory");
         }
     }
 
-    // The merge: 16 threads a head, two dims each. Weights are there before the parts are.
-    float weights[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
-    wait_for(&shared.has_lse);
+    // The merge: 16 threads a row.
+    const u32 row = thread / 16, of_row = thread % 16;
+    float weights[CLUSTER], totals[CLUSTER], top = MINUS_INFINITY, whole = 0, even = 0, odd = 0;
+    wait_for_peers(&shared.has_stats);
 #pragma unroll
-    for (int i = 0; i < CLUSTER; i++) top = fmaxf(top, weights[i] = shared.received_lse[i * HEADS + head]);
-#pragma unroll
-    for (int i = 0; i < CLUSTER; i++) whole += weights[i] = exp2_fast(weights[i] - (length > 0 ? top : 0.0f));
-    wait_for(&shared.has_parts);
-#pragma unroll
-    for (int i = 0; i < CLUSTER; i++) {
-        const u32 x = shared.received[(i * HEADS + head) * (SLICE / 2) + of_head];
-        even += __builtin_bit_cast(float, x << 16) * weights[i];
-        odd += __builtin_bit_cast(float, x & 0xffff0000u) * weights[i];
+    for (u32 i = 0; i < CLUSTER; i++) {
+        const float2 stat = shared.stat[i][row];
+        top = fmaxf(top, weights[i] = stat.x);
+        totals[i] = stat.y;
     }
-    const float factor = length > 0 ? __fdividef(1.0f, whole) : 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++)
+        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - (length ? top : 0.0f)));
+    wait_for_peers(&shared.has_parts);
+#pragma unroll
+    for (u32 i = 0; i < CLUSTER; i++) {
+        const u32 y = *(u32*)(shared.part[i][of_row / 8] + row * SLICE + of_row % 8 * 4);
+        even += __builtin_bit_cast(float, y << 16) * weights[i];
+        odd += __builtin_bit_cast(float, y & 0xffff0000u) * weights[i];
+    }
+    const float factor = length ? __fdividef(1.0f, whole) : 0.0f;
     // Of 16 dims a lane had sent 2 t, + 1 and 8 + 2 t, + 1 side by side.
-    u32* const to = out + ((long long)sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
-    to[of_head / 8 * 8 + of_head % 2 * 4 + of_head % 8 / 2] = packed(even * factor, odd * factor);
+    const u32 head = row % 8 * 2 + row / 8, pair = of_row / 8 * 8 + of_row % 2 * 4 + of_row % 8 / 2;
+    u32* const to = out + (sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
+    to[pair] = packed(even * factor, odd * factor);
 }
 """
 

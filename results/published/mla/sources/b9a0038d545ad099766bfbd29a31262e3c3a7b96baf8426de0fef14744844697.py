@@ -1,8 +1,9 @@
 """MLA decode on the mxfp4 cache, for Hopper in Gluon: each code is decoded once, with its scale, by table.
 
 Idea. As in gluon_fp8.py: all 16 heads of a sequence in one program, scores S^T [tokens, heads] = K Q^T and output
-O^T [dims, heads] = V^T P^T, a sequence cut into splits, and a second kernel that merges them. What the instructions do
-is decoding, so a tile's codes are decoded once, for keys and values alike, and with their scale in them:
+O^T [dims, heads] = V^T P^T, a sequence cut into splits, whose programs wait for each other and merge a share of the
+dims each; where not all have a place at once, the last of a sequence merges all of them. What the instructions do is
+decoding, so a tile's codes are decoded once, for keys and values alike, and with their scale in them:
 
     e5m2      holds an E2M1 value times a power of two exactly, and is the high byte of the fp16 of the same value
     table     the eight magnitudes of a block, times its scale, are eight bytes: two registers. A byte permutation takes
@@ -22,20 +23,22 @@ that is for scales from 2^-17 to 2^9; a scale below is taken as 2^-18, one above
 
 Tiles. 64 tokens, 18 KiB of codes; three programs a multiprocessor, for which 168 registers a thread and 62 KiB suffice
 with one place for codes: it is filled again as soon as all have read it, while weights and output are computed. (Twice
-the places, twice the tokens with two warpgroups, and decoding the next tile while the output is added up have all been
-measured, and are slower.)
+the places for half of the codes, and decoding the next tile while the output is added up, have been measured and are
+slower; so was twice the tokens with two warpgroups, but in a version that was wrong.)
 
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 0.95 to 1.06 times gluon_fp8.py's time, at
-256 x 8192 tokens 50 % of its own floor. What limits it: a tile takes a warp 911 instructions, most of them permutations
-and masks, which have half of the schedulers' rate. At 256 x 8192 tokens schedulers issue half of the time, that unit is
-busy for 52 % of it and shared memory's for 61 %. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
+Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 0.98 to 1.09 times gluon_fp8.py's time but at
+4 x 1024, where that one has a kernel for short caches, and at 256 x 8192 tokens 49 % of its own floor. What limits it:
+a tile takes a warp 911 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half of
+the schedulers' rate. There, by ncu and before the partial results were fp16, schedulers issued half of the time, that
+unit was busy for 52 % of it and shared memory's for 61 %. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
 """
+
+import functools
 
 import torch
 import triton
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -51,9 +54,9 @@ from harness.hip import NoDevice
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-LEAST_TILES = 4  # a program, where several run on a multiprocessor
+PLACES = 3  # for programs, on a multiprocessor
+LEAST_TILES = {3: 4, 2: 2, 1: 1}  # a program, by the programs a multiprocessor
 MAX_SPLITS = 64
-MERGE_WORDS = 1024  # of all splits together, a program: two dims each
 LOG2_E = 1.4426950408889634
 SHIFT = gl.constexpr(4)  # decoded values are 2^SHIFT of themselves: e5m2's range lies around 2^0 then
 TOKENS = gl.constexpr(32)  # whose values are added up at a time
@@ -90,7 +93,7 @@ def tables(e8m0):
     """Of E8M0 bytes the e5m2 of 2^SHIFT * 2^(e8m0 - 127) times 0, .5, 1, 1.5 and times 2, 3, 4, 6: four bytes a word.
 
     With E = e8m0 - 109 from 0 to 27 the bytes are 0, 4 E, 4 E + 4, 4 E + 6 and 4 E + 8, + 10, + 12, + 14: exponents are
-    from bit 2 on, 0.5's is E.
+    from bit 2 on, 0.5's is E. The constants are the words of e8m0 = 0, modulo 2^32.
     """
     gl.static_assert(SHIFT == 4)
     return gl.inline_asm_elementwise(
@@ -267,27 +270,98 @@ def store_panel(out_ptr, even, odd, factor, PANEL: gl.constexpr, ONE_SPLIT: gl.c
 
 
 @gluon.jit
-def split_kv(
+def arrive(counter_ptr):
+    """Say that this program's partial result is stored. Returns how many had said so before: their stores are seen."""
+    thread_barrier()
+    return gl.atomic_add(counter_ptr, 1, sem="acq_rel", scope="gpu")
+
+
+@gluon.jit
+def wait_for(counter_ptr, count):
+    """Until so many have arrived."""
+    gl.inline_asm_elementwise(
+        """
+        {
+            .reg .pred p;
+            .reg .b32 thread;
+            .reg .b64 so_far;
+            mov.u32 thread, %tid.x;
+            setp.ge.u32 p, thread, 32;
+            @p bra DONE;
+        AGAIN:
+            ld.acquire.gpu.global.b64 so_far, [$1];
+            setp.lt.s64 p, so_far, $2;
+            @p bra AGAIN;
+        DONE:
+            mov.b32 $0, 0;
+        }
+        """,
+        "=r,l,l",
+        [counter_ptr.to(gl.int64, bitcast=True), count],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    thread_barrier()
+
+
+@gluon.jit
+def merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, part, splits,
+                SPLITS: gl.constexpr, PAIRS: gl.constexpr, HEADS: gl.constexpr, LATENT: gl.constexpr):  # fmt: skip
+    """PAIRS pairs of dims of all heads. A thread has one head, all splits."""
+    layout: gl.constexpr = gl.BlockedLayout([SPLITS, 1, 1], [1, 2, 16], [1, 4, 1], [2, 1, 0])
+    by_head: gl.constexpr = gl.SliceLayout(1, layout)
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, by_head))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, by_head))
+    row = sequence.to(gl.int64) * splits
+    lse = gl.load(lse_ptr + row * HEADS + (other[:, None] * HEADS + head[None, :]), mask=(other < splits)[:, None],
+                  other=float("-inf"))  # fmt: skip
+    peak = gl.max(lse, 0)
+    weight = gl.exp2(lse - gl.where(peak == float("-inf"), 0.0, peak)[None, :])
+    total = gl.sum(weight, 0)
+    weight = weight * gl.where(total > 0, 1.0 / (1 << SHIFT) / total, 0.0)[None, :]
+
+    pair = part * PAIRS + gl.arange(0, PAIRS, gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    other = gl.arange(0, SPLITS, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    cell = gl.expand_dims(pair[None, :] * HEADS, 2) + gl.expand_dims(head[None, :], 1)
+    place = row * (LATENT // 2 * HEADS) + gl.expand_dims(other[:, None] * (LATENT // 2 * HEADS), 2) + cell
+    exists = gl.expand_dims((other < splits)[:, None], 2)
+    words = gl.load(partial_ptr.to(gl.pointer_type(gl.uint32), bitcast=True) + place, mask=exists, other=0)
+    weight = gl.expand_dims(weight, 1)
+    even = gl.sum(words.to(gl.uint16).to(gl.float16, bitcast=True).to(gl.float32) * weight, 0)
+    odd = gl.sum((words >> 16).to(gl.uint16).to(gl.float16, bitcast=True).to(gl.float32) * weight, 0)
+    out_layout: gl.constexpr = gl.SliceLayout(0, layout)
+    pair = part * PAIRS + gl.arange(0, PAIRS, gl.SliceLayout(1, out_layout))[:, None]
+    head = gl.arange(0, HEADS, gl.SliceLayout(0, out_layout))[None, :]
+    place = sequence.to(gl.int64) * (HEADS * LATENT // 2) + head * (LATENT // 2) + pair
+    gl.store(out_ptr.to(gl.pointer_type(gl.int32), bitcast=True) + place, packed_bf16(even, odd))
+
+
+@gluon.jit
+def attend(
     latent_desc,  # (total_kv, (LATENT + ROPE) / 2) uint8, two E2M1 codes each, in blocks [BLOCK_N, LATENT / 2]
     rope_desc,  # the same in blocks [BLOCK_N, ROPE / 2]
     pair_ptr,  # (total_kv, (LATENT + ROPE) / 64) int16: two E8M0 bytes each
     byte_ptr,  # the same as uint8
     q_ptr,  # (batch, HEADS, LATENT + ROPE) bf16
-    kv_indptr,  # (batch + 1,) int32
-    out_ptr,  # (batch, HEADS, LATENT) bf16 if there is one split, else (batch, splits, LATENT / 2, HEADS, 2) fp16
-    lse_ptr,  # (batch, splits, HEADS) float32, in log2; not written if there is one split
+    kv_indptr,  # (batch + 1,) int32; not read if UNIFORM
+    out_ptr,  # (batch, HEADS, LATENT) bf16
+    partial_ptr,  # (batch, splits, LATENT / 2, HEADS, 2) fp16; this and the next two: if there are several splits
+    lse_ptr,  # (batch, splits, HEADS) float32, in log2
+    counter_ptr,  # (batch,) int64: how many programs of this stream with so many splits have come to the merge
     score_scale,  # sm_scale * log2(e)
+    longest,
     splits,
+    UNIFORM: gl.constexpr,  # every sequence has `longest` tokens
+    WAITS: gl.constexpr,  # all programs are there at once
+    SPLITS: gl.constexpr,  # splits, rounded up to a power of two
+    PAIRS: gl.constexpr,  # of dims, that are merged at a time
     ONE_SPLIT: gl.constexpr,
     HEADS: gl.constexpr,
     LATENT: gl.constexpr,
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
 ):
-    # The merge may take its place on the device now: it waits there for this kernel's end.
-    gl.inline_asm_elementwise(
-        "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
-    )
     gl.static_assert(LATENT == 512 and ROPE == 64 and BLOCK_N == 64)
     DIM: gl.constexpr = LATENT + ROPE
     BLOCKS: gl.constexpr = DIM // 32  # of 32 values, that a token has
@@ -303,15 +377,16 @@ def split_kv(
 
     split = gl.program_id(0)
     sequence = gl.program_id(1)
-    first = gl.load(kv_indptr + sequence)
-    length = gl.load(kv_indptr + sequence + 1) - first
-    q_head = gl.arange(0, HEADS, gl.SliceLayout(1, q_layout))
-    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
-    q_row = q_ptr + q_head * DIM
-    q = gl.load(q_row[:, None] + gl.arange(0, LATENT, gl.SliceLayout(0, q_layout))[None, :])
-    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
-    r_row = q_ptr + r_head * DIM + LATENT
-    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
+    if UNIFORM:
+        first = sequence * longest
+        length = longest
+    else:
+        first = gl.load(kv_indptr + sequence)
+        length = gl.load(kv_indptr + sequence + 1) - first
+    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
+    begin = first + split * span
+    end = gl.minimum(begin + span, first + length)
+    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
 
     codes = gl.allocate_shared_memory(gl.uint8, [BLOCK_N, LATENT // 2], latent_desc.layout)
     rope_codes = gl.allocate_shared_memory(gl.uint8, [BLOCK_N, ROPE // 2], rope_desc.layout)
@@ -332,13 +407,15 @@ def split_kv(
     full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(full, 1)
     thread_barrier()
-
-    span = gl.cdiv(gl.cdiv(length, splits), BLOCK_N) * BLOCK_N
-    begin = first + split * span
-    end = gl.minimum(begin + span, first + length)
-    tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
     load_tile(latent_desc, rope_desc, codes, rope_codes, full, begin, tiles > 0)
     pairs0, pairs1, rope_e8m0 = load_scales(pair_ptr, byte_ptr, begin, end, BLOCKS)
+    q_head = gl.arange(0, HEADS, gl.SliceLayout(1, q_layout))
+    q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
+    q_row = q_ptr + q_head * DIM
+    q = gl.load(q_row[:, None] + gl.arange(0, LATENT, gl.SliceLayout(0, q_layout))[None, :])
+    r_head = gl.arange(0, HEADS, gl.SliceLayout(1, r_layout))
+    r_row = q_ptr + r_head * DIM + LATENT
+    q_rope = gl.load(r_row[:, None] + gl.arange(0, ROPE, gl.SliceLayout(0, r_layout))[None, :])
 
     # 224 stays below e4m3's greatest value, 448. Keys are decoded to minus their values, so queries are negated.
     q = q.to(gl.float32)
@@ -346,11 +423,12 @@ def split_kv(
     amax = gl.max(gl.abs(q), 1)
     amax = gl.maximum(amax, gl.convert_layout(gl.max(gl.abs(q_rope), 1), amax.type.layout))
     step = gl.maximum(amax, 1e-30) / 224.0
-    q = (q / -step[:, None]).to(gl.float8e4nv)
+    inverse = -1.0 / step
+    q = (q * inverse[:, None]).to(gl.float8e4nv)
     # As keys are decoded: half of the dims, block, its parity, word, half of a word, code.
     q = gl.permute(gl.reshape(q, [HEADS, 2, 4, 2, 4, 2, 4]), (1, 3, 0, 4, 5, 2, 6))
     q_blocks.store(gl.reshape(q, [4, HEADS, 128]))
-    q_rope = (q_rope / -gl.convert_layout(step, gl.SliceLayout(1, r_layout))[:, None]).to(gl.float8e4nv)
+    q_rope = (q_rope * gl.convert_layout(inverse, gl.SliceLayout(1, r_layout))[:, None]).to(gl.float8e4nv)
     q_rope = gl.permute(gl.reshape(q_rope, [HEADS, 4, 2, 2, 4]), (0, 2, 3, 1, 4))
     q_rope_smem.store(gl.reshape(q_rope, [HEADS, ROPE]))
     fence_async_shared()
@@ -456,54 +534,25 @@ def split_kv(
     factor = gl.where(total > 0, (-1.0 / (1 << SHIFT) if ONE_SPLIT else -1.0) / total, 0.0)
     factor = gl.convert_layout(factor, gl.SliceLayout(0, o_layout))[None, :]
     row = (sequence * splits + split).to(gl.int64)
-    out_ptr += row * (HEADS * LATENT)
-    store_panel(out_ptr, acc0, acc1, factor, 0, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc2, acc3, factor, 1, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc4, acc5, factor, 2, ONE_SPLIT, HEADS, LATENT)
-    store_panel(out_ptr, acc6, acc7, factor, 3, ONE_SPLIT, HEADS, LATENT)
+    place = out_ptr + row * (HEADS * LATENT) if ONE_SPLIT else partial_ptr + row * (HEADS * LATENT)
+    store_panel(place, acc0, acc1, factor, 0, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc2, acc3, factor, 1, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc4, acc5, factor, 2, ONE_SPLIT, HEADS, LATENT)
+    store_panel(place, acc6, acc7, factor, 3, ONE_SPLIT, HEADS, LATENT)
     if not ONE_SPLIT:
         head = gl.arange(0, HEADS, gl.SliceLayout(0, s_layout))
         gl.store(lse_ptr + row * HEADS + head, gl.where(total > 0, peak + gl.log2(total), float("-inf")))
-
-
-@triton.jit
-def merge_splits(
-    partial_ptr,  # (batch, splits, LATENT / 2, HEADS) uint32: two fp16 each
-    lse_ptr,  # (batch, splits, HEADS) float32, in log2
-    out_ptr,  # (batch, HEADS, LATENT / 2) uint32: two bf16 each
-    splits,
-    EXPONENT: tl.constexpr,  # partial results are 2^EXPONENT of what they stand for
-    HEADS: tl.constexpr,
-    LATENT: tl.constexpr,
-    PAIRS: tl.constexpr,  # of dims that a program merges, of all heads
-    SPLITS: tl.constexpr,  # splits, rounded up to a power of two
-):
-    tl.extra.cuda.gdc_wait()
-    sequence = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, HEADS)
-    pair = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
-    split = tl.arange(0, SPLITS)
-    exists = split < splits
-    row = sequence * splits + split
-    lse = tl.load(lse_ptr + row[:, None] * HEADS + head[None, :], mask=exists[:, None], other=float("-inf"))
-    cell = pair[:, None] * HEADS + head[None, :]
-    words = tl.load(
-        partial_ptr + row[:, None, None] * (LATENT // 2 * HEADS) + cell[None, :, :],
-        mask=exists[:, None, None],
-        other=0,
-    )
-    peak = tl.max(lse, 0)
-    weight = tl.exp2(lse - tl.where(peak == float("-inf"), 0.0, peak)[None, :])
-    total = tl.sum(weight, 0)
-    factor = tl.where(total > 0, 2.0**-EXPONENT / total, 0.0)[None, :]
-    even = words.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-    odd = (words >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-    even = tl.sum(even * weight[:, None, :], 0) * factor
-    odd = tl.sum(odd * weight[:, None, :], 0) * factor
-    even = even.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
-    odd = odd.to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)
-    place = out_ptr + (sequence * HEADS + head[None, :]) * (LATENT // 2) + pair[:, None]
-    tl.store(place, even | (odd << 16))
+        PARTS: gl.constexpr = LATENT // 2 // PAIRS
+        before = arrive(counter_ptr + sequence)
+        if WAITS:
+            wait_for(counter_ptr + sequence, before - before % splits + splits)  # a launch adds `splits`
+            first_part = split
+            end_part = gl.minimum(split + 1, PARTS)
+        else:
+            first_part = 0
+            end_part = PARTS if before % splits == splits - 1 else 0  # the last merges all
+        for part in range(first_part, end_part):
+            merge_slice(partial_ptr, lse_ptr, out_ptr, sequence, part, splits, SPLITS, PAIRS, HEADS, LATENT)
 
 
 def custom_kernel(data):
@@ -522,29 +571,33 @@ def launch(data, per_multiprocessor=None):
     if longest == 0:
         return out.zero_()
     splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor)
-    partial, lse = out, out
+    places = PLACES * torch.cuda.get_device_properties(q.device).multi_processor_count
+    waits = 1 < splits <= places // batch
+    partial, lse, counter = out, out, out
     if splits > 1:
         partial = torch.empty(batch, splits, LATENT // 2, HEADS, 2, dtype=torch.float16, device=q.device)
         lse = torch.empty(batch, splits, HEADS, dtype=torch.float32, device=q.device)
+        counter = counters(q.device, torch.cuda.current_stream(q.device).cuda_stream, splits)
 
     def descriptor(dims):
         block = [BLOCK_N, dims // 2]
         return TensorDescriptor.from_tensor(packed, block, gl.NVMMASharedLayout.get_default_for(block, gl.uint8))
 
-    split_kv[(splits, batch)](
-        descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), e8m0, q, kv_indptr, partial, lse,
-        config["sm_scale"] * LOG2_E, splits,
+    attend[(splits, batch)](
+        descriptor(LATENT), descriptor(ROPE), e8m0.view(torch.int16), e8m0, q, kv_indptr, out, partial, lse, counter,
+        config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=packed.shape[0] == batch * longest, WAITS=waits,
+        SPLITS=triton.next_power_of_2(splits), PAIRS=triton.next_power_of_2(max(triton.cdiv(LATENT // 2, splits), 4)),
         ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N,
-        num_warps=4, maxnreg=168,
+        num_warps=4, maxnreg=168, launch_cooperative_grid=waits,
     )  # fmt: skip
-    if splits > 1:
-        padded = triton.next_power_of_2(splits)
-        pairs = max(MERGE_WORDS // padded // HEADS, 4)
-        merge_splits[(batch, LATENT // 2 // pairs)](
-            partial.view(torch.uint32), lse, out.view(torch.uint32), splits,
-            EXPONENT=SHIFT.value, HEADS=HEADS, LATENT=LATENT, PAIRS=pairs, SPLITS=padded, num_warps=4, launch_pdl=True,
-        )  # fmt: skip
     return out
+
+
+@functools.cache
+def counters(device, stream, splits):
+    """One a sequence: where they are split, at most half as many as programs, of which there are 2 * PLACES at most."""
+    count = PLACES * torch.cuda.get_device_properties(device).multi_processor_count
+    return torch.zeros(count, dtype=torch.int64, device=device)
 
 
 def choose_splits(q, tiles, per_multiprocessor=None):
@@ -554,11 +607,12 @@ def choose_splits(q, tiles, per_multiprocessor=None):
         splits = max(min(each * multiprocessors // q.shape[0], tiles, MAX_SPLITS), 1)
         if tiles >= least * splits:
             break
-    return splits
+    return triton.cdiv(tiles, triton.cdiv(tiles, splits))  # without those that would be empty
 
 
 def choices(batch, multiprocessors):
     """Programs a multiprocessor, and the tiles that each must have at least, in the order of preference."""
-    if multiprocessors < batch <= 2 * multiprocessors:
-        yield 6, 32  # one or two programs a sequence would leave a third of the places empty: twice as many as places
-    yield from [(3, LEAST_TILES), (2, LEAST_TILES), (1, 1)]
+    places = PLACES * multiprocessors
+    if batch <= 2 * multiprocessors and places // batch * batch < 0.75 * places:
+        yield 6, 32  # twice as many programs as places, where as many programs would leave many places empty
+    yield from LEAST_TILES.items()
