@@ -43,12 +43,14 @@ class Board:
 @dataclass(frozen=True)
 class Bearings:
     """Where one run's score lies: `times_baseline` and `times_best` are the best baseline's latency and the best one
-    before it, of `best`, over its own. None where there is nothing to hold it against."""
+    before it, of `best`, over its own. None where there is nothing to hold it against. `level`: its interval and the
+    best one's overlap, so the ratio tells nothing."""
 
     fraction_of_floor: float | None
     times_baseline: float | None
     times_best: float | None
     best: str | None
+    level: bool = False
 
 
 def rank(entries: Sequence[Entry], baselines: Sequence[str]) -> Board:
@@ -71,6 +73,7 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
         times_baseline=baseline_ns / entry.score_ns if baseline_ns else None,
         times_best=best.score_ns / entry.score_ns if best and best.score_ns else None,
         best=best.submission if best else None,
+        level=best is not None and not _certainly_faster(best, entry) and not _certainly_faster(entry, best),
     )
 
 

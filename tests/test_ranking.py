@@ -123,9 +123,22 @@ def test_a_run_that_is_not_accepted_never_ranks_whatever_its_score(verdict):
 def test_a_run_is_held_against_the_best_baseline_but_itself_and_the_best_before_it():
     mine, torch = entry("mine", 50, floor=20), entry("torch", 100)
     board = rank([mine, torch, entry("aiter", 80)], ["torch", "aiter"])
-    assert bearings(mine, board, ["torch", "aiter"], torch) == Bearings(0.4, 1.6, 2.0, "torch")
+    found = bearings(mine, board, ["torch", "aiter"], torch)
+    assert found == Bearings(0.4, 1.6, 2.0, "torch", level=True)  # without intervals nothing is certain
     assert bearings(torch, board, ["torch"], None) == Bearings(None, None, None, None)
     assert bearings(entry("failed", verdict=Verdict.TIMEOUT), board, ["torch"], torch) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "level"), [(90, 98.9, False), (90, 99, True), (101, 110, True), (101.1, 110, False)]
+)
+def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_are_apart(low, high, level):
+    best, mine = entry("best", 100, 99, 101), entry("mine", (low + high) / 2, low, high)
+    where = bearings(mine, rank([best, mine], []), [], best)
+    assert where is not None and where.level is level
+    said = terminal.verdict_line(make_run(score=mine.score_ns), where)
+    assert ("not told apart from the best so far (best)" in said) is level
+    assert ("as fast as the best so far (best)" in said) is not level
 
 
 def test_the_last_line_says_all_that_is_known_of_a_score():

@@ -145,9 +145,8 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     if bearings and bearings.times_baseline:
         figures.append(f"{bearings.times_baseline:.2f} \N{MULTIPLICATION SIGN} as fast as the best baseline")
     if bearings and bearings.times_best:
-        figures.append(
-            f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as the best so far ({bearings.best})"
-        )
+        held = f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as"
+        figures.append(f"{'not told apart from' if bearings.level else held} the best so far ({bearings.best})")
     if any(CROWDED in measurement.labels for measurement in shown.measurements):
         most = max(each.others_share or 0.0 for each in shown.rounds)
         figures.append(f"while other processes took up to {most:.0%} of the processors")
