@@ -6,6 +6,7 @@ started again, it goes on with what has none.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -121,7 +122,9 @@ def device_to_ourselves(device: Device, narrate: Narrate = lambda line: None) ->
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            narrate(f"another evaluation has {device.name}: waiting for it to finish")
+            pid = _holder(Path(lock.lock_file))
+            whose = f"another evaluation (process {pid})" if pid else "another evaluation"
+            narrate(f"{whose} has {device.name}: waiting for it to finish")
             lock.acquire()
     except OSError as error:
         raise InfrastructureError(f"the lock {lock.lock_file} cannot be taken: {error.strerror}") from None
@@ -129,3 +132,14 @@ def device_to_ourselves(device: Device, narrate: Narrate = lambda line: None) ->
         yield
     finally:
         lock.release()
+
+
+def _holder(path: Path) -> int | None:
+    """The process that has locked the file, where /proc tells (proc_locks(5)); 0 there is one of another container."""
+    try:
+        file = path.stat()
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return None
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    return next((int(row[4]) for row in rows if row[1:2] == ["FLOCK"] and row[5] == place and int(row[4]) > 0), None)

@@ -158,7 +158,7 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
 
 def problems(found: Sequence[Problem]) -> Part:
     rows = [[p.name, p.title, len(p.cases.test), len(p.cases.benchmark), ", ".join(p.tolerances)] for p in found]
-    return Table(["problem", "title", "tests", "benchmarks", "tolerances"], rows)
+    return Table(["problem", "title", "tests", "benchmarks", "tolerances"], rows) if rows else "No problems here."
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
