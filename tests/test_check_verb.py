@@ -290,21 +290,38 @@ def test_a_file_that_refuses_other_devices_is_compiled_for_its_own_and_refused_f
     assert code == 11 and last.startswith("compiled, not run: sm_90; not for gfx942: ") and "only for Hopper" in last
 
 
-def test_inline_cuda_that_refuses_other_devices_is_compiled_where_its_own_card_leads_it(podium):
-    """To a module that it makes, and shared memory that it asks for, once it has seen the device."""
-    refusing = "from harness.hip import NoDevice\n" + HIP.replace("    y = torch", ONLY_HOPPER + "    y = torch")
+def lazily(source: str) -> str:
+    """HIP with its module made when it is first called, which is once it has seen the device."""
     for eager, lazy in {
         "module = Module(": "def module():\n    return Module(",
         "double_all = module.kernel(": "def double_all(*arguments, **launch):\n    kernel = module().kernel(",
         "int32])": "int32])\n    kernel(*arguments, **launch)",
     }.items():
-        refusing = refusing.replace(eager, lazy)
+        source = source.replace(eager, lazy)
+    return "from harness.hip import NoDevice\n" + source
+
+
+def test_inline_cuda_that_refuses_other_devices_is_compiled_where_its_own_card_leads_it(podium):
+    """To a module that it makes, and shared memory that it asks for, once it has seen the device."""
+    refusing = lazily(HIP.replace("    y = torch", ONLY_HOPPER + "    y = torch"))
     code, out, _ = podium(refusing.replace("SHARED = 0", "SHARED = 5000"), "--target", needing("sm_90"))
     assert code == 0 and last_line(out) == "compiled, not run: sm_90"
     assert "double_all" in out and "4.88/227" in out and "only for Hopper" in out
     code, out, _ = podium(refusing, "--target", "gfx942", "--target", "sm_90")
     last = out.splitlines()[-1]
     assert code == 11 and last.startswith("compiled, not run: sm_90; not for gfx942: ") and "only for Hopper" in last
+
+
+@pytest.mark.slow
+def test_of_a_file_with_triton_and_inline_cuda_that_refuses_other_devices_both_are_compiled(podium):
+    launch = "    double_kernel[(1,)](x, y, x.numel(), BLOCK=128)\n    double_all("
+    kernels = lazily(HIP.replace("    y = torch", ONLY_HOPPER + "    y = torch").replace("    double_all(", launch))
+    source = TRITON.partition("def custom_kernel")[0] + kernels
+    code, out, _ = podium(source, "--target", needing("sm_90"))
+    assert code == 0 and last_line(out) == "compiled, not run: sm_90"
+    assert "double_kernel" in out and "double_all" in out
+    code, out, _ = podium(source.replace("2 * x[i]", "2 * unheard_of[i]"), "--target", "sm_90")
+    assert code == 11 and f"mine.py:{line_of(source, '2 * x[i]')}: error: " in out
 
 
 def test_inline_hip_is_compiled_not_run_and_never_called_accepted(podium):

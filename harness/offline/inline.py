@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from harness import catalog, hip
-from harness.checkup import engines
 from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu
 from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem
@@ -184,17 +183,18 @@ def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[s
 
 def follow(problem: Problem, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
     """Import the file again and call it on each benchmark case, on a machine with the target's card; the first thing
-    that went wrong. A file that has Triton kernels as well is shown that card by `cross_compile`, not here."""
-    if "cross_compile" in engines(path.read_text(encoding="utf-8", errors="replace")):
-        return None
+    that went wrong. Triton kernels that it has as well are passed over: `cross_compile` compiles them."""
     try:
+        from triton import knobs
+
         from harness.offline.cross_compile import followed
-        from harness.offline.triton_compiler import TritonCompiler
+        from harness.offline.triton_compiler import NoCompiler
     except ImportError:  # Triton, whose driver is a part of that machine, is for Linux
         return None
+    knobs.runtime.interpret = False  # as the file is imported again its kernels are for that card
     hip.modules.clear()  # the file makes them again
     sources.clear()
-    fault = followed(problem, problem.cases.benchmark, path, TritonCompiler(target, path), rehearsal)
+    fault = followed(problem, problem.cases.benchmark, path, NoCompiler(target, path), rehearsal)
     return Flaw(message=fault.message, line=fault.line) if fault else None
 
 

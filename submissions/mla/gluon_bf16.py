@@ -17,7 +17,9 @@ and so one program, took 9 % longer at 256 x 8192. Two warpgroups would share th
 the output, which shortens the way through a tile but reads its keys twice from shared memory: as an option they took 1
 to 8 % longer (H200, 2026-11-20).
 
-Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
+Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results. Limited by memory bandwidth from 64 x 8192
+on, 86 % and more of the floor; below that by what comes once however much there is to read, launch, first and last tile
+and merge: at 32 x 8192 16 µs above the floor of 63.
 
 Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT), in
 which a cluster of 16 programs shares a sequence and merges through shared memory; gluon_fp8.py tells of it. Here the

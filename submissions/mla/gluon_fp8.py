@@ -31,7 +31,9 @@ kv_indptr, which would take 1 µs of cold memory; the second one when the querie
 tiles, all under way at the same time, come the sooner. (Scores of the next tile while the output is added up: slower.)
 
 Bytes. 576 a token, and 32 KiB a (sequence, split) for the partial results: fp16, in units of the cache's scale, since a
-mean of values is at most the greatest of them, 448.
+mean of values is at most the greatest of them, 448. Limited by memory bandwidth from 64 x 8192 on, 80 to 90 % of the
+floor; below that by what comes once however much there is to read, launch, first and last tile and merge: at 32 x 8192
+12 µs above the floor of 32.
 
 Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT). A
 cluster of 16 programs shares a sequence, all of whose at most 64 tokens are asked for at once. They are too few for a
@@ -47,7 +49,7 @@ to their places among four registers, +0.2 µs; sending to the even programs fir
 fragments before the tokens are there, +0.03; copies of 4 tokens, +0.05; copies by 16-byte cp.async, +0.5; 16 warps
 instead of 8, +0.3; try_wait, which puts threads to sleep, in the place of test_wait, +0.1; and an earlier form, in
 which a warp had 32 tokens and a quarter of the dims, whose scores were summed in shared memory, +0.35 to 0.5. Of the
-6.8 µs 3.1 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
+6.7 µs 3.0 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
 the output, 0.6 the way to the others and the merge.
 
 Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the

@@ -39,7 +39,7 @@ What limits it
 
 Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case)
     64 % of the floor, which is 989 TFLOP/s, geometric mean of the ranked cases in a judged run: 50 % at 1024 queries,
-    65 to 72 % from 4096 on. Sampled back to back, at the power limit, 59 %: there cuDNN's attention reached 57 %.
+    65 to 71 % from 4096 on. Sampled back to back, at the power limit, 59 %: there cuDNN's attention reached 57 %.
 
 Only for Hopper (sm_90): elsewhere see triton_flash.py.
 """
