@@ -31,9 +31,21 @@ from typing import Any, NoReturn
 import torch
 
 from harness.hip_prelude import program
-from harness.hip_runtime import CompilationError, Gpu, compiled, visible_gpu
+from harness.hip_runtime import CompilationError, Gpu, LaunchError, compiled, visible_gpu
 
-__all__ = ["CompilationError", "Kernel", "Module", "NoDevice", "float32", "float64", "int32", "int64", "ptr", "uint32"]
+__all__ = [
+    "CompilationError",
+    "Kernel",
+    "LaunchError",
+    "Module",
+    "NoDevice",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "ptr",
+    "uint32",
+]
 
 modules: list[Module] = []
 """Every module of this process, in the order of their making: what `check` compiles for its targets."""

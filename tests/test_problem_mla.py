@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.hip_runtime import CompilationError
+from harness.hip_runtime import CompilationError, LaunchError
 from harness.offline import hip as offline_hip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -359,6 +359,23 @@ def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spi
         assert kernel["fault"] is None and kernel["spills"] == 0
         assert kernel["occupancy"]["waves_per_simd"] == programs * kernel["threads"] // 32
         assert all(".m64n16k" in matrix for matrix in kernel["matrix_instructions"])
+
+
+@pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16"])
+def test_a_device_that_refuses_clusters_of_16_is_asked_once_and_served_by_the_other_kernel(name, monkeypatch):
+    submission = load(f"submissions/mla/{name}.py", name)
+    asked = []
+
+    def refuse(*arguments, grid, **options):
+        asked.append((arguments, grid))
+        raise LaunchError("the launch failed: cluster misconfiguration (912)")
+
+    here, other = torch.device("cuda", 0), torch.device("cuda", 1)
+    monkeypatch.setattr(submission, "attend_short", lambda: refuse)
+    assert [submission.launch_short(here, "kv", batch=3) for _ in range(2)] == [False, False]
+    assert asked == [(("kv",), (16, 3))]
+    monkeypatch.setattr(submission, "attend_short", lambda: lambda *arguments, **options: None)
+    assert submission.launch_short(other, "kv", batch=3) and not submission.launch_short(here, "kv", batch=3)
 
 
 @pytest.mark.slow
