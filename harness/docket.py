@@ -6,6 +6,7 @@ started again, it goes on with what has none.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from harness import catalog, triage
 from harness.config import load_config
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Problem, Run, Submission, outcome
 from harness.progress import Narrate, named
 from harness.sandbox import tiers
@@ -34,9 +35,16 @@ def submissions_to_judge(
     quick: bool,
     allow_unsandboxed: bool = False,
 ) -> list[Submission]:
-    """The named files; without any, every submission of the problem whose source has no verdict on this device."""
+    """The named files; without any, every submission of the problem whose source has no verdict on this device.
+
+    Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
+    """
     if files:
-        return [catalog.load_submission(problem, path) for path in files]
+        named = [catalog.load_submission(problem, path) for path in files]
+        for one, other in itertools.combinations(named, 2):
+            if one.name == other.name and one.sha256 != other.sha256:
+                raise UsageError(f"{one.path} and {other.path} would both be {one.name} on the board", "rename one")
+        return named
     # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
     unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:

@@ -62,6 +62,16 @@ def test_the_exit_code_is_that_of_the_first_failure_in_the_order_named(podium, t
     assert podium("eval", "double", str(honest), str(wrong))[0] == 10
 
 
+def test_two_files_that_would_share_a_name_on_the_board_are_not_judged_together(podium, toy_root):
+    one = submit(toy_root, "mine", HONEST)
+    (toy_root / "elsewhere").mkdir()
+    other = toy_root / "elsewhere" / "mine.py"
+    other.write_text(WRONG)
+    code, out, err = podium("eval", "double", str(one), str(other))
+    assert (code, out) == (2, "") and f"{one} and {other} would both be mine on the board" in err
+    assert not list((toy_root / "results").rglob("2*.json"))
+
+
 def test_a_wrong_submission_is_left_out_of_the_board_with_the_reason(podium, toy_root):
     submit(toy_root, "honest", HONEST)
     submit(toy_root, "wrong", WRONG)
