@@ -49,9 +49,6 @@ TARGETS = {
 NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
 """Than which other kernel a kernel is to be no slower: geometric mean over its own cases with a floor above LONG_US."""
 
-OF_ANOTHER_VERSION: set[str] = set()
-"""Changed since their published run, and not in words only: it is in brackets, and decides nothing."""
-
 LONG_US = 20.0
 
 Times = dict[str, dict[str, tuple[float, float]]]
@@ -125,14 +122,14 @@ def targets(times: Times, judged: dict[str, dict[str, float]], nulls: dict[str, 
         found, latencies = times.get(kernel, {}), judged.get(kernel, {})
         in_run = {case: (us, found[case][1]) for case, us in latencies.items() if case in found}
         shares = [mean_share(in_run), mean_share(found)]
-        decisive = shares[1] if kernel in OF_ANOTHER_VERSION else shares[0] or shares[1]
+        decisive = shares[0] or shares[1]
         short = [(us, floor) for us, floor in found.values() if floor <= LONG_US]
         within = sum(us <= 2 * (nulls[kernel] + floor) for us, floor in short)
         rows.append(
             [
                 kernel,
                 f"{wanted} %",
-                bracketed("not measured" if shares[0] is None else f"{shares[0]:.1f} %", kernel),
+                "not measured" if shares[0] is None else f"{shares[0]:.1f} %",
                 "not measured" if shares[1] is None else f"{shares[1]:.1f} %",
                 "" if decisive is None else "met" if decisive >= wanted else "missed",
                 f"{within} of {len(short)}" if short else "none",
@@ -144,12 +141,12 @@ def targets(times: Times, judged: dict[str, dict[str, float]], nulls: dict[str, 
         sampled = slower(
             *({case: us for case, (us, _) in times.get(name, {}).items()} for name in (kernel, other)), long
         )
-        decisive = sampled if {kernel, other} & OF_ANOTHER_VERSION else in_run or sampled
+        decisive = in_run or sampled
         rows.append(
             [
                 kernel,
                 f"1 × {other.partition('/')[2]}",
-                bracketed("not measured" if in_run is None else f"{in_run:.2f} ×", kernel, other),
+                "not measured" if in_run is None else f"{in_run:.2f} ×",
                 "not measured" if sampled is None else f"{sampled:.2f} ×",
                 "" if decisive is None else "met" if decisive <= 1 else "missed",
             ]
@@ -157,10 +154,6 @@ def targets(times: Times, judged: dict[str, dict[str, float]], nulls: dict[str, 
     head = ["kernel", "target", "judged run", "back to back", ""]
     head.append(f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)")
     return "## Targets\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
-
-
-def bracketed(judged: str, *kernels: str) -> str:
-    return f"({judged})" if OF_ANOTHER_VERSION.intersection(kernels) else judged
 
 
 def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
