@@ -143,7 +143,7 @@ def device_to_ourselves(device: Device, narrate: Narrate = lambda line: None) ->
 
 
 def _holder(path: Path) -> int | None:
-    """The process that has locked the file, where /proc tells (proc_locks(5)); 0 there is one of another container."""
+    """The process that has locked the file, where /proc tells (proc_locks(5)): it writes 0 for another container's."""
     try:
         file = path.stat()
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

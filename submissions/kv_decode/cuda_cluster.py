@@ -30,17 +30,18 @@ The new key takes no part in the chunks. Its score is ready long before, and it 
 Append. Cached keys are read below L and written at L, so nothing has to be ordered but seq_lens, which all programs of
 a sequence read. The last of its clusters to have done so, as a ticket per sequence tells, advances it.
 
-Clusters and stages, and µs with cold caches, beside triton_split_kv (NVIDIA H200, 2026-11-21, back to back):
+Clusters and stages, and µs with cold caches, beside triton_split_kv (NVIDIA H200, 2026-11-22, one process):
 
     B * Hkv, keys       1024, 1024   512, 2048   512, 8192   256, 4096   128, 2048   64, 2048   32    16    8, 32768
     cluster, stages     1, 2         1, 2        1, 2        1, 2        2, 2        2, 3       3, 3  6, 3  8, 3
-    this kernel         127.4        125.6       480.7       124.6       35.1        20.8       13.9  10.7  42.7
-    triton_split_kv     130.1        126.9       475.7       133.0       38.9        25.5       18.3  16.9  38.8
+    this kernel         125.3        122.9       469.9       122.0       34.6        20.6       13.7  11.0  42.8
+    triton_split_kv     129.9        127.6       478.4       132.5       39.2        25.5       18.5  17.1  38.8
 
-One long sequence with few KV heads is slower than with Triton: 8 clusters of 8 leave half of the device idle. More was
-tried with an earlier form of this kernel, on the same device and day: at 32 pairs 7 programs a cluster with 2 stages
-took 14.0 µs (3 with 3: 13.6), at 16 pairs 8 with 2 stages 12.7 (6 with 3: 11.1), at 8 pairs clusters of 16, more than
-is portable, 40.6 with 2 stages, and clusters of 12 47 (8 with 3: 43.6). So was the number of key groups.
+One long sequence with few KV heads is slower than with Triton: 8 clusters of 8 leave half of the device idle; and at
+512 pairs of 8192 keys the judged runs have it the other way round, by 0.7 %. More was tried with an earlier form of
+this kernel on an H200, 2026-11-21: at 32 pairs 7 programs a cluster with 2 stages took 14.0 µs (3 with 3: 13.6), at 16
+pairs 8 with 2 stages 12.7 (6 with 3: 11.1), at 8 pairs clusters of 16, more than is portable, 40.6 with 2 stages, and
+clusters of 12 47 (8 with 3: 43.6). So was the number of key groups.
 
 Bytes a cached key and KV head: 4 D, read once. Limited by memory bandwidth from 256 pairs on, below that by a chain:
 launch, first chunk, last chunk, merge over groups, merge over programs.
