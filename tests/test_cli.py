@@ -62,6 +62,11 @@ def test_the_exit_code_is_that_of_the_first_failure_in_the_order_named(podium, t
     assert podium("eval", "double", str(honest), str(wrong))[0] == 10
 
 
+def test_a_root_without_problems_says_so(tmp_path, capsys):
+    assert main(["--root", str(tmp_path), "problems"]) == 0
+    assert capsys.readouterr().out == "No problems here.\n"
+
+
 def test_two_files_that_would_share_a_name_on_the_board_are_not_judged_together(podium, toy_root):
     one = submit(toy_root, "mine", HONEST)
     (toy_root / "elsewhere").mkdir()
