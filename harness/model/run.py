@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 from harness.model.problem import Case, Device
 from harness.model.value import Nanoseconds, SampleNanoseconds, Text, Value
 
-SCHEMA_VERSION = 1
-"""Version of the run files in `results/`; a reader refuses a file from the future."""
+SCHEMA_VERSION = 2
+"""Version of the run files in `results/`; a reader refuses a file from the future. 1: times by the worker's clock."""
 
 
 class Verdict(enum.StrEnum):
@@ -67,13 +67,48 @@ class Estimate(Value):
     high_ns: Nanoseconds | None = None
 
 
+class Clock(enum.StrEnum):
+    """Whose clock the scores of a run come from. Those of different clocks are never compared.
+
+    judge: stamps of the judge's own enclose each call. worker: the worker's own events or counter, which a submission
+    can change; all runs of schema version 1 are of this kind.
+    """
+
+    JUDGE = "judge"
+    WORKER = "worker"
+
+
+class Manner(enum.StrEnum):
+    """How the judge times the calls of a case (docs/measurement.md).
+
+    sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
+    large for one time slice are poured. long: the same, for calls longer than a time slice. stopped: the worker is
+    stopped, continued, and stops itself again.
+    """
+
+    SANDWICH = "sandwich"
+    GATED = "gated"
+    LONG = "long"
+    STOPPED = "stopped"
+
+
+class Constant(Value):
+    """What timing a call that computes nothing takes in this manner, measured before a run: the interquartile mean,
+    the interquartile range and the number of calls. It is subtracted from each call."""
+
+    manner: Manner
+    latency_ns: Nanoseconds
+    spread_ns: float = Field(ge=0)
+    calls: int = Field(ge=1)
+
+
 class Round(Value):
     """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
     it, what the device's driver says (`gauges`, in its own words and units), and which share of the processors others
     took (None where the system does not tell).
 
-    `disturbed` says what was wrong; `objection` what the judge's clock (judge/clock.py) has against what was timed.
-    Such a process is timed again and then not `kept`.
+    `disturbed` says what was wrong. Such a process is timed again and then not `kept`. `objection` is set in runs of
+    schema version 1 alone.
     """
 
     copy_ns: Nanoseconds
@@ -88,9 +123,9 @@ class Round(Value):
 class Measurement(Value):
     """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
 
-    As the judge's clock tells (judge/clock.py), for each process: `hidden_ns`, how much longer its calls took outside
-    their latencies than idle calls among them; `idle_excess_ns`, how much longer those did than in a process of the
-    judge's own.
+    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`. `inside_ns`:
+    the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score. `voids`: how
+    many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
     """
 
     case: Case
@@ -98,6 +133,10 @@ class Measurement(Value):
     latency: Estimate
     floor: Floor | None = None
     labels: tuple[Text, ...] = ()
+    manner: Manner | None = None
+    bound_ns: float | None = Field(default=None, ge=0)
+    inside_ns: float | None = Field(default=None, ge=0)
+    voids: dict[str, int] = Field(default_factory=dict)
     hidden_ns: tuple[float, ...] = ()
     idle_excess_ns: tuple[float, ...] = ()
 
@@ -165,13 +204,22 @@ UNJUDGED = "unjudged"
 no verdict on the submission, but judging again here would end the same way."""
 
 NOISY = "noisy"
-"""Why a run is not ranked in which the machine was too noisy for the judge's clock to confirm the times."""
+"""Why a run of schema version 1 is not ranked in which the judge's clock could not confirm the worker's times."""
+
+VOIDED = "voided"
+"""Why a run is not ranked in which more than a tenth of the calls had to be taken again."""
+
+BELOW_FLOOR = "below the floor"
+"""Why a run is not ranked that was timed as less than the device's datasheet allows."""
+
+WORKER_TIMED = "worker-timed"
+"""Why a run is not ranked that the worker's own clock timed, and the label of its measurements."""
 
 UNSTABLE = "unstable"
 """Why a run is not ranked in too many of whose processes the machine had become slower."""
 
 CROWDED = "crowded"
-"""The label of a case in most of whose processes others took the processors from what was timed."""
+"""Why a run is not ranked during which others took the processors from what was timed, and the label of its cases."""
 
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""
@@ -188,7 +236,7 @@ def outcome(verdict: Verdict, unranked: str | None) -> str:
 class Run(Value):
     """One judged evaluation of one submission on one device: the truth, as stored in `results/`.
 
-    `reproduces` is the id of the run whose seeds it had, if it had not its own.
+    `reproduces` is the id of the run whose seeds it had, if it had not its own. `clock` timed it, less `constants`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -207,6 +255,8 @@ class Run(Value):
     checks: tuple[CaseCheck, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     rounds: tuple[Round, ...] = ()
+    clock: Clock = Clock.WORKER
+    constants: tuple[Constant, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     score: Estimate | None = None
     unranked_because: str | None = None
