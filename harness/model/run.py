@@ -83,13 +83,14 @@ class Manner(enum.StrEnum):
 
     sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
     large for one time slice are poured. long: the same, for calls longer than a time slice. stopped: the worker is
-    stopped, continued, and stops itself again.
+    stopped, continued, and stops itself again. worker: the worker times its own call.
     """
 
     SANDWICH = "sandwich"
     GATED = "gated"
     LONG = "long"
     STOPPED = "stopped"
+    WORKER = "worker"
 
 
 class Constant(Value):
@@ -123,8 +124,8 @@ class Round(Value):
 class Measurement(Value):
     """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
 
-    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`. `inside_ns`:
-    the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score. `voids`: how
+    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`.
+    `inside_ns`: the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score. `voids`: how
     many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
     """
 
@@ -220,6 +221,12 @@ UNSTABLE = "unstable"
 
 CROWDED = "crowded"
 """Why a run is not ranked during which others took the processors from what was timed, and the label of its cases."""
+
+HOST_BOUND = "host-bound"
+"""The label of a case whose calls wait for the device themselves, so that the host's work is in their latencies."""
+
+COPIED = "copied"
+"""The label of a case one of whose outputs was not allocated by torch in the call: it was copied in the time that counts."""
 
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""
