@@ -3,8 +3,8 @@
     judge  ── {"nonce": n, "op": "load" | "map" | "call" | "go" | "collect" | "quit", ...} ──►  worker
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
-In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge lets it go on,
-or waits for "go" (worker/calls).
+In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge lets it go
+on, or waits for "go" (worker/calls).
 Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
 untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
 A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.

@@ -97,9 +97,7 @@ class Comparison:
         return next((name for name, excess in self.excess.items() if excess.ratio <= 1), None)
 
 
-def differences(
-    call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance]
-) -> list[Difference]:
+def differences(call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance]) -> list[Difference]:
     """Between a call's snapshot and its expectation: outputs first, then state."""
     outputs = _output_differences(call, reply, snapshot, tolerances)
     found = outputs + _state_differences(call, reply, snapshot, tolerances, outputs)
@@ -144,9 +142,7 @@ def _output_differences(
         return [Difference(first, expected[first], structural=_wrong_count(list(expected), reply))]
     differences = []
     places = {
-        want.data_ptr(): call.state_specs[name].offset
-        for name, want in call.expectation.state.items()
-        if want.numel()
+        want.data_ptr(): call.state_specs[name].offset for name, want in call.expectation.state.items() if want.numel()
     }
     for (name, want), got in zip(expected.items(), reply.outputs, strict=True):
         shape = call.expectation.shape(name)

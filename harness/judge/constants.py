@@ -1,8 +1,9 @@
-"""What timing a call takes besides the call: measured with calls that compute nothing, in a worker without a submission.
+"""What timing a call takes besides the call: measured with calls that compute nothing, in a worker of
+the judge's own.
 
 On a GPU it is two switches of the device, the same to a twentieth of a microsecond from worker to worker under one
-judge (H200, 2026-11-22), and is measured once, before a run. On a CPU it moves with the idleness of the machine, so such
-calls alternate with those that count (`trial`).
+judge (H200, 2026-11-22), and is measured once, before a run. On a CPU it moves with the idleness of the machine, so
+such calls alternate with those that count (`entrant`).
 
 The same calls show whether the judge's clock works on a GPU at all, and how long each case's pour takes when nobody
 disturbs it.
@@ -30,8 +31,9 @@ GATED_ABOVE_NS = 1.2e6
 LONG_ABOVE_NS = 1.5e6
 """Calls near the end of a slice are timed as those beyond it are."""
 
-DISTURBED_NS, DISTURBED_SHARE = 20e3, 0.03
-"""What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us (H200)."""
+DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
+"""What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us. A gate at
+which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
 NO_SLICE_NS = 20e3
 USUAL_NS, MOST_SPREAD_NS, LEAST_SLICE_NS = (50e3, 1e6), 5e3, 1.8e6
@@ -61,7 +63,8 @@ class Constants:
         if answer.void is not None:
             return answer.void
         usual_ns = self.pour_ns.get(case.key)
-        if usual_ns is not None and answer.pour_ns > usual_ns * (1 + DISTURBED_SHARE) + DISTURBED_NS:
+        allowed_ns = DISTURBED_GATED_NS if manner is Manner.GATED else DISTURBED_NS
+        if usual_ns is not None and answer.pour_ns > usual_ns * (1 + DISTURBED_SHARE) + allowed_ns:
             return Void.DISTURBED
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
             return Void.NO_SLICE
@@ -100,12 +103,13 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     _look_at(found.by_manner[Manner.SANDWICH], null(probe, sandwich, CYCLES_OF_A_SLICE))
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
     found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
-    if any(pour_ns > GATED_ABOVE_NS for pour_ns in found.pour_ns.values()):
-        plain, gated = (
-            [null(probe, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 4)]
-            for manner in (Manner.SANDWICH, Manner.GATED)
-        )
+    large = [case for case in cases if found.pour_ns[case.key] > GATED_ABOVE_NS]
+    if large:
         # A gated call would be over before the judge asks, were it to compute nothing: one of known length stands in.
+        plain, gated = (
+            [null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
+            for case, manner in ((probe, Manner.SANDWICH), (large[-1], Manner.GATED))
+        )
         less_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
         found.by_manner[Manner.GATED] = constant(Manner.GATED, [elapsed_ns - less_ns for elapsed_ns in gated])
     return found

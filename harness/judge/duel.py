@@ -7,41 +7,37 @@
             blocks of four     A B B A  or  B A A B, by a coin: a steady drift cancels within each
                                └─ the n-th call of A and the n-th of B have the same inputs
 
-Only one of the two computes at a time. On a CPU the other is stopped meanwhile: threads of OpenMP wait by spinning, and
-would take a processor from it. Every output is checked, as in an evaluation, and the judge's clock is held against what
-each says (clock.py): a pair that it objects to is played again.
+Only one of the two computes at a time: a worker that has answered a call stands still. Every output is checked and
+every call timed as in an evaluation (clock.py).
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from harness import roofline, stats
 from harness.comparison import PairedMeasurement
 from harness.config import EvalConfig
 from harness.errors import PodiumError, UsageError
-from harness.judge.clock import LEAVES_THREADS, Sitting
-from harness.judge.evaluate import be_a_quiet_neighbour
-from harness.judge.inputs import Dealer
+from harness.judge.assembly import Assembly, be_a_quiet_neighbour
+from harness.judge.entrant import Entrant, NullWorker, Unclockable
 from harness.judge.neighbours import Neighbours
-from harness.judge.pace import Pace, flushes, warm_ups
+from harness.judge.pace import Pace
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
-from harness.judge.seeds import Seeds
+from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
-from harness.judge.trial import Trial
-from harness.model import NOISY, Case, Device, Ending, Problem, Skipped, Submission, Verdict
+from harness.judge.sitting import MOST_VOID, Sitting, void_share
+from harness.model import CROWDED, VOIDED, Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell
-from harness.sandbox import tiers
-from harness.sandbox.scratch import scratch
 
 BLOCK = (0, 1, 1, 0)
-IDLE_ONE_IN = 4  # calls
+BELOW_FLOOR_SHARE = 0.02
+"""By how much a latency may be below the floor: what the clock may err (bounds.py)."""
 
 
 class Disqualified(PodiumError):
@@ -69,226 +65,153 @@ def duel(
     config: EvalConfig,
     *,
     pairs: int,
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
 ) -> Duel:
-    """Time `a` and `b` in turns on `device`, which must be ours alone meanwhile.
+    """Time `a` and `b` in turns on `device`, within `exclusive` what must have it to itself.
 
     Raises Disqualified where one of them fails, UsageError where one cannot be timed here.
     """
     be_a_quiet_neighbour(device)
-    reference = Reference(problem, device)
+    # Two workers are alive at once, so a case must fit twice.
+    half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
+    sampling, master_seed = config.sampling(device.kind, quick=False), new_master_seed()
     with ExitStack() as stack:
-        contestants = []
-        for submission in (a, b):
-            folder = stack.enter_context(scratch(submission.source, tiers.strongest(device).new_uid()))
-            told = named(narrate, submission.name)
-            contestants.append(_Contestant(submission, reference, device, folder, config, told))
-        contestants[1].master_seed = contestants[0].master_seed
-        return _Match(reference, device, contestants, narrate).run(pairs)
+        assembly = Assembly(Reference(problem, device), half, sampling, pairs=pairs)
+        sides = tuple(
+            Side(submission.name, stack.enter_context(assembly.entrant(submission, master_seed, told)))
+            for submission in (a, b)
+            for told in [named(narrate, submission.name)]
+        )
+        match = _Match(assembly, device, sides, sampling.warmup_calls, narrate)
+        for side in sides:
+            match.paces.append(match.qualify(side, stack, exclusive))
+        return match.run(pairs, master_seed)
 
 
-class _Contestant(Trial):
-    """One side of a duel: a trial whose workers and calls are asked for one by one."""
+@dataclass(frozen=True)
+class Side:
+    """One of the two; what goes wrong within `named` is its fault."""
 
-    def __init__(
-        self,
-        submission: Submission,
-        reference: Reference,
-        device: Device,
-        folder: Path,
-        config: EvalConfig,
-        narrate: Narrate,
-    ) -> None:
-        # Two workers are alive at once, so a case must fit twice.
-        half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
-        super().__init__(reference, submission.path, half, folder, config.sampling(device.kind, quick=False), narrate)
-        self.name = submission.name
-
-    @property
-    def cases(self) -> list[Case]:
-        return self._benchmarks
-
-    @property
-    def warmup_calls(self) -> int:
-        return self._sampling.warmup_calls
-
-    def qualify(self) -> dict[str, Pace]:
-        """The test cases, then the pilot and idle calls: how each benchmark case is sampled, by its key."""
-        with _named(self.name), self._session() as session:
-            self._check_tests(session)
-            wrong = [check for check in self.checks if check.verdict is not Verdict.ACCEPTED]
-            if wrong:
-                raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {wrong[0].case.label}", wrong[0].report)
-            if self.interpreted:
-                hint = "a duel takes a device that runs its kernels"
-                raise UsageError(f"{self.name} is interpreted here: interpreted time is no measurement", hint)
-            paces = self._pilot(session)
-            session.finish()
-        self.apart = self._time_idle_calls(paces)
-        return paces
+    name: str
+    entrant: Entrant
 
     @contextmanager
-    def worker(self) -> Iterator[Session]:
-        """A fresh worker with the submission loaded."""
-        with _named(self.name), self._session() as session:
-            yield session
-
-    def finish(self, session: Session) -> None:
-        with _named(self.name):
-            session.finish()
-
-    @contextmanager
-    def dealing(self, case: Case, phase: str) -> Iterator[Dealer]:
-        with self._caller.dealing(Seeds(self.master_seed, phase, case), case) as dealer:
-            yield dealer
-
-    def call(
-        self,
-        session: Session,
-        dealer: Dealer,
-        case: Case,
-        patience_s: float,
-        sitting: Sitting,
-        flush: bool,
-        waits: bool,
-    ) -> None:
-        """One checked call into `sitting`, and now and then an idle one, which `waits` if the others do."""
-        with _named(self.name):
-            answer = self._caller.put_timed(session, dealer, case, patience_s, flush)
-            calls, idle = sitting.kind(flush)
-            calls.add(answer)
-            sitting.note(answer)
-            if IDLE_ONE_IN * len(idle) < len(calls):
-                idle.add(self._caller.put_idle(session, dealer, case, patience_s, flush, waits))
-
-    def warm_up(self, session: Session, dealer: Dealer, case: Case, patience_s: float, flush: bool) -> None:
-        with _named(self.name):
-            self._caller.put_timed(session, dealer, case, patience_s, flush)
-
-    def is_objected_to(self, sittings: dict[str, Sitting], paces: dict[str, Pace]) -> bool:
-        """Whether the judge's clock has something against a pair's worker. Raises Disqualified for hidden work."""
-        with _named(self.name):
-            for case in self.cases:
-                if sittings[case.key].leaves_threads:
-                    raise Fault(Verdict.INTEGRITY_VIOLATION, f"with {case.label} {LEAVES_THREADS}")
-            return self._objection(sittings, paces) is not None
+    def named(self) -> Iterator[None]:
+        try:
+            yield
+        except Fault as fault:
+            raise Disqualified(self.name, fault.ending) from None
+        except Unclockable as reasons:
+            hint = "end what else uses the device, or time it alone: eval says more"
+            raise UsageError(f"{self.name} cannot be timed here: {reasons}", hint) from None
 
 
 class _Match:
-    """The pairs of a duel, one after another."""
+    """The pairs of a duel, one after another. `paces` has each side's, by the cases' keys."""
 
-    def __init__(self, reference: Reference, device: Device, contestants: list[_Contestant], narrate: Narrate) -> None:
-        self._reference, self._device = reference, device
-        self._contestants, self._narrate = contestants, narrate
-        self._cases = contestants[0].cases
-        self._samples: dict[str, list[list[tuple[float, ...]]]] = {case.key: [[], []] for case in self._cases}
-        self._labels: dict[str, set[str]] = {case.key: set() for case in self._cases}
-        self._turn: int | None = None
+    def __init__(
+        self, assembly: Assembly, device: Device, sides: Sequence[Side], warmup_calls: int, narrate: Narrate
+    ) -> None:
+        self._assembly, self._device, self._sides, self._narrate = assembly, device, sides, narrate
+        self._warmup_calls = warmup_calls
+        self._cases = sides[0].entrant.benchmarks
+        self._sittings: dict[str, tuple[list[Sitting], list[Sitting]]] = {c.key: ([], []) for c in self._cases}
+        self._null: NullWorker | None = None
+        self.paces: list[dict[str, Pace]] = []
 
-    def run(self, pairs: int) -> Duel:
-        paces = [contestant.qualify() for contestant in self._contestants]
+    def qualify(
+        self, side: Side, stack: ExitStack, exclusive: Callable[[], AbstractContextManager[object]]
+    ) -> dict[str, Pace]:
+        """The test cases, then the pilot: how each benchmark case is sampled, by its key."""
+        entrant = side.entrant
+        with side.named(), entrant.session() as session:
+            for check in entrant.check_tests(session):
+                if check.verdict is not Verdict.ACCEPTED:
+                    raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {check.case.label}", check.report)
+            if entrant.caller.interpreted:
+                hint = "a duel takes a device that runs its kernels"
+                raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)
+            if self._null is None:
+                stack.enter_context(exclusive())
+                self._null = self._assembly.null_worker()
+                stack.callback(self._null.close)
+                entrant.calibrate(self._null)
+            else:
+                entrant.caller.constants = self._sides[0].entrant.caller.constants
+            paces = entrant.pilot(session)
+            session.finish()
+        return paces
+
+    def run(self, pairs: int, master_seed: str) -> Duel:
         if not self._cases:
             raise UsageError("no benchmark case fits this device's memory twice", "compare stored runs without --duel")
         for pair in range(pairs):
             line = f"timing in turns, pair {pair + 1} of {pairs}"
             start = Step("in turns", "", pair * len(self._cases), pairs * len(self._cases), line)
             tell(self._narrate, start)
-            for side, sittings in enumerate(self._soundly(pair, paces, start)):
-                for key, sitting in sittings.items():
-                    self._samples[key][side].append(tuple(sitting.calls.latency_ns))
-                    self._labels[key].update(sitting.labels)
+            self._play(pair, start)
         measurements = tuple(self._measurement(case) for case in self._cases)
-        first = self._contestants[0]
-        return Duel(measurements, tuple(first.skipped), first.master_seed)
+        return Duel(measurements, tuple(self._sides[0].entrant.skipped), master_seed)
 
-    def _soundly(self, pair: int, paces: list[dict[str, Pace]], start: Step) -> tuple[dict[str, Sitting], ...]:
-        """A pair played, again as long as the judge's clock objects and doubts allow; then it is labelled `noisy`."""
-        again = ""
-        while True:
-            sittings = self._play(f"pair {pair}{again}", paces, start)
-            sides = zip(self._contestants, sittings, paces, strict=True)
-            objected_to = [side for side, found, pace in sides if side.is_objected_to(found, pace)]
-            if not objected_to:
-                return sittings
-            if not all([side.doubts.set_aside() for side in objected_to]):
-                for labels in self._labels.values():
-                    labels.add(NOISY)
-                return sittings
-            tell(self._narrate, replace(start, line=f"{start.line} again: the judge's clock could not confirm it"))
-            again += " again"
-
-    def _play(self, phase: str, paces: list[dict[str, Pace]], start: Step) -> tuple[dict[str, Sitting], ...]:
-        """One pair of fresh workers, through every case: for each side its sittings, by the cases' keys."""
+    def _play(self, pair: int, start: Step) -> None:
+        """One pair of fresh workers, through every case."""
         random = secrets.SystemRandom()
-        found: tuple[dict[str, Sitting], ...] = ({}, {})
+        played: list[Sitting] = []
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
-            self._turn = None
-            for side in random.sample((0, 1), 2):  # which starts first is left to chance
-                sessions[side] = stack.enter_context(self._contestants[side].worker())
-            neighbours = Neighbours(list(sessions.values()))
+            for number in random.sample((0, 1), 2):  # which starts first is left to chance
+                side = self._sides[number]
+                stack.enter_context(side.named())
+                sessions[number] = stack.enter_context(side.entrant.session())
+            assert self._null is not None
+            neighbours = Neighbours([*sessions.values(), self._null.ready()])
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
-                both = [pace[case.key] for pace in paces]
                 step = Step("in turns", case.label, start.done + number, start.total)
-                for side, sitting in enumerate(self._time(case, phase, sessions, both, step)):
-                    found[side][case.key] = sitting
+                for side_number, sitting in enumerate(self._time(case, f"pair {pair}", sessions, step)):
+                    self._sittings[case.key][side_number].append(sitting)
+                    played.append(sitting)
             crowding = neighbours.crowding()
-            for sitting in (*found[0].values(), *found[1].values()):
+            for sitting in played:
                 sitting.crowding = crowding
-            for side, session in sessions.items():
-                session.resume()
-                self._contestants[side].finish(session)
-        return found
+            for number, session in sessions.items():
+                with self._sides[number].named():
+                    session.finish()
 
-    def _time(
-        self, case: Case, phase: str, sessions: dict[int, Session], paces: list[Pace], step: Step
-    ) -> tuple[Sitting, Sitting]:
-        """Warm up on one case, then take its blocks of samples, and between them some calls without a flush."""
-        sittings = (Sitting(), Sitting())
-        # Both are treated alike: as often as the judge can afford for either, and with the longer patience.
-        count, patience_s = min(pace.count for pace in paces), max(pace.patience_s for pace in paces)
+    def _time(self, case: Case, phase: str, sessions: dict[int, Session], step: Step) -> tuple[Sitting, ...]:
+        """Warm up on one case, then take its blocks of samples."""
+        paces = [paces[case.key] for paces in self.paces]
+        sittings = tuple(side.entrant.new_sitting(pace) for side, pace in zip(self._sides, paces, strict=True))
+        count = math.ceil(min(pace.count for pace in paces) / 2)  # as often as the judge can afford for either
+        null = self._null if self._device.kind == "cpu" else None
         with ExitStack() as stack:
-            dealers = [stack.enter_context(contestant.dealing(case, phase)) for contestant in self._contestants]
-            for flush in warm_ups(self._contestants[0].warmup_calls):
-                for side, contestant in enumerate(self._contestants):
-                    self._give_turn_to(side, sessions)
-                    contestant.warm_up(sessions[side], dealers[side], case, patience_s, flush)
-            plan = flushes(math.ceil(count / 2))
-            for number, flush in enumerate(plan, 1):
+            series = [stack.enter_context(side.entrant.series(phase, case)) for side in self._sides]
+            for number, side in enumerate(self._sides):
+                with side.named():
+                    side.entrant.warm_up(sessions[number], series[number], paces[number])
+            for block in range(1, count + 1):
                 swapped = secrets.randbelow(2)
-                for position in BLOCK if flush else BLOCK[:2]:
-                    side = position ^ swapped
-                    contestant, arguments = self._contestants[side], (sessions[side], dealers[side], case)
-                    self._give_turn_to(side, sessions)
-                    contestant.call(*arguments, patience_s, sittings[side], flush, paces[side].waits)
-                tell(self._narrate, replace(step, done=step.done + number / len(plan), sample=(number, len(plan))))
+                for position in BLOCK:
+                    number = position ^ swapped
+                    side, sitting = self._sides[number], sittings[number]
+                    counted = len(sitting.elapsed_ns)
+                    while len(sitting.elapsed_ns) == counted:
+                        with side.named():
+                            side.entrant.take(sessions[number], series[number], paces[number], sitting, null)
+                tell(self._narrate, replace(step, done=step.done + block / count, sample=(block, count)))
         return sittings
 
-    def _give_turn_to(self, side: int, sessions: dict[int, Session]) -> None:
-        """Stop the other side, on a CPU. Stopping a process that holds a context of a GPU has not been tried."""
-        if self._device.kind != "cpu" or self._turn == side:
-            return
-        self._turn = side
-        sessions[side].resume()
-        sessions[1 - side].pause()
-
     def _measurement(self, case: Case) -> PairedMeasurement:
-        """One case's samples. Raises Disqualified for a latency below the floor, as an evaluation would find."""
-        floor = roofline.floor(self._reference.cost(case), self._device)
-        for contestant, samples_ns in zip(self._contestants, self._samples[case.key], strict=True):
-            latency_ns = stats.geometric_mean([stats.centre(samples) for samples in samples_ns])
-            if floor is not None and latency_ns < floor.latency_ns:
+        """One case's samples. Raises Disqualified for a latency below the floor."""
+        floor = roofline.floor(self._sides[0].entrant.cost(case), self._device)
+        samples = [tuple(sitting.latency_ns for sitting in sittings) for sittings in self._sittings[case.key]]
+        labels = set()
+        for side, sittings, samples_ns in zip(self._sides, self._sittings[case.key], samples, strict=True):
+            labels |= {VOIDED} if void_share(sittings) > MOST_VOID else set()
+            labels |= {CROWDED} if 2 * sum(sitting.crowded for sitting in sittings) > len(sittings) else set()
+            latency_ns = stats.geometric_mean([stats.interquartile_mean(each) for each in samples_ns])
+            if floor is not None and latency_ns < (1 - BELOW_FLOOR_SHARE) * floor.latency_ns:
                 times = f"{latency_ns / 1e3:.2f} us, less than the {floor.latency_ns / 1e3:.2f} us"
-                message = f"{case.label} took {times} that the device needs at its peak"
-                raise Disqualified(contestant.name, Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message))
-        a, b = map(tuple, self._samples[case.key])
-        return PairedMeasurement(case, a, b, tuple(sorted(self._labels[case.key])))
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Say of a fault whose it is."""
-    try:
-        yield
-    except Fault as fault:
-        raise Disqualified(name, fault.ending) from None
+                raise UsageError(f"{side.name}: {case.label} took {times} that the device needs at its peak")
+        a, b = map(tuple, samples)
+        return PairedMeasurement(case, a, b, tuple(sorted(labels)))

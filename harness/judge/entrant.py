@@ -1,9 +1,9 @@
 """A submission as it is judged: the workers that it gets, and what is done with one of them.
 
-    session      a fresh worker with the submission loaded
-    check        a test case
-    pilot        every benchmark case: how often it is sampled and in which manner, fixed from here on
-    sit          one benchmark case timed
+session      a fresh worker with the submission loaded
+check        a test case
+pilot        every benchmark case: how often it is sampled and in which manner, fixed from here on
+sit          one benchmark case timed
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness.config import Sampling
 from harness.flusher import Flusher
@@ -23,7 +24,6 @@ from harness.judge.constants import Unusable, measure
 from harness.judge.deadline import Deadline
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
-from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
@@ -79,7 +79,7 @@ class Entrant:
         flusher: Flusher,
         deadline: Deadline | None = None,
     ) -> None:
-        self._reference, self._device, self._folder = reference, device, folder
+        self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
         self._threads, self._deadline = threads, deadline
         self.clocks = clocks
@@ -114,7 +114,7 @@ class Entrant:
         session = self._waiting or self._new_session()
         self._waiting = None
         try:
-            session.load(self._folder / "submission.py")
+            session.load(self.folder / "submission.py")
             if another_follows and self._device.kind != "cpu":
                 self._waiting = self._new_session()
             yield session
@@ -123,7 +123,7 @@ class Entrant:
             self.printed = session.printed or self.printed
 
     def _new_session(self) -> Session:
-        return Session(self._reference.problem, self._device, self._folder, self._threads, self._deadline)
+        return Session(self._reference.problem, self._device, self.folder, self._threads, self._deadline)
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
         """Every test case, each twice with fresh values, so that an answer remembered by shape shows.
@@ -164,7 +164,7 @@ class Entrant:
                 if case.key not in opened:
                     stack.close()  # one at a time: the inputs of one may fill the device
                     opened.clear()
-                    opened[case.key] = stack.enter_context(caller.series(Seeds(self._master_seed, "null", case), case))
+                    opened[case.key] = stack.enter_context(self.series("null", case))
                 return caller.put_null(session, opened[case.key], clock, cycles)
 
             try:
@@ -177,7 +177,7 @@ class Entrant:
         paces = {}
         for number, case in enumerate(self.benchmarks):
             tell(self._narrate, Step("pilot", case.label, number, len(self.benchmarks), f"pilot: {case.label}"))
-            with self.caller.series(Seeds(self._master_seed, "pilot", case), case) as series:
+            with self.series("pilot", case) as series:
                 paces[case.key] = self._pace(session, series)
         return paces
 
@@ -219,12 +219,18 @@ class Entrant:
     ) -> Sitting:
         """Warm up on one case in one process, then take its samples; on a CPU as many null calls among them."""
         sitting = self.new_sitting(pace)
-        with self.caller.series(Seeds(self._master_seed, phase, case), case) as series:
+        with self.series(phase, case) as series:
             self.warm_up(session, series, pace)
             while len(sitting.elapsed_ns) < pace.count:
                 self.take(session, series, pace, sitting, null)
                 told(len(sitting.elapsed_ns))
         return sitting
+
+    def series(self, phase: str, case: Case) -> AbstractContextManager[Series]:
+        return self.caller.series(Seeds(self._master_seed, phase, case), case)
+
+    def cost(self, case: Case) -> dict[str, dict[str, Any]]:
+        return self._reference.cost(case)
 
     def new_sitting(self, pace: Pace) -> Sitting:
         constants = self.caller.constants
@@ -254,11 +260,3 @@ class Entrant:
 
 def _reasons(voids: Counter) -> str:  # type: ignore[type-arg]
     return ", ".join(f"{count} x {reason.value}" for reason, count in voids.most_common())
-
-
-def wrong(checks: list[CaseCheck]) -> Fault | None:
-    """What ends a duel before it begins."""
-    failed = [check for check in checks if check.verdict is not Verdict.ACCEPTED]
-    if not failed:
-        return None
-    return Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {failed[0].case.label}", failed[0].report)

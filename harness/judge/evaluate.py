@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import datetime
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import torch
-
 from harness import environment, roofline, stats
-from harness.config import EvalConfig, Sampling
+from harness.config import EvalConfig
 from harness.device import check_answers
-from harness.flusher import Flusher
 from harness.judge import bounds
-from harness.judge.clocks import Clocks
+from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
-from harness.judge.deadline import Deadline
-from harness.judge.entrant import Entrant, NullWorker
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
@@ -56,7 +48,6 @@ from harness.model import (
 )
 from harness.progress import Narrate
 from harness.sandbox import tiers
-from harness.sandbox.scratch import scratch
 
 
 def evaluate(
@@ -86,17 +77,17 @@ def evaluate(
     reference, sampling = Reference(problem, device), config.sampling(device.kind, quick)
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
-    with scratch(submission.source, isolation.new_uid()) as folder:
-        with _trial(reference, submission, device, sampling, folder, master_seed, narrate, threads, exclusive) as trial:
-            try:
-                trial.run(timed)
-                measurements = [_measurement(timings, trial, reference, device, config) for timings in trial.timings]
-                ending = _ending(trial)
-                surroundings |= {"null_kernel_ns": trial.entrant.caller.constants.launch_ns}
-            except Fault as fault:
-                check_answers(device)  # a submission is not to blame for a device that is gone
-                ending = _named(fault.ending, folder, submission)
-    entrant = trial.entrant
+    assembly = Assembly(reference, device, sampling, threads)
+    with assembly.entrant(submission, master_seed, narrate) as entrant:
+        trial = Trial(entrant, device, sampling, assembly.null_worker, narrate, exclusive)
+        try:
+            trial.run(timed)
+            measurements = [_measurement(timings, trial, reference, device, config) for timings in trial.timings]
+            ending = _ending(trial)
+            surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
+        except Fault as fault:
+            check_answers(device)  # a submission is not to blame for a device that is gone
+            ending = _named(fault.ending, entrant.folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     safe = isolation.confines or allow_unsandboxed
     return Run(
@@ -132,63 +123,11 @@ def replay(
     problem: Problem, submission: Submission, device: Device, config: EvalConfig, case: Case, seed: int
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
-    sampling = config.sampling(device.kind, quick=True)
-    with scratch(submission.source, tiers.strongest(device).new_uid()) as folder:
-        reference = Reference(problem, device)
-        with _trial(reference, submission, device, sampling, folder, new_master_seed(), lambda line: None) as trial:
-            return trial.replay(case, OneSeed(seed))
-
-
-@contextlib.contextmanager
-def _trial(
-    reference: Reference,
-    submission: Submission,
-    device: Device,
-    sampling: Sampling,
-    folder: Path,
-    master_seed: str,
-    narrate: Narrate,
-    threads: int | None = None,
-    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> Iterator[Trial]:
-    """Everything that judging one submission takes, put together."""
-    count = threads or default_threads(device)
-    deadline = Deadline(reference.problem.limits.evaluation_s)
-    entrant = Entrant(
-        reference,
-        submission.path,
-        device,
-        folder,
-        sampling,
-        master_seed,
-        narrate,
-        threads=count,
-        clocks=Clocks(device),
-        flusher=Flusher(device.flush_bytes, device.torch_device),
-        deadline=deadline,
-    )
-    yield Trial(
-        entrant, device, sampling, lambda: NullWorker(reference, device, count, deadline), narrate, exclusive
-    )
-
-
-def default_threads(device: Device) -> int:
-    """How many a worker computes in on its processors: beside a GPU, one."""
-    return len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
-
-
-def be_a_quiet_neighbour(device: Device) -> None:
-    """Keep the judge from disturbing what it measures.
-
-    On a CPU it computes in one thread: its cases are small, and a pool of threads that waits by spinning takes the
-    processor from the worker (and costs 5 times the CPU time on a busy machine). Freed blocks from 1 MiB up go back to
-    the system: inputs are made anew for each call, and kept blocks would pile up to several times what is in use.
-    """
-    if device.kind == "cpu":
-        torch.set_num_threads(1)
-    with contextlib.suppress(AttributeError, OSError):  # glibc only
-        mmap_threshold = -3  # M_MMAP_THRESHOLD, malloc.h; setting it also turns its growth off
-        ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 20)
+    assembly = Assembly(Reference(problem, device), device, config.sampling(device.kind, quick=True))
+    with assembly.entrant(submission, new_master_seed()) as entrant, entrant.session() as session:
+        check = entrant.check(session, case, OneSeed(seed), 1)
+        session.finish()
+        return check
 
 
 def _measurement(

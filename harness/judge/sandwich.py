@@ -39,7 +39,7 @@ from harness.model import Manner, Verdict
 from harness.sandbox.leash import Ended
 
 ARM_S = 1.2e-3
-"""How long the worker may take to enqueue its call while the device is held. A hold of 1.85 ms was still clean (H200)."""
+"""How long the worker may take to enqueue its call while the device is held. Holds of 1.85 ms were clean (H200)."""
 
 ASK_AFTER_S, ASK_GATED_AFTER_S = 20e-6, 200e-6
 """When the judge asks for B after it has seen A: when the device has begun to switch. Any time before the call's end
@@ -106,13 +106,13 @@ class Sandwich:
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, aftermath.inside_ns, stamps.pour_ns())
 
     def _hold_and_pour(self, session: Session, stage: Stage) -> bool:
-        """The call armed while the device is held, the worker stopped, pour and flush under way; whether it was late."""
+        """The call armed while the device is held, the worker stopped, the pour under way; whether it was late."""
         hold = self._hold
         hold.begin()
-        self._pour(stage)
         until(hold.holds)
         began = _clock()
         session.go()
+        self._pour(stage)  # behind the hold, while the worker enqueues its call
         while not session.has_answered() and _clock() < began + ARM_S:
             pass
         armed = session.has_answered()

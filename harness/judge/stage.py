@@ -1,10 +1,10 @@
 """Where a call takes place: memory that judge and worker both map, set by the judge before the call and read after it.
 
-    set_up     guards beside the inputs; in place of inputs that are not there yet something harmless to read
-    pour       the inputs
-    flush      the caches
-    snapshot   the outputs, and the inputs that a submission may have changed
-    overrun    the inputs right beside which something was written
+set_up     guards beside the inputs; in place of inputs that are not there yet something harmless to read
+pour       the inputs
+flush      the caches
+snapshot   the outputs, and the inputs that a submission may have changed
+overrun    the inputs right beside which something was written
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from harness.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec
@@ -51,35 +52,30 @@ class Stage:
     def __init__(self, device: Device, flusher: Flusher) -> None:
         self._on_device = device.kind == "cuda"
         self._flusher = flusher
-        self._places: list[tuple[torch.Tensor, TensorSpec]] = []
+        self._poured: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._guards = torch.empty(0, dtype=torch.int64)
-        self._zones: list[int] = []
         self._kept = torch.empty(0, dtype=torch.uint8)
         self.arena: Arena | None = None
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
         """For the next call: `places` has each input and where it belongs."""
-        self.arena, self._places = arena, places
-        zones = [
-            range(start, start + GUARD_BYTES)
-            for _, spec in places
-            for start in (spec.offset - GUARD_BYTES, spec.offset + spec.nbytes)
-        ]
-        self._zones = [number // 2 for number in range(len(zones))]
-        guards = [torch.arange(zone.start, zone.stop) for zone in zones]
-        self._guards = torch.cat(guards).to(arena.bytes.device) if guards else self._guards
-        arena.bytes.index_fill_(0, self._guards, GUARD_BYTE)
-        for _, spec in places:
-            if not DTYPES[spec.dtype].is_floating_point:
-                arena.view(spec).zero_()
+        self.arena = arena
+        self._poured = [(arena.view(spec), tensor) for tensor, spec in places]
+        starts = [start for _, spec in places for start in (spec.offset - GUARD_BYTES, spec.offset + spec.nbytes)]
+        guards = np.add.outer(np.array(starts, dtype=np.int64), np.arange(GUARD_BYTES)).reshape(-1)
+        self._guards = torch.from_numpy(guards).to(arena.bytes.device)
+        if starts:
+            arena.bytes.index_fill_(0, self._guards, GUARD_BYTE)
+        for place, _ in self._poured:
+            if not place.is_floating_point():
+                place.zero_()
         if self._on_device:
             torch.cuda.synchronize()
 
     def pour(self) -> None:
         """Copy the inputs to their places; on a GPU this is only enqueued."""
-        assert self.arena is not None
-        for tensor, spec in self._places:
-            self.arena.view(spec).copy_(tensor)
+        for place, tensor in self._poured:
+            place.copy_(tensor)
 
     def flush(self) -> None:
         self._flusher.flush()
@@ -110,10 +106,10 @@ class Stage:
         wrong = self.arena.bytes[self._guards] != GUARD_BYTE
         if not bool(wrong.any()):
             return []
-        return sorted({self._zones[number // GUARD_BYTES] for number in wrong.nonzero().flatten().tolist()})
+        return sorted({number // (2 * GUARD_BYTES) for number in wrong.nonzero().flatten().tolist()})
 
     def close(self) -> None:
-        self._places, self._kept, self.arena = [], torch.empty(0, dtype=torch.uint8), None
+        self._poured, self._kept, self.arena = [], torch.empty(0, dtype=torch.uint8), None
 
 
 def spans_of(outputs: Sequence[Any], state: Sequence[TensorSpec]) -> list[Span]:

@@ -25,7 +25,6 @@ from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, NullWorker, Unclockable
 from harness.judge.neighbours import Neighbours
 from harness.judge.pace import Pace
-from harness.judge.seeds import Seeds
 from harness.judge.sitting import Sitting, others_share
 from harness.model import Case, CaseCheck, Device, Round, Verdict
 from harness.progress import Narrate, Step, tell
@@ -82,11 +81,12 @@ class Trial:
             raise
         except Unclockable as reasons:
             self.unclockable = str(reasons)
-        finally:
-            self.entrant.close()
 
     def _run(self, timed: bool, stack: ExitStack) -> None:
         entrant, on_cpu = self.entrant, self._device.kind == "cpu"
+        null: NullWorker | None = None
+        if timed and not on_cpu:  # it imports torch while others are checked
+            stack.callback((null := self._new_null()).close)
         with entrant.session(another_follows=timed) as session:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
@@ -94,8 +94,8 @@ class Trial:
             paces: dict[str, Pace] = {}
             if timed and correct and entrant.benchmarks and not entrant.caller.interpreted:
                 stack.enter_context(self._exclusive())
-                null = self._new_null()
-                stack.callback(null.close)
+                if null is None:
+                    stack.callback((null := self._new_null()).close)
                 entrant.calibrate(null)
                 paces = entrant.pilot(session)
                 if not on_cpu:
@@ -173,10 +173,3 @@ class Trial:
                 sitting.crowding = crowding
             session.finish()
         return sittings
-
-    def replay(self, case: Case, seeds: Seeds) -> CaseCheck:
-        """One check of one case, nothing else. Raises Fault."""
-        with self.entrant.session() as session:
-            check = self.entrant.check(session, case, seeds, 1)
-            session.finish()
-        return check

@@ -125,8 +125,8 @@ class Measurement(Value):
     """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
 
     `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`.
-    `inside_ns`: the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score. `voids`: how
-    many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
+    `inside_ns`: the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score.
+    `voids`: how many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
     """
 
     case: Case
@@ -226,7 +226,7 @@ HOST_BOUND = "host-bound"
 """The label of a case whose calls wait for the device themselves, so that the host's work is in their latencies."""
 
 COPIED = "copied"
-"""The label of a case one of whose outputs was not allocated by torch in the call: it was copied in the time that counts."""
+"""The label of a case one of whose outputs torch did not allocate in the call: it was copied in the time that counts."""
 
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""

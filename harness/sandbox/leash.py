@@ -51,7 +51,7 @@ class Leash:
         return self._fd
 
     def attach(self, timeout_s: float) -> None:
-        """Learn which process the worker is. Before it runs anything of the submission's. Raises Ended, TimeoutError."""
+        """Learn which process the worker is, before it runs a submission. Raises Ended, TimeoutError."""
         what, number, _ = self._next(time.monotonic() + timeout_s)
         if what != STARTED:
             raise Ended

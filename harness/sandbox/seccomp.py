@@ -104,7 +104,9 @@ def program(exposed: bool, judge_pid: int, landlock_abi: int, parent_pid: int) -
     for name in "setsid", "setpgid":  # the judge stops and the keeper kills by the process group
         steps += _on(name, _refuse(0))
     # A stopped process must not arrange for its own waking: by a child's end, a pipe that fills, its parent's death.
-    steps += _on("clone", *_argument(0), (_AND, 0, 0, _EXIT_SIGNAL), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM))
+    steps += _on(
+        "clone", *_argument(0), (_AND, 0, 0, _EXIT_SIGNAL), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM)
+    )
     steps += _on("fcntl", *_argument(1), (_JUMP_EQUAL, 0, 1, _F_SETSIG), _refuse(errno.EPERM))
     steps += _on(
         "prctl", *_argument(0), (_JUMP_EQUAL, 0, 3, _PR_SET_PDEATHSIG),

@@ -15,6 +15,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -80,8 +81,7 @@ class Calls:
         """A call of which all is enqueued when this returns, and nothing may have run yet."""
         data, turn, words = self._data(request), request["turn"], self._words
         assert words is not None
-        pool = self.pool.in_use() if self.pool is not None else contextlib.nullcontext()
-        with pool:
+        with self._pool_in_use():
             self._transport.poison(request["poison"])
         self._events = _new_events() if request["events"] else None
         ready(True)
@@ -90,7 +90,7 @@ class Calls:
                 words.shut(turn)
             if self._events is not None:
                 self._events[0].record()
-            with pool, around():
+            with self._pool_in_use(), around():
                 output = kernel(data)
             if self._events is not None:
                 self._events[1].record()
@@ -102,6 +102,9 @@ class Calls:
         except BaseException:
             words.open(turn)
             raise
+
+    def _pool_in_use(self) -> AbstractContextManager[Any]:
+        return self.pool.in_use() if self.pool is not None else contextlib.nullcontext()
 
     def collect(self) -> Reply:
         """Wait for the device. `inside_ns` is what the call's own events say, where it was asked to have some."""
@@ -127,7 +130,9 @@ class Calls:
 
         with around():
             sample = self._timer().sample(lambda: kernel(data), page_in)
-        supplied = {address: specs[index].offset for index, address in enumerate(addresses) if index in request["state"]}
+        supplied = {
+            address: specs[index].offset for index, address in enumerate(addresses) if index in request["state"]
+        }
         reply = self._describe(sample.output, request, {}, supplied)
         for index in request["state"]:
             transport.page_out(arena, specs[index], addresses[index])

@@ -1,9 +1,9 @@
 """Words in memory shared with the judge, on which the GPU waits and which it writes.
 
-    word GATE    the stream waits until the judge has written this turn's number: inputs too large for one time slice
-                 are poured before the call may run
-    word DONE    the stream writes this turn's number behind the call: the judge asks for nothing while a call runs that
-                 is longer than a time slice
+word GATE    the stream waits until the judge has written this turn's number: inputs too large for one time slice
+             are poured before the call may run
+word DONE    the stream writes this turn's number behind the call: the judge asks for nothing while a call runs that
+             is longer than a time slice
 """
 
 from __future__ import annotations

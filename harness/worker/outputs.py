@@ -61,7 +61,7 @@ class Outputs:
             return {"offset": supplied[address]}
         for name, arena in self._regions.items():
             offset = address - arena.address
-            if 0 <= offset and offset + size <= arena.size and offset % ALIGNMENT == 0:
+            if offset >= 0 and offset + size <= arena.size and offset % ALIGNMENT == 0:
                 return {"region": name, "offset": offset}
         if (address, size) in self._copied:
             return {"offset": self._copied[address, size], "copied": True}

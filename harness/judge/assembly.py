@@ -1,0 +1,82 @@
+"""Everything that judging a submission on one device takes, put together."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+
+import torch
+
+from harness.config import Sampling
+from harness.flusher import Flusher
+from harness.judge.clocks import Clocks
+from harness.judge.deadline import Deadline
+from harness.judge.entrant import Entrant, NullWorker
+from harness.judge.reference import Reference
+from harness.model import Device, Submission
+from harness.progress import Narrate
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
+
+
+class Assembly:
+    """What is the same for all that is judged together: the clocks, the flush buffers, the deadline.
+
+    `threads` is how many a worker computes in. A duel of many `pairs` takes as many times longer than an evaluation.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        device: Device,
+        sampling: Sampling,
+        threads: int | None = None,
+        pairs: int = 1,
+    ) -> None:
+        self._reference, self._device, self._sampling = reference, device, sampling
+        self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
+        self._clocks, self._flusher = Clocks(device), Flusher(device.flush_bytes, device.torch_device)
+        self._deadline = Deadline(reference.problem.limits.evaluation_s * pairs)
+
+    @contextlib.contextmanager
+    def entrant(
+        self, submission: Submission, master_seed: str, narrate: Narrate = lambda line: None
+    ) -> Iterator[Entrant]:
+        """`submission`, in a scratch directory of its own."""
+        with scratch(submission.source, tiers.strongest(self._device).new_uid()) as folder:
+            entrant = Entrant(
+                self._reference,
+                submission.path,
+                self._device,
+                folder,
+                self._sampling,
+                master_seed,
+                narrate,
+                threads=self._threads,
+                clocks=self._clocks,
+                flusher=self._flusher,
+                deadline=self._deadline,
+            )
+            try:
+                yield entrant
+            finally:
+                entrant.close()
+
+    def null_worker(self) -> NullWorker:
+        return NullWorker(self._reference, self._device, self._threads, self._deadline)
+
+
+def be_a_quiet_neighbour(device: Device) -> None:
+    """Keep the judge from disturbing what it measures.
+
+    On a CPU it computes in one thread: its cases are small, and a pool of threads that waits by spinning takes the
+    processor from the worker (and costs 5 times the CPU time on a busy machine). Freed blocks from 1 MiB up go back to
+    the system: inputs are made anew for each call, and kept blocks would pile up to several times what is in use.
+    """
+    if device.kind == "cpu":
+        torch.set_num_threads(1)
+    with contextlib.suppress(AttributeError, OSError):  # glibc only
+        mmap_threshold = -3  # M_MMAP_THRESHOLD, malloc.h; setting it also turns its growth off
+        ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 20)
