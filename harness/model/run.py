@@ -226,7 +226,7 @@ HOST_BOUND = "host-bound"
 """The label of a case whose calls wait for the device themselves, so that the host's work is in their latencies."""
 
 COPIED = "copied"
-"""The label of a case one of whose outputs torch did not allocate in the call: it was copied in the time that counts."""
+"""The label of a case with an output that torch did not allocate in the call: it is copied in the time that counts."""
 
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""

@@ -130,9 +130,7 @@ class Calls:
 
         with around():
             sample = self._timer().sample(lambda: kernel(data), page_in)
-        supplied = {
-            address: specs[index].offset for index, address in enumerate(addresses) if index in request["state"]
-        }
+        supplied = {addresses[index]: specs[index].offset for index in request["state"]}
         reply = self._describe(sample.output, request, {}, supplied)
         for index in request["state"]:
             transport.page_out(arena, specs[index], addresses[index])

@@ -17,7 +17,7 @@ _MAPPED, _GREATER_OR_EQUAL = 2, 0  # CU_MEMHOSTREGISTER_DEVICEMAP, CU_STREAM_WAI
 
 
 class Words:
-    """The words at the beginning of `flag`, on CUDA's default stream. Raises OSError where the driver cannot do this."""
+    """The words at the beginning of `flag`, on CUDA's default stream. Raises OSError if that cannot be."""
 
     def __init__(self, driver: Any, flag: Arena) -> None:
         self._driver, self._flag = driver, flag

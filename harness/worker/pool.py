@@ -30,8 +30,8 @@ class Pool:
         allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
         release = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
         self._callbacks = allocate(self._allocate), release(self._release)
-        addresses = [ctypes.cast(callback, ctypes.c_void_p).value for callback in self._callbacks]
-        self._allocator = torch._C._cuda_customAllocator(*addresses)
+        first, second = (ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in self._callbacks)
+        self._allocator = torch._C._cuda_customAllocator(first, second)
         self._pool = torch.cuda.MemPool(self._allocator)
 
     def in_use(self) -> AbstractContextManager[Any]:
