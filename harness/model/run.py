@@ -123,9 +123,9 @@ class Round(Value):
 class Measurement(Value):
     """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
 
-    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`. `inside_ns`:
-    the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score. `voids`: how
-    many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
+    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`.
+    `inside_ns`: the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score.
+    `voids`: how many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
     """
 
     case: Case
@@ -213,7 +213,10 @@ BELOW_FLOOR = "below the floor"
 """Why a run is not ranked that was timed as less than the device's datasheet allows."""
 
 WORKER_TIMED = "worker-timed"
-"""Why a run is not ranked that the worker's own clock timed, and the label of its measurements."""
+"""Why a run is not ranked that the worker's own clock timed, and its label wherever it is shown."""
+
+OLDER = "of an older revision"
+"""Why a board does not rank a run: what judged it were not the problem's present files."""
 
 UNSTABLE = "unstable"
 """Why a run is not ranked in too many of whose processes the machine had become slower."""
@@ -287,4 +290,5 @@ class Run(Value):
 
     @property
     def ranked(self) -> bool:
+        """Whether it is, on a board of its clock and of its revision of the problem."""
         return self.ending.verdict is Verdict.ACCEPTED and self.score is not None and self.unranked_because is None
