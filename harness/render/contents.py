@@ -85,8 +85,8 @@ class Shelf:
 
     @property
     def cases(self) -> list[Case]:
-        """The cases that were timed, in the order of the best submission's run."""
-        found = {m.case.key: m.case for s in self.sheets if s.run is not None for m in s.run.measurements}
+        """The cases of what is ranked, in the order of the best submission's run."""
+        found = {m.case.key: m.case for s in self.ranked if s.run is not None for m in s.run.measurements}
         return list(found.values())
 
     @property
