@@ -508,6 +508,7 @@ class TestIndex:
 
     def test_of_the_version_before_it_is_built_anew(self, root):
         put(root, *several())
+        os.utime(folder(root), ns=(0, 0))  # settled: nothing but the version tells
         before = content(root)
         lacked = {"clock", "problem_sha256"}
         columns = [name for name in index_module._COLUMNS if name not in lacked]
@@ -518,6 +519,8 @@ class TestIndex:
                 "PRAGMA user_version = 4;"
             )
         assert content(root) == before
+        with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
+            assert {row for row in database.execute("SELECT clock, problem_sha256 FROM runs")} == {("judge", "cc")}
 
     def test_without_results_there_is_an_empty_one_and_nothing_is_created(self, tmp_path):
         assert content(tmp_path) == ({}, {}, [], [])

@@ -136,7 +136,7 @@ class Measurement(Value):
     manner: Manner | None = None
     bound_ns: float | None = Field(default=None, ge=0)
     inside_ns: float | None = Field(default=None, ge=0)
-    voids: dict[str, int] = Field(default_factory=dict)
+    voids: dict[Text, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     hidden_ns: tuple[float, ...] = ()
     idle_excess_ns: tuple[float, ...] = ()
 
