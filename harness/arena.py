@@ -28,8 +28,12 @@ import torch
 ALIGNMENT = 256
 """Bytes. Every tensor starts at a multiple, so vector loads in a copy are as aligned as in an allocation of torch."""
 
+GUARD_BYTE = 0xA5
+"""What stands before and after each tensor that a submission is given, and must stand there still after the call."""
+
 FLAG_BYTES = mmap.PAGESIZE
-"""The size of an arena that holds nothing but the number of the turn that the judge has begun (worker/gates)."""
+GATE, DONE = 0, 256
+"""The size of an arena that holds nothing but two words, and where they are (worker/gates)."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -83,8 +87,9 @@ class Arena:
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
-        self._map = mmap.mmap(fd, size)
-        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        # All of its pages at once: a page touched for the first time in a timed call would take time there.
+        self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     @classmethod
@@ -109,7 +114,7 @@ class Arena:
             raise ValueError(
                 f"a tensor of {spec.nbytes:,} bytes at {spec.offset:,} is outside an arena of {self.size:,}"
             )
-        raw = self._bytes[spec.offset : spec.offset + spec.nbytes]
+        raw = self.bytes[spec.offset : spec.offset + spec.nbytes]
         return raw.view(DTYPES[spec.dtype]).view(spec.shape)
 
     def tensor(self, spec: TensorSpec) -> torch.Tensor:

@@ -160,7 +160,7 @@ class DeviceArena(Arena):
         return cls(fd, size, _Mapping(memory, memory.adopt(fd), size))
 
     @functools.cached_property
-    def _bytes(self) -> torch.Tensor:  # type: ignore[override]
+    def bytes(self) -> torch.Tensor:  # type: ignore[override]
         return torch.as_tensor(self._mapping, device="cuda")
 
     def tensor(self, spec: TensorSpec) -> torch.Tensor:
@@ -172,7 +172,7 @@ class DeviceArena(Arena):
     def close(self) -> None:
         """Give the memory back. The mapping goes when the last tensor over it does."""
         os.close(self.fd)
-        self.__dict__.pop("_bytes", None)
+        self.__dict__.pop("bytes", None)
         del self._mapping
 
 

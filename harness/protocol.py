@@ -1,10 +1,10 @@
 """The messages that judge and worker exchange: length-prefixed JSON over one socket, and nothing else.
 
-    judge  ── {"nonce": n, "op": "load" | "arena" | "call" | "quit", ...} ──►  worker
+    judge  ── {"nonce": n, "op": "load" | "map" | "call" | "go" | "collect" | "quit", ...} ──►  worker
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
-In a call the worker first says {"nonce": n, "ready": true}; where its host waits for the inputs, "op": "go" follows.
-After the reply to a call comes {"nonce": n, "aftermath": {...}}, which takes a while to find out.
+In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge lets it go on,
+or waits for "go" (worker/calls).
 Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
 untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
 A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, Protocol
 
 MAX_FRAME_BYTES = 1 << 20
 _LENGTH = struct.Struct(">I")
@@ -35,6 +35,21 @@ class ChannelClosed(Exception):
 
 class ReplyTimeout(Exception):
     """No complete frame came in time."""
+
+
+class PeerStopped(Exception):
+    """The other side has stopped without a complete frame."""
+
+
+class Watch(Protocol):
+    """What tells that the other side has stopped."""
+
+    stopped: bool
+
+    def fileno(self) -> int: ...
+
+    def note(self) -> None:
+        """Take note of what there is to read."""
 
 
 class Channel:
@@ -76,19 +91,15 @@ class Channel:
         except OSError as error:
             raise ChannelClosed(str(error)) from None
 
-    def receive(self, timeout_s: float | None = None, awake: bool = False) -> Message:
-        """The next frame's object. Raises ReplyTimeout, ChannelClosed or ProtocolViolation.
-
-        Who waits `awake` for it takes a processor, and notices at once: one that sleeps takes a tenth of a millisecond.
-        """
+    def receive(self, timeout_s: float | None = None, watch: Watch | None = None) -> Message:
+        """The next frame's object. Raises ReplyTimeout, ChannelClosed, ProtocolViolation, or if there is a `watch`
+        PeerStopped."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while awake and not self.awaits(0.0) and (deadline is None or time.monotonic() < deadline):
-            pass
         if self._length is None:
-            (self._length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline))
+            (self._length,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline, watch))
         if self._length > MAX_FRAME_BYTES:
             raise ProtocolViolation(f"a frame announces {self._length:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
-        body = self._take(self._length, deadline)
+        body = self._take(self._length, deadline, watch)
         self.received_bytes = len(body)
         self._length = None
         return _parse(body)
@@ -113,8 +124,10 @@ class Channel:
         self._pending += extra
         return not extra
 
-    def _take(self, count: int, deadline: float | None) -> bytes:
+    def _take(self, count: int, deadline: float | None, watch: Watch | None) -> bytes:
         while len(self._pending) < count:
+            if watch is not None:
+                self._wait(deadline, watch)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 raise ReplyTimeout
@@ -131,6 +144,22 @@ class Channel:
         taken = bytes(self._pending[:count])
         del self._pending[:count]
         return taken
+
+    def _wait(self, deadline: float | None, watch: Watch) -> None:
+        """Until there is something to read, or nothing more will come."""
+        while True:
+            if watch.stopped and not self.awaits(0.0):
+                raise PeerStopped
+            poll = select.poll()
+            poll.register(self._connection, select.POLLIN)
+            if not watch.stopped:
+                poll.register(watch.fileno(), select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(None if deadline is None else max(deadline - time.monotonic(), 0) * 1e3)}
+            if not ready:
+                raise ReplyTimeout
+            if self.fileno() in ready:
+                return
+            watch.note()
 
     def _read(self) -> bytes:
         if not self._accepts_fds:

@@ -1,8 +1,8 @@
-"""Putting calls to a worker: deal one, have it answered, hold the answer against the expectation and the clock.
+"""Putting calls to a worker: deal one, have it timed, hold its outputs against the expectation.
 
-put          a checked call               ─► CaseCheck, Answer
-put_timed    one of a benchmark case      ─► Answer; raises WrongTimedCall
-put_idle     one that computes nothing    ─► Answer
+put         a checked call               ─► CaseCheck, Answer
+put_timed   one of a benchmark case      ─► Answer; raises WrongTimedCall
+put_null    one that computes nothing    ─► Answer
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
-from harness.arena import Arena
+from harness.flusher import Flusher
 from harness.judge import mismatch
-from harness.judge.check import Comparison, Difference, compare, differences, overruns
+from harness.judge.check import Comparison, compare, differences, overruns
+from harness.judge.clock import Answer, Clock, Void
+from harness.judge.constants import Constants
+from harness.judge.deadline import Deadline
 from harness.judge.inputs import Call, Dealer
-from harness.judge.pace import PATIENCE_S
 from harness.judge.reference import Reference
-from harness.judge.reply import Answer, CallReply, Fault
+from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
+from harness.judge.stage import Stage
 from harness.model import Case, CaseCheck, Device, Verdict
 
 
@@ -33,88 +36,78 @@ class WrongTimedCall(Fault):
         self.check = check
 
 
+class Series:
+    """Calls of one case: a dealer of inputs and the stage on which they are made."""
+
+    def __init__(self, case: Case, dealer: Dealer, stage: Stage) -> None:
+        self.case, self.dealer, self.stage = case, dealer, stage
+        self.call: Call | None = None
+
+    def deal(self, everything: bool) -> Call:
+        self.call = self.dealer.deal(everything)
+        return self.call
+
+
 class Caller:
     """Calls of one submission on one device.
 
     interpreted: whether any call so far ran in Triton's interpreter. judging_s: what the judge itself took for each
-    call, to make it and to check it.
+    call, to make it and to check it. `constants` say which calls are void.
     """
 
-    def __init__(self, reference: Reference, path: str, device: Device) -> None:
-        self._reference, self._path, self._device = reference, path, device
-        self._problem = reference.problem
+    def __init__(
+        self, reference: Reference, path: str, device: Device, flusher: Flusher, deadline: Deadline | None = None
+    ) -> None:
+        self._reference, self._path, self._device, self._flusher = reference, path, device, flusher
+        self._problem, self._deadline = reference.problem, deadline
+        self.constants = Constants()
         self.interpreted = False
         self.judging_s: list[float] = []
 
-    def put_timed(self, session: Session, dealer: Dealer, case: Case, patience_s: float, flush: bool = True) -> Answer:
-        """One call of a benchmark case. Raises WrongTimedCall if its output is wrong."""
-        check, answer = self.put(session, dealer, case, False, patience_s, flush)
-        if check.verdict is not Verdict.ACCEPTED:
+    @contextmanager
+    def series(self, seeds: Seeds, case: Case) -> Iterator[Series]:
+        dealer, stage = Dealer(self._reference, case, seeds), Stage(self._device, self._flusher)
+        try:
+            yield Series(case, dealer, stage)
+        finally:
+            stage.close()
+            dealer.close()
+
+    def put(self, session: Session, series: Series, clock: Clock, everything: bool) -> tuple[CaseCheck | None, Answer]:
+        """Deal a call, have it timed, judge its outputs. A void call may have no check."""
+        if self._deadline is not None:
+            self._deadline.check()
+        began = time.monotonic()
+        call, case = series.deal(everything), series.case
+        dealt = time.monotonic()
+        answer = clock.time(session, series.stage, call, case.label)
+        void = self.constants.void(answer, clock.manner, case)
+        timed = time.monotonic()
+        check = self._check(series, call, answer)
+        self.judging_s.append(dealt - began + time.monotonic() - timed)
+        return check, answer if void is answer.void else _voided(answer, void)
+
+    def put_timed(self, session: Session, series: Series, clock: Clock) -> Answer:
+        """One call of a benchmark case. Raises WrongTimedCall if it is not void and its output is wrong."""
+        check, answer = self.put(session, series, clock, everything=False)
+        if answer.void is None and check is not None and check.verdict is not Verdict.ACCEPTED:
             raise WrongTimedCall(check)
         return answer
 
-    def put(
-        self,
-        session: Session,
-        dealer: Dealer,
-        case: Case,
-        everything: bool,
-        patience_s: float = PATIENCE_S,
-        flush: bool = True,
-    ) -> tuple[CaseCheck, Answer]:
-        """Deal a call, have the worker answer it, judge the answer."""
-        dealing = time.monotonic()
-        call = dealer.deal(everything)
-        assert dealer.arena is not None
-        dealing_s = time.monotonic() - dealing
-        found: list[Difference] = []
+    def put_null(self, session: Session, series: Series, clock: Clock, cycles: int = 1) -> Answer:
+        """A call like the last one dealt that computes nothing, or on a GPU waits for so many of its cycles."""
+        call = series.call or series.deal(everything=False)
+        answer = clock.time(session, series.stage, call, series.case.label, cycles)
+        return _voided(answer, self.constants.void(answer, clock.manner, series.case))
 
-        def read(reply: CallReply) -> None:
-            reading = time.monotonic()
-            assert dealer.arena is not None
-            found.extend(differences(call, reply, dealer.arena, tolerances))
-            self.judging_s.append(dealing_s + time.monotonic() - reading)
-
-        tolerances = self._problem.tolerances_for(case)
-        request = {**call.request, **self._manner(dealer.arena, flush)}
-        answer = session.call(request, dealer.arena, case.label, dealer.pour, patience_s, read)
-        if answer.aftermath.left:
-            left = answer.aftermath.left[0]
-            message = f"a call with {case.label} {left}: later calls would not be timed as this one was"
-            raise Fault(Verdict.INTEGRITY_VIOLATION, message)
+    def _check(self, series: Series, call: Call, answer: Answer) -> CaseCheck | None:
+        if answer.reply is None or answer.snapshot is None:
+            return None
         self.interpreted |= answer.reply.interpreted
-        comparison = compare(call, found + overruns(call, answer.aftermath.overrun), tolerances)
-        return self._case_check(case, call, comparison), answer
-
-    def put_idle(
-        self,
-        session: Session,
-        dealer: Dealer,
-        case: Case,
-        patience_s: float,
-        flush: bool = True,
-        waits: bool = False,
-        outputs: list[dict[str, Any]] | None = None,
-    ) -> Answer:
-        """A call that computes nothing, as large as the last one dealt, and `waits` for the device before."""
-        assert dealer.arena is not None
-        request = {**dealer.idle_request, **self._manner(dealer.arena, flush), "waits": waits}
-        if outputs:
-            request["idle"] = outputs
-        return session.call(request, dealer.arena, case.label, dealer.pour, patience_s)
-
-    def _manner(self, arena: Arena, flush: bool) -> dict[str, bool]:
-        """A call without a flush works on the arena's own memory, where that is the device's: then nothing that any
-        call does besides its kernel takes long enough to do work in its place."""
-        return {"flush": flush, "page_in": flush or arena.on_device != (self._device.kind != "cpu")}
-
-    @contextmanager
-    def dealing(self, seeds: Seeds, case: Case) -> Iterator[Dealer]:
-        dealer = Dealer(self._reference, case, seeds)
-        try:
-            yield dealer
-        finally:
-            dealer.close()
+        tolerances = self._problem.tolerances_for(series.case)
+        found = differences(call, answer.reply, answer.snapshot, tolerances)
+        overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
+        return self._case_check(series.case, call, compare(call, found + overruns(call, overrun), tolerances))
 
     def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
         met = comparison.tolerance
@@ -153,3 +146,7 @@ def worst_of(checks: list[CaseCheck]) -> CaseCheck:
 
 def _ratios(check: CaseCheck) -> list[float]:
     return [excess.ratio for excess in check.excess.values()]
+
+
+def _voided(answer: Answer, void: Void | None) -> Answer:
+    return answer if void is answer.void else replace(answer, void=void)

@@ -1,7 +1,7 @@
 """Comparing what a call left behind with what it should have left: one pass over each tensor, in bounded memory.
 
     worker's description ─► shape, dtype, device, layout        anything wrong here is wrong whatever the values
-    snapshot in the arena ─► differences ─► per tolerance: the worst limit's value over the limit (Excess)
+    snapshot ─► differences ─► per tolerance: the worst limit's value over the limit (Excess)
 
 Each chunk of a snapshot is copied out of shared memory once and judged from the copy, so that a worker that still
 writes to it cannot show two faces.
@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from harness.arena import Arena, TensorSpec, dtype_name
+from harness.arena import TensorSpec, dtype_name
 from harness.judge.inputs import Call
 from harness.judge.reference import Selection
 from harness.judge.reply import CallReply, OutputDescription
+from harness.judge.stage import Snapshot, Span
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
@@ -96,10 +97,12 @@ class Comparison:
         return next((name for name, excess in self.excess.items() if excess.ratio <= 1), None)
 
 
-def differences(call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]) -> list[Difference]:
-    """Between a call's snapshot in `arena` and its expectation: outputs first, then state."""
-    outputs = _output_differences(call, reply, arena, tolerances)
-    found = outputs + _state_differences(call, reply, arena, tolerances, outputs)
+def differences(
+    call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance]
+) -> list[Difference]:
+    """Between a call's snapshot and its expectation: outputs first, then state."""
+    outputs = _output_differences(call, reply, snapshot, tolerances)
+    found = outputs + _state_differences(call, reply, snapshot, tolerances, outputs)
     _read(found, tolerances, keep=call.expectation.exact is not None)
     return found
 
@@ -133,59 +136,48 @@ def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tol
 
 
 def _output_differences(
-    call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance]
+    call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance]
 ) -> list[Difference]:
     expected = call.expectation.outputs
     if not reply.returned == len(reply.outputs) == len(expected):
         first = next(iter(expected))
         return [Difference(first, expected[first], structural=_wrong_count(list(expected), reply))]
     differences = []
-    places = _places_of_memory_supplied(call, reply)
+    places = {
+        want.data_ptr(): call.state_specs[name].offset
+        for name, want in call.expectation.state.items()
+        if want.numel()
+    }
     for (name, want), got in zip(expected.items(), reply.outputs, strict=True):
         shape = call.expectation.shape(name)
         fault = _structural_fault(want, shape, got)
-        if fault is None and places.get(want.data_ptr(), got.offset) != got.offset:
+        place = (got.region, got.offset)
+        if fault is None and ("arena", places.get(want.data_ptr(), got.offset)) != place and want.data_ptr() in places:
             fault = FRESH  # with the right bits or not: where there is much of it there is no room for it
-        spec = TensorSpec(dtype_name(want.dtype), shape, got.offset or 0)
+        span = Span(got.region, TensorSpec(dtype_name(want.dtype), shape, got.offset or 0))
         differences.append(
             Difference(name, want, structural=fault)
             if fault
-            else _unread(name, want, spec, arena, tolerances, call.expectation.selection)
+            else _unread(name, want, span, snapshot, tolerances, call.expectation.selection)
         )
     return differences
 
 
-def _places_of_memory_supplied(call: Call, reply: CallReply) -> dict[int, int]:
-    """Where the snapshot of each tensor lies that the submission was given, by the address of what it should hold."""
-    state = call.expectation.state
-    if len(reply.state) != len(state):
-        return {}
-    places = zip(state.values(), reply.state)
-    return {want.data_ptr(): place for want, place in places if place is not None and want.numel()}
-
-
 def _state_differences(
-    call: Call, reply: CallReply, arena: Arena, tolerances: dict[str, Tolerance], outputs: list[Difference]
+    call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance], outputs: list[Difference]
 ) -> list[Difference]:
-    expected = call.expectation.state
-    offsets = reply.state if len(reply.state) == len(expected) else [None] * len(expected)
-    # An output that is itself memory supplied is compared as such, if the worker's snapshot of it is the same.
+    # An output that is itself memory supplied has been compared as such.
     compared = {
-        (difference.expected.data_ptr(), difference.elements, described.offset): difference
+        (difference.expected.data_ptr(), difference.elements, described.offset)
         for difference, described in zip(outputs, reply.outputs, strict=False)
-        if difference.actual is not None
+        if difference.actual is not None and described.region == "arena"
     }
-    differences = []
-    for (name, want), offset in zip(expected.items(), offsets, strict=True):
-        known = compared.get((want.data_ptr(), want.numel(), offset))
-        if known is not None:
-            continue  # judged as an output
-        if offset is None:
-            differences.append(Difference(name, want, is_state=True, structural="the worker did not return it"))
-        else:
-            spec = replace(call.state_specs[name], offset=offset)
-            differences.append(replace(_unread(name, want, spec, arena, tolerances), is_state=True))
-    return differences
+    return [
+        replace(_unread(name, want, Span("arena", spec), snapshot, tolerances), is_state=True)
+        for name, want in call.expectation.state.items()
+        for spec in [call.state_specs[name]]
+        if (want.data_ptr(), want.numel(), spec.offset) not in compared
+    ]
 
 
 def _wrong_count(names: list[str], reply: CallReply) -> str:
@@ -220,15 +212,15 @@ def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _unread(
     name: str,
     expected: torch.Tensor,
-    spec: TensorSpec,
-    arena: Arena,
+    span: Span,
+    snapshot: Snapshot,
     tolerances: dict[str, Tolerance],
     selection: Selection | None = None,
 ) -> Difference:
     """What is to be compared, and nothing of it read yet, but rows of a selection."""
     try:
-        actual = arena.view(spec)
-    except ValueError:
+        actual = snapshot.view(span)
+    except (LookupError, ValueError):
         return Difference(name, expected, structural="the worker says that it lies outside the shared memory")
     if selection is not None:
         actual = actual.index_select(selection.axis, selection.rows.to(actual.device))

@@ -5,33 +5,48 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
 
 from harness import environment, roofline, stats
-from harness.config import EvalConfig
+from harness.config import EvalConfig, Sampling
 from harness.device import check_answers
-from harness.judge.clock import find
+from harness.flusher import Flusher
+from harness.judge import bounds
+from harness.judge.clocks import Clocks
+from harness.judge.constants import constant
+from harness.judge.deadline import Deadline
+from harness.judge.entrant import Entrant, NullWorker
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
-from harness.judge.seeds import OneSeed
-from harness.judge.trial import Narrate, Timings, Trial
+from harness.judge.seeds import OneSeed, new_master_seed
+from harness.judge.sitting import MOST_VOID, void_share
+from harness.judge.trial import Timings, Trial
 from harness.model import (
+    BELOW_FLOOR,
+    COPIED,
     CROWDED,
-    NOISY,
+    HOST_BOUND,
     REPRODUCED,
     UNJUDGED,
     UNSANDBOXED,
     UNSTABLE,
+    VOIDED,
+    WORKER_TIMED,
     Case,
     CaseCheck,
+    Clock,
+    Constant,
     Device,
     Ending,
     Estimate,
+    Manner,
     Measurement,
     Problem,
     Round,
@@ -39,6 +54,7 @@ from harness.model import (
     Submission,
     Verdict,
 )
+from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
 
@@ -54,11 +70,12 @@ def evaluate(
     threads: int | None = None,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases; `threads` is how many a worker on a CPU
     may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`; one
-    with the `master_seed` of another never.
+    with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -66,23 +83,21 @@ def evaluate(
     isolation = tiers.strongest(device)
     surroundings = environment.describe(device, isolation)
     be_a_quiet_neighbour(device)
-    reference = Reference(problem, device)
+    reference, sampling = Reference(problem, device), config.sampling(device.kind, quick)
+    master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
+    measurements: list[Measurement] = []
     with scratch(submission.source, isolation.new_uid()) as folder:
-        trial = Trial(reference, submission.path, device, folder, config.sampling(device.kind, quick), narrate, threads)
-        trial.master_seed = master_seed or trial.master_seed
-        try:
-            trial.run(timed)
-            measurements = [
-                _measurement(timings, reference, device, config, trial.null_kernel_ns, trial.tick_ns)
-                for timings in trial.timings
-            ]
-            surroundings |= {"null_kernel_ns": trial.null_kernel_ns, "tick_ns": trial.tick_ns}
-            ending = _ending(trial, measurements)
-        except Fault as fault:
-            check_answers(device)  # a submission is not to blame for a device that is gone
-            measurements, ending = [], _named(fault.ending, folder, submission)
+        with _trial(reference, submission, device, sampling, folder, master_seed, narrate, threads, exclusive) as trial:
+            try:
+                trial.run(timed)
+                measurements = [_measurement(timings, trial, reference, device, config) for timings in trial.timings]
+                ending = _ending(trial)
+                surroundings |= {"null_kernel_ns": trial.entrant.caller.constants.launch_ns}
+            except Fault as fault:
+                check_answers(device)  # a submission is not to blame for a device that is gone
+                ending = _named(fault.ending, folder, submission)
+    entrant = trial.entrant
     accepted = ending.verdict is Verdict.ACCEPTED
-    unjudged = ending.verdict is Verdict.INFRASTRUCTURE_ERROR
     safe = isolation.confines or allow_unsandboxed
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
@@ -99,16 +114,16 @@ def evaluate(
         ending=ending,
         checks=tuple(trial.checks),
         measurements=tuple(measurements),
-        skipped=tuple(trial.skipped),
+        skipped=tuple(entrant.skipped),
         rounds=tuple(trial.rounds),
-        score=_score(measurements, config.confidence, trial.tick_ns) if accepted and measurements else None,
-        unranked_because=(
-            UNJUDGED if unjudged else _unranked_because(trial, quick, safe, reproduced=master_seed is not None)
-        ),
+        clock=entrant.clocks.whose,
+        constants=_constants(trial),
+        score=_score(measurements, config.confidence) if accepted and measurements else None,
+        unranked_because=_unranked_because(trial, ending, measurements, quick, safe, reproduced),
         tolerance=_loosest(trial.checks, problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
-        output=trial.printed,
-        master_seed=trial.master_seed,
+        output=entrant.printed,
+        master_seed=master_seed,
         config=config.model_dump(mode="json"),
     )
 
@@ -117,10 +132,49 @@ def replay(
     problem: Problem, submission: Submission, device: Device, config: EvalConfig, case: Case, seed: int
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
+    sampling = config.sampling(device.kind, quick=True)
     with scratch(submission.source, tiers.strongest(device).new_uid()) as folder:
-        reference, sampling = Reference(problem, device), config.sampling(device.kind, quick=True)
-        trial = Trial(reference, submission.path, device, folder, sampling, lambda line: None)
-        return trial.replay(case, OneSeed(seed))
+        reference = Reference(problem, device)
+        with _trial(reference, submission, device, sampling, folder, new_master_seed(), lambda line: None) as trial:
+            return trial.replay(case, OneSeed(seed))
+
+
+@contextlib.contextmanager
+def _trial(
+    reference: Reference,
+    submission: Submission,
+    device: Device,
+    sampling: Sampling,
+    folder: Path,
+    master_seed: str,
+    narrate: Narrate,
+    threads: int | None = None,
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Iterator[Trial]:
+    """Everything that judging one submission takes, put together."""
+    count = threads or default_threads(device)
+    deadline = Deadline(reference.problem.limits.evaluation_s)
+    entrant = Entrant(
+        reference,
+        submission.path,
+        device,
+        folder,
+        sampling,
+        master_seed,
+        narrate,
+        threads=count,
+        clocks=Clocks(device),
+        flusher=Flusher(device.flush_bytes, device.torch_device),
+        deadline=deadline,
+    )
+    yield Trial(
+        entrant, device, sampling, lambda: NullWorker(reference, device, count, deadline), narrate, exclusive
+    )
+
+
+def default_threads(device: Device) -> int:
+    """How many a worker computes in on its processors: beside a GPU, one."""
+    return len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
 
 
 def be_a_quiet_neighbour(device: Device) -> None:
@@ -138,36 +192,43 @@ def be_a_quiet_neighbour(device: Device) -> None:
 
 
 def _measurement(
-    timings: Timings,
-    reference: Reference,
-    device: Device,
-    config: EvalConfig,
-    null_kernel_ns: float | None,
-    tick_ns: float,
+    timings: Timings, trial: Trial, reference: Reference, device: Device, config: EvalConfig
 ) -> Measurement:
-    centres = [stats.centre(samples, tick_ns) for samples in timings.samples_ns]
+    centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
     latency = stats.estimate(centres, config.confidence)
     floor = roofline.floor(reference.cost(timings.case), device)
-    found = [find(device.kind, sitting, timings.apart, tick_ns) for sitting in timings.sittings]
-    labels = set(timings.labels)
-    if 2 * sum(sitting.crowded for sitting in timings.sittings) > len(timings.sittings):
+    pace, constants = timings.pace, trial.entrant.caller.constants
+    labels = {WORKER_TIMED} if pace.manner is Manner.WORKER else set()
+    if pace.manner is Manner.STOPPED and device.kind != "cpu":
+        labels.add(HOST_BOUND)
+    if pace.copied and device.kind != "cpu":
+        labels.add(COPIED)
+    if _crowded(timings):
         labels.add(CROWDED)
-    if floor is not None and null_kernel_ns is not None and floor.latency_ns < 2 * null_kernel_ns:
+    launch_ns = constants.launch_ns
+    if floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns:
         labels.add("latency-bound")
-    if stats.tick_limited(latency.latency_ns, tick_ns):
-        labels.add("tick-limited")
     return Measurement(
         case=timings.case,
         samples_ns=tuple(timings.samples_ns),
         latency=latency,
         floor=floor,
         labels=tuple(sorted(labels)),
-        hidden_ns=tuple(one.hidden_ns for one in found),
-        idle_excess_ns=tuple(one.idle_excess_ns for one in found),
+        manner=pace.manner,
+        bound_ns=bounds.of(pace, constants, device, latency.latency_ns, timings.sittings),
+        inside_ns=pace.inside_ns,
+        voids={void.value: count for void, count in sorted(timings.voids.items())},
     )
 
 
-def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
+def _constants(trial: Trial) -> tuple[Constant, ...]:
+    """What was subtracted: on a GPU measured once, on a CPU among the calls."""
+    measured = tuple(trial.entrant.caller.constants.by_manner.values())
+    null_ns = [ns for timings in trial.timings for sitting in timings.sittings for ns in sitting.null_ns]
+    return measured or ((constant(Manner.STOPPED, null_ns),) if null_ns else ())
+
+
+def _ending(trial: Trial) -> Ending:
     """The verdict where nothing ended the trial early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
@@ -176,15 +237,9 @@ def _ending(trial: Trial, measurements: Sequence[Measurement]) -> Ending:
         message = f"{len(failed)} of {len(trial.checks)} test cases are wrong; the first is {first.case.label}"
         message += f": {reasons[0]}" if reasons else ""
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
-    for measurement in measurements:
-        if measurement.floor is not None and measurement.latency.latency_ns < measurement.floor.latency_ns:
-            message = (
-                f"{measurement.case.label} took {measurement.latency.latency_ns / 1e3:.2f} us, less than the "
-                f"{measurement.floor.latency_ns / 1e3:.2f} us that the device needs at its peak"
-            )
-            return Ending(verdict=Verdict.INTEGRITY_VIOLATION, message=message)
-    how = " through Triton's interpreter" if trial.interpreted else ""
-    return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}")
+    how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
+    untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
+    return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}{untimed}")
 
 
 def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
@@ -199,11 +254,9 @@ def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
     return ending.model_copy(update=texts)
 
 
-def _doubtful(rounds: Sequence[Round]) -> bool:
-    """Whether the judge's clock objected to more than a third of the processes, or to one that counts for want of a
-    better one."""
-    objected = [each for each in rounds if each.objection is not None]
-    return 3 * len(objected) > len(rounds) or any(each.kept for each in objected)
+def _crowded(timings: Timings) -> bool:
+    """Whether others took the processors in most of its processes."""
+    return 2 * sum(sitting.crowded for sitting in timings.sittings) > len(timings.sittings)
 
 
 def _unstable(rounds: Sequence[Round]) -> bool:
@@ -212,25 +265,30 @@ def _unstable(rounds: Sequence[Round]) -> bool:
     return 4 * sum(each.disturbed is not None for each in kept) > len(kept)
 
 
-def _unranked_because(trial: Trial, quick: bool, safe: bool, reproduced: bool) -> str | None:
-    if reproduced:
-        return NOISY if _doubtful(trial.rounds) else REPRODUCED
-    if trial.interpreted:
-        return "interpreted"
-    if trial.skipped:
-        return "skipped"
-    if quick:
-        return "quick"
-    if _doubtful(trial.rounds):
-        return NOISY
-    if _unstable(trial.rounds):
-        return UNSTABLE
-    return None if safe else UNSANDBOXED
+def _unranked_because(
+    trial: Trial, ending: Ending, measurements: Sequence[Measurement], quick: bool, safe: bool, reproduced: bool
+) -> str | None:
+    if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return UNJUDGED
+    sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
+    reasons = {
+        REPRODUCED: reproduced,
+        "interpreted": trial.entrant.caller.interpreted,
+        "skipped": bool(trial.entrant.skipped),
+        "quick": quick,
+        WORKER_TIMED: trial.entrant.clocks.whose is Clock.WORKER,
+        VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,
+        CROWDED: any(_crowded(timings) for timings in trial.timings),
+        UNSTABLE: _unstable(trial.rounds),
+        BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
+        UNSANDBOXED: not safe,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _score(measurements: Sequence[Measurement], confidence: float, tick_ns: float) -> Estimate:
+def _score(measurements: Sequence[Measurement], confidence: float) -> Estimate:
     """The geometric mean over the cases, with its interval over the processes."""
-    centres = [[stats.centre(samples, tick_ns) for samples in m.samples_ns] for m in measurements]
+    centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
     return stats.estimate([stats.geometric_mean(process) for process in zip(*centres, strict=True)], confidence)
 
 

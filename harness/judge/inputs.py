@@ -2,7 +2,7 @@
 
     master secret ─► seed of (phase, case, call) ─► generate_input ─► ref_kernel on the judge's own copy ─► Expectation
                                                         │
-                                                        └─► poured into the arena when the worker is ready for it
+                                                        └─► places in the arena, poured there by the clock
 
 A problem's reference may work in place, as a submission may: what `ref_kernel` leaves in the judge's copy is what the
 submission must leave in its own.
@@ -17,21 +17,18 @@ from typing import Any
 
 import torch
 
-from harness.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, flatten, layout, room
+from harness.arena import ALIGNMENT, Arena, TensorSpec, extent, flatten, layout, room
 from harness.errors import ProblemError
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
-from harness.judge.stopwatch import stopwatch
 from harness.model import Case
 
-STARTS = 256
-"""At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena: a submission that has worked on the
-arena's own memory does not know where the next ones will lie."""
+STARTS, GAPS = 256, 64
+"""At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena, and how many such steps may lie between
+two of them: nobody knows where the next ones will lie."""
 
-LEAD_CYCLES = 400_000
-"""A GPU sleeps so long, some 0.2 ms, before it copies inputs: the host has enqueued all copies by then, and they follow
-upon one another. How long they take is part of a call's turnaround, and without it would depend on what the judge had
-done before: copies for idle calls took 0.2 ms longer (H200, 2026-11-20)."""
+LEAST_GAP = 2
+"""Of such steps: a guard after one input and one before the next (judge/stage)."""
 
 
 @dataclass(frozen=True)
@@ -56,30 +53,28 @@ class Expectation:
 class Call:
     """One prepared call: the request for the worker, and the expectation that the judge keeps.
 
-    `seed` is the one that its case was generated from, steps before it included.
+    `places`: each input and where in `arena` it belongs. `fresh_bytes`: the sizes of outputs that a submission has to
+    allocate. `seed` is the one that its case was generated from, steps before it included.
     """
 
     request: dict[str, Any]
     expectation: Expectation
     state_specs: dict[str, TensorSpec]
     input_names: tuple[str, ...]
+    places: list[tuple[torch.Tensor, TensorSpec]]
+    arena: Arena
+    fresh_bytes: tuple[int, ...]
     seed: int
 
 
 class Dealer:
-    """Deals fresh calls of one case, through one arena.
-
-    `pour` reveals the inputs of the last one dealt, as often as it is called; `idle_request` is for a call like it that
-    computes nothing.
-    """
+    """Deals fresh calls of one case, through one arena."""
 
     def __init__(self, reference: Reference, case: Case, seeds: Seeds) -> None:
         self._reference, self._case, self._seeds = reference, case, seeds
         self._dealt = 0
         self._steps = int(case.parameters.get("steps", 1))  # type: ignore[arg-type]
         self._left: Any = None
-        self._inputs: list[tuple[torch.Tensor, TensorSpec]] = []
-        self.idle_request: dict[str, Any] = {}
         self.arena: Arena | None = None
 
     @property
@@ -97,7 +92,6 @@ class Dealer:
         number = self._dealt
         self._dealt += 1
         step = number % self._steps
-        self._inputs = []
         first_seed = self._seeds.of_inputs(number - step)
         seed = (first_seed + step) % 2**63
         if step == 0:
@@ -115,7 +109,7 @@ class Dealer:
             tensor.detach().clone() if name.split(".")[0] in problem.in_place else tensor.detach().contiguous()
             for name, tensor in leaves
         ]
-        specs = layout(tensors, secrets.randbelow(STARTS) * ALIGNMENT)
+        specs = _scattered(tensors)
         watched = [
             index for index, (name, _) in enumerate(leaves) if everything or name.split(".")[0] in problem.in_place
         ]
@@ -130,22 +124,21 @@ class Dealer:
             selection=selection,
         )
         fresh = self._fresh_output_sizes(expectation)
-        snapshot_bytes = room([*(_nbytes(tensor) for tensor in expectation.state.values()), *fresh])
-        # Of a call that works on the arena's own memory, what is new lies behind the inputs. Some room is left in any
-        # case: a load beyond the last of them is no fault of a call that gets copies.
-        self._make_room(max(room([2 * STARTS * ALIGNMENT, *map(_nbytes, tensors), *fresh]), snapshot_bytes))
-        self._inputs = list(zip(tensors, specs, strict=True))
+        # Some room is left behind it all: a load beyond the last of the inputs need not crash.
+        steps = STARTS + (GAPS + 1) * (len(tensors) + 1) + STARTS
+        arena = self._room_for(room([steps * ALIGNMENT, *map(_nbytes, tensors), *fresh]))
         request = {
             "tree": tree,
             "inputs": [spec.to_json() for spec in specs],
             "state": watched,
             "poison": fresh,
+            "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
         }
         self._let_the_device_finish()
         state_specs = {leaves[index][0]: specs[index] for index in watched}
-        idle = self._idle_outputs(expectation, [tensor for _, tensor in leaves])
-        self.idle_request = {**request, "idle": idle}
-        return Call(request, expectation, state_specs, tuple(name for name, _ in leaves), first_seed)
+        names = tuple(name for name, _ in leaves)
+        places = list(zip(tensors, specs, strict=True))
+        return Call(request, expectation, state_specs, names, places, arena, tuple(fresh), first_seed)
 
     def _select_rows(self, seed: int, timed: bool) -> Selection | None:
         sampled = self._reference.problem.sampled_rows
@@ -160,22 +153,7 @@ class Dealer:
         rows = torch.cat([torch.tensor([0, length - 1]), middle]).sort().values
         return Selection(sampled.output_axis, rows.to(self._reference.torch_device), length)
 
-    def pour(self) -> float:
-        """Copy the inputs of the last call dealt into the arena. When it returns, some of them may have been there to
-        be read for so many nanoseconds.
-
-        On a GPU that is less than this takes: the judge's copy may have to wait for its turn on the device.
-        """
-        assert self.arena is not None
-        if self.arena.on_device:
-            torch.cuda._sleep(LEAD_CYCLES)
-        with stopwatch(self.arena.on_device) as lasted_ns:
-            for tensor, spec in self._inputs:
-                self.arena.view(spec).copy_(tensor)
-        return lasted_ns()
-
     def close(self) -> None:
-        self._inputs = []
         if self.arena is not None:
             self.arena.close()
             self.arena = None
@@ -197,21 +175,23 @@ class Dealer:
             if (output.data_ptr(), _nbytes(output)) not in state
         ]
 
-    def _idle_outputs(self, expectation: Expectation, leaves: list[torch.Tensor]) -> list[dict[str, Any]]:
-        addresses = [tensor.data_ptr() for tensor in leaves]
-        return [
-            {"input": addresses.index(output.data_ptr())}
-            if output.data_ptr() in addresses and output.numel()
-            else {"dtype": dtype_name(output.dtype), "shape": list(expectation.shape(name))}
-            for name, output in expectation.outputs.items()
-        ]
-
-    def _make_room(self, size: int) -> None:
+    def _room_for(self, size: int) -> Arena:
         if self.arena is not None and self.arena.size < size:
             self.arena.close()
             self.arena = None
         if self.arena is None:
             self.arena = self._reference.new_arena(size)
+        return self.arena
+
+
+def _scattered(tensors: list[torch.Tensor]) -> list[TensorSpec]:
+    """Places for `tensors` that nobody can foresee."""
+    specs: list[TensorSpec] = []
+    start = LEAST_GAP * ALIGNMENT + secrets.randbelow(STARTS) * ALIGNMENT
+    for tensor in tensors:
+        specs += layout([tensor], start)
+        start = extent(specs[-1:]) + (LEAST_GAP + secrets.randbelow(GAPS - LEAST_GAP)) * ALIGNMENT
+    return specs
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

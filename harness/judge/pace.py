@@ -1,46 +1,48 @@
-"""How the calls of a case are made: how many, which of them with a flush, and how patiently."""
+"""How the calls of a case are made: how many, and in which manner; found out by a pilot and fixed from then on."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PATIENCE_S, LEAST_PATIENCE_S = 0.05, 0.001
-"""How long inputs are held back for a GPU's stream to hold all of a call: a hundred times what most hosts take, and the
-same for a submission that waits for the device in its calls and so is never ready before."""
-
-UNFLUSHED_LEAST, UNFLUSHED_ONE_IN = 3, 8
+from harness.judge.clock import Answer, Void
+from harness.judge.constants import GATED_ABOVE_NS, LONG_ABOVE_NS
+from harness.model import Manner
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a benchmark case is sampled: `count` times in each process, by calls that wait for the device or do not.
-
-    What the host does for the rest of a call that waits shows in its turnaround, so idle calls beside it wait as well.
-    """
+    """`count` calls in each process, in this `manner`. `inside_ns`: what the worker's own events say of one.
+    `own_constant`: whether the manner's own constant is subtracted, or the least that there is: what a submission
+    brings about by itself must not pay. `copied`: an output is copied in the time that counts."""
 
     count: int
-    waits: bool
-
-    @property
-    def patience_s(self) -> float:
-        return LEAST_PATIENCE_S if self.waits else PATIENCE_S
-
-
-def waits_for_device(was_ready: Sequence[bool]) -> bool:
-    """Whether a submission does in its calls, of which these were ready for their inputs within PATIENCE_S or not."""
-    return not any(was_ready)
+    manner: Manner
+    inside_ns: float | None = None
+    own_constant: bool = True
+    copied: bool = False
 
 
-def warm_ups(count: int) -> list[bool]:
-    """Whether each of the calls flushes by which a case is warmed up. The last does not: what works on the arena's own
-    memory for the first time may have to compile again."""
-    return [number < count for number in range(1, count + 1)]
+def first_manner(pour_ns: float) -> Manner:
+    """The manner to try first on a GPU."""
+    return Manner.GATED if pour_ns > GATED_ABOVE_NS else Manner.SANDWICH
 
 
-def flushes(count: int) -> list[bool]:
-    """Whether each call of a sitting flushes: `count` that do, and a few among them that do not, as chance will."""
-    plan = [True] * count + [False] * max(UNFLUSHED_LEAST, count // UNFLUSHED_ONE_IN)
-    secrets.SystemRandom().shuffle(plan)
-    return plan
+def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool], constant_ns: float) -> Manner | None:
+    """What to try when `manner` has been, of which these are the answers and whether their outputs were right; None if
+    it suits. A call that is slow to enqueue waits at a gate, one that is longer than a time slice has a word behind it,
+    and one that needs its inputs earlier, since it waits for the device, gets them before it is made."""
+    if manner in (Manner.STOPPED, Manner.WORKER):
+        return None
+    slow = sum(answer.void is Void.SLOW_TO_ARM for answer in answers)
+    sound = [answer for answer, is_right in zip(answers, right, strict=True) if answer.void is None and is_right]
+    wrong = sum(answer.void is Void.FAILED_ARMED for answer in answers)
+    wrong += sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
+    too_long = sum(answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in answers if answer.void is None)
+    if manner is Manner.SANDWICH and 2 * too_long > len(answers):
+        return Manner.LONG  # cut off by the end of the slice, it may look wrong
+    if 2 * wrong > len(answers) or not (sound or slow):
+        return Manner.STOPPED
+    if 2 * slow > len(answers):
+        return Manner.GATED if manner is Manner.SANDWICH else Manner.STOPPED
+    return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,39 +34,27 @@ class OutputDescription(_Reply):
     shape: list[int] | None = None
     stride: list[int] | None = None
     device: str | None = None
+    region: Literal["arena", "pool"] = "arena"
     offset: int | None = None
+    copied: bool = False
 
 
 class CallReply(_Reply):
-    """The worker's answer to a call. `latency_ns` is its claim, to be held against other clocks."""
+    """The worker's answer to a call: where its outputs lie. In the manner `timed` also its own time, and the inputs, by
+    index, beside which was written."""
 
-    latency_ns: SampleNanoseconds
-    labels: list[Literal["host-bound"]] = Field(max_length=1)
     several: bool
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=16)
-    state: list[int | None] = Field(max_length=256)
     interpreted: bool
+    inside_ns: SampleNanoseconds | None = None
+    overrun: list[int] = Field(default_factory=list, max_length=256)
 
 
 class Aftermath(_Reply):
-    """What the worker found when it had answered: the inputs, by index, beside which was written; how many more threads
-    run; what else the call did not leave as it was."""
+    """What the worker says when the device has done its call: the time between its own events, if it was asked."""
 
-    overrun: list[int] = Field(max_length=256)
-    more_threads: int = Field(ge=0)
-    left: list[Annotated[str, Field(max_length=200)]] = Field(max_length=8)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A reply; its aftermath; how long it took from the moment at which the first of the inputs was there, in ns; and
-    whether the worker had been ready for them before the judge's patience ended."""
-
-    reply: CallReply
-    aftermath: Aftermath
-    turnaround_ns: float
-    was_ready: bool
+    inside_ns: SampleNanoseconds | None
 
 
 class _Failure(_Reply):

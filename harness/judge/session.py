@@ -2,7 +2,9 @@
 
     session = Session(...)
     session.load(path)
-    session.call(request, arena, ...) ─► Answer      raises Fault with the verdict that the failure earns
+    session.begin(request)                           the worker is ready for a call
+    session.leash                                    stops it and lets it go on: the clocks hold it
+    session.reply() ─► CallReply                     raises Fault with the verdict that the failure earns
     session.finish()                                 in good order
     session.kill()                                   always: here all that the worker ever started is dead
 
@@ -12,63 +14,70 @@ nothing may arrive unasked, and the process must end with status 0 when told to.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from harness.arena import FLAG_BYTES, Arena
 from harness.device_arena import shareable_memory
-from harness.judge.reply import Aftermath, Answer, CallReply, Fault, reported_failure, violation, well_formed
+from harness.judge.deadline import Deadline
+from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.model import Device, Problem, Verdict
-from harness.protocol import Channel, ChannelClosed, Message, ProtocolViolation, ReplyTimeout
-from harness.sandbox import tiers
+from harness.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
+from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.leash import Ended, Leash
 
 OUTPUT_KEPT_BYTES = 32 << 10
 """Of what a worker prints, this much of the beginning and as much of the end is kept."""
 
 MAX_REPLY_BYTES = 16 << 10
-"""Of a call's reply, which is looked through while the clock runs: that of 16 outputs and 256 inputs has 5.5 KiB."""
+"""Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
 
 EXIT_GRACE_S = 10.0
-
-_clock_ns = time.perf_counter_ns
+START_S = 120.0
+STOPPED_ITSELF = "the submission stopped its own process"
 
 
 class Session:
     """A worker process for one submission on one device, confined as well as this machine can.
 
-    `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches.
+    `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches. What it is asked counts
+    against `deadline`.
     """
 
-    def __init__(self, problem: Problem, device: Device, scratch: Path, threads: int) -> None:
-        self._limits = problem.limits
+    def __init__(
+        self, problem: Problem, device: Device, scratch: Path, threads: int, deadline: Deadline | None = None
+    ) -> None:
+        self.limits = problem.limits
+        self._deadline = deadline
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
-        self._arena: Arena | None = None
-        self._calls = 0
+        self._arenas: dict[str, Arena] = {}
+        self.pools: list[Arena] = []
+        self._nonce, self._turn, self._doing = "", 0, "starting"
         shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
-        self._flag = Arena.create(FLAG_BYTES) if shared else None
+        self.flag = Arena.create(FLAG_BYTES) if shared else None
+        seen, reported = os.pipe()
         with theirs:
             self._enclosure = Enclosure(
-                _command(theirs.fileno(), device, threads),
+                _command(reported, theirs.fileno(), device, threads),
                 tiers.strongest(device),
                 device,
                 scratch,
                 hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
                 environment=_environment(device, threads),
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), reported),
             )
+        os.close(reported)
+        self.leash = Leash(seen, self._enclosure.pid, spins=device.kind == "cuda")
         self._printed = _Printed(self._enclosure.stdout)
 
     @property
@@ -82,62 +91,63 @@ class Session:
         return self._enclosure.processor_s()
 
     def load(self, path: Path | None) -> None:
-        """Have the worker import the submission at `path`, or nothing: then it can make idle calls only."""
-        fds = () if self._flag is None else (self._flag.fd,)
-        self._ask({"op": "load", "path": None if path is None else str(path)}, self._limits.load_s, "loading", fds)
+        """Have the worker import the submission at `path`, or nothing: then it can make null calls only."""
+        self._doing = "starting"
+        with self._faults(START_S):
+            self.leash.attach(START_S)
+        fds = () if self.flag is None else (self.flag.fd,)
+        self._ask({"op": "load", "path": None if path is None else str(path)}, self.limits.load_s, "loading", fds)
 
-    def call(
-        self,
-        request: Message,
-        arena: Arena,
-        case_label: str,
-        reveal: Callable[[], float],
-        patience_s: float,
-        read: Callable[[CallReply], Any] = lambda reply: None,
-    ) -> Answer:
-        """Have the worker make one call. `reveal` pours its inputs into `arena`, and says for how many nanoseconds some
-        of them had been there when it returned. `read` reads the snapshot, as soon as the reply is there: a worker that
-        goes on writing has no time.
+    def map(self, arena: Arena, region: str = "arena") -> None:
+        """Have the worker map `arena`, once, as its `region`: arena holds inputs, pool what it allocates in a call."""
+        if self._arenas.get(region) is not arena:
+            mapping = {"op": "map", "region": region, "size": arena.size, "on_device": arena.on_device}
+            self._ask(mapping, self.limits.call_s, "mapping memory", (arena.fd,))
+            self._arenas[region] = arena
 
-        Inputs are revealed when the worker is ready for them. Where its stream waits for them, that is when all of the
-        call is enqueued, or `patience_s` later.
-        """
-        if arena is not self._arena:
-            mapping = {"op": "arena", "size": arena.size, "on_device": arena.on_device}
-            self._ask(mapping, self._limits.call_s, "mapping memory", (arena.fd,))
-            self._arena = arena
-        self._calls += 1
-        doing, limit_s = f"a call with {case_label}", self._limits.call_s
-        nonce = self._send({"op": "call", "turn": self._calls, **request}, limit_s, doing)
-        was_ready = self._flag is None or self._channel.awaits(patience_s)
-        if self._flag is None:
-            self._expect_ready(nonce, doing)
-        visible_ns = reveal()
-        asked_ns = _clock_ns() - visible_ns
-        if self._flag is None:
-            self._send({"op": "go"}, limit_s, doing)
-        else:
-            ctypes.c_uint32.from_address(self._flag.address).value = self._calls
-            self._expect_ready(nonce, doing, awake=True)  # a call that waits for the device is ready only now
-        answer = self._receive(nonce, "reply", limit_s, doing, awake=self._flag is not None)
+    def begin(self, request: Message, case_label: str) -> int:
+        """Ask for a call and wait until the worker is ready for it; the call's turn, a number that grows."""
+        self._turn += 1
+        self._doing = f"a call with {case_label}"
+        self._nonce = self._send({"op": "call", "turn": self._turn, **request}, self.limits.call_s)
+        if self._await("ready") is not True:
+            raise violation("the worker's answer is neither ready nor a failure")
+        return self._turn
+
+    def go(self) -> None:
+        """Have the worker do what it is ready for."""
+        with self._faults(self.limits.call_s):
+            self._channel.send({"nonce": self._nonce, "op": "go"}, (), self.limits.call_s)
+
+    def has_answered(self) -> bool:
+        """Whether anything has arrived from the worker that was not read yet."""
+        return self._channel.awaits(0.0)
+
+    def await_stop(self) -> int:
+        """Wait until the worker has stopped itself; when that was, on time.monotonic_ns."""
+        limit_s = self._limit_s(self.limits.call_s)
+        try:
+            return self.leash.await_stop(limit_s)
+        except TimeoutError:
+            raise self._took_too_long(self.limits.call_s) from None
+        except Ended:
+            raise self._death() from None
+
+    def reply(self) -> CallReply:
+        """The worker's answer to the call. A worker that has stopped must have given it before."""
+        if self.leash.stopped and not self.has_answered():
+            raise Fault(Verdict.RUNTIME_ERROR, f"{STOPPED_ITSELF} during {self._doing}")
+        answer = self._await("reply")
         if self._channel.received_bytes > MAX_REPLY_BYTES:
             raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes; {MAX_REPLY_BYTES:,} do")
         with well_formed("reply"):
-            reply = CallReply.model_validate(answer)
-        # The clock runs until the snapshot is read: what a worker does while its reply is looked through is in time.
-        turnaround_ns = float(_clock_ns() - asked_ns)
-        read(reply)
+            return CallReply.model_validate(answer)
+
+    def aftermath(self) -> Aftermath:
+        """Let the worker wait for the device: what it finds when all of its call is done."""
+        answer = self._ask({"op": "collect"}, self.limits.call_s, self._doing)
         with well_formed("aftermath"):
-            aftermath = Aftermath.model_validate(self._receive(nonce, "aftermath", limit_s, doing))
-        return Answer(reply, aftermath, turnaround_ns, was_ready)
-
-    def pause(self) -> None:
-        """Stop the worker, which must not be asked anything until it is resumed, and then must be before it is stopped
-        again: of two wishes at once the one to go on wins."""
-        self._enclosure.pause()
-
-    def resume(self) -> None:
-        self._enclosure.resume()
+            return Aftermath.model_validate(answer)
 
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
@@ -159,29 +169,36 @@ class Session:
             self._enclosure.kill()
         finally:
             self._channel.close()
+            self.leash.close()
             self._printed.close()
             self._enclosure.close()
-            if self._flag is not None:
-                self._flag.close()
+            for arena in (*self.pools, *([self.flag] if self.flag is not None else [])):
+                arena.close()
+            self.pools = []
 
     def _ask(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
-        return self._receive(self._send(request, timeout_s, doing, fds), "reply", timeout_s, doing)
+        self._doing = doing
+        return self._receive_within(self._send(request, timeout_s, fds), "reply", timeout_s)
 
-    def _send(self, request: Message, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> str:
+    def _send(self, request: Message, timeout_s: float, fds: tuple[int, ...] = ()) -> str:
         """The request's nonce."""
-        nonce = secrets.token_hex(8)
-        with self._faults_of_the_channel(timeout_s, doing):
+        nonce = os.urandom(8).hex()
+        with self._faults(timeout_s):
+            if self.leash.stopped:
+                self.leash.resume()
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
         return nonce
 
-    def _expect_ready(self, nonce: str, doing: str, awake: bool = False) -> None:
-        if self._receive(nonce, "ready", self._limits.call_s, doing, awake) is not True:
-            raise violation("the worker's answer is neither ready nor a failure")
+    def _await(self, kind: str) -> Any:
+        return self._receive_within(self._nonce, kind, self.limits.call_s)
 
-    def _receive(self, nonce: str, kind: str, timeout_s: float, doing: str, awake: bool = False) -> Any:
+    def _receive_within(self, nonce: str, kind: str, limit_s: float) -> Any:
         """What the worker's next message holds under `kind`."""
-        with self._faults_of_the_channel(timeout_s, doing):
-            answer = self._channel.receive(timeout_s, awake)
+        with self._faults(limit_s):
+            return self._receive(kind, self._limit_s(limit_s), nonce)
+
+    def _receive(self, kind: str, timeout_s: float, nonce: str) -> Any:
+        answer = self._channel.receive(timeout_s, watch=self.leash)
         if answer.get("nonce") != nonce or len(answer) != 2:
             raise violation("the worker answered a request that was not put to it")
         if "failure" in answer:
@@ -190,18 +207,29 @@ class Session:
             raise violation(f"the worker's answer is neither a {kind} nor a failure")
         return answer[kind]
 
+    def _limit_s(self, limit_s: float) -> float:
+        return limit_s if self._deadline is None else min(limit_s, max(self._deadline.left_s(), 0.0))
+
+    def _took_too_long(self, limit_s: float) -> Fault:
+        if self._deadline is not None:
+            self._deadline.check()
+        return Fault(Verdict.TIMEOUT, f"{self._doing} took longer than the limit of {limit_s:g} s")
+
     @contextmanager
-    def _faults_of_the_channel(self, timeout_s: float, doing: str) -> Iterator[None]:
+    def _faults(self, limit_s: float) -> Iterator[None]:
         try:
             yield
-        except ReplyTimeout:
-            raise Fault(Verdict.TIMEOUT, f"{doing} took longer than the limit of {timeout_s:g} s") from None
+        except (ReplyTimeout, TimeoutError):
+            raise self._took_too_long(limit_s) from None
+        except PeerStopped:
+            raise Fault(Verdict.RUNTIME_ERROR, f"{STOPPED_ITSELF} during {self._doing}") from None
         except ProtocolViolation as error:
             raise violation(f"the worker broke the protocol: {error}") from None
-        except ChannelClosed:
-            raise self._death(doing) from None
+        except (ChannelClosed, Ended):
+            raise self._death() from None
 
-    def _death(self, doing: str) -> Fault:
+    def _death(self) -> Fault:
+        doing = self._doing
         try:
             status = self._enclosure.wait(EXIT_GRACE_S)
         except subprocess.TimeoutExpired:
@@ -246,11 +274,14 @@ class _Printed:
         self._pipe.close()
 
 
-def _command(channel_fd: int, device: Device, threads: int) -> list[str]:
+def _command(report_fd: int, channel_fd: int, device: Device, threads: int) -> list[str]:
+    """The waiter, and the worker that it starts."""
+    bare = ["-I", "-S", "-B"]
     flags = ["-s", "-P", "-B", "-u"]  # no user site, no implicit path, no .pyc files, unbuffered output
     arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-    return [sys.executable, *flags, "-m", "harness.worker", *options]
+    worker = [sys.executable, *flags, "-m", "harness.worker", *options]
+    return [sys.executable, *bare, waiter.__file__, str(report_fd), *worker]
 
 
 def _environment(device: Device, threads: int) -> dict[str, str]:

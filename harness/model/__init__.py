@@ -21,7 +21,9 @@ from harness.model.problem import (
 )
 from harness.model.run import (
     BELOW_FLOOR,
+    COPIED,
     CROWDED,
+    HOST_BOUND,
     NOISY,
     OLDER,
     REPRODUCED,
@@ -56,7 +58,9 @@ from harness.model.value import (
 
 __all__ = [
     "BELOW_FLOOR",
+    "COPIED",
     "CROWDED",
+    "HOST_BOUND",
     "NOISY",
     "OLDER",
     "REPRODUCED",

@@ -84,6 +84,7 @@ class Limits(Value):
 
     load_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     call_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    evaluation_s: float = Field(default=1800.0, gt=0, allow_inf_nan=False)
 
 
 class SampledRows(Value):

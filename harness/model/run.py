@@ -83,13 +83,14 @@ class Manner(enum.StrEnum):
 
     sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
     large for one time slice are poured. long: the same, for calls longer than a time slice. stopped: the worker is
-    stopped, continued, and stops itself again.
+    stopped, continued, and stops itself again. worker: the worker times its own call.
     """
 
     SANDWICH = "sandwich"
     GATED = "gated"
     LONG = "long"
     STOPPED = "stopped"
+    WORKER = "worker"
 
 
 class Constant(Value):
@@ -223,6 +224,12 @@ UNSTABLE = "unstable"
 
 CROWDED = "crowded"
 """Why a run is not ranked during which others took the processors from what was timed, and the label of its cases."""
+
+HOST_BOUND = "host-bound"
+"""The label of a case whose calls wait for the device themselves, so that the host's work is in their latencies."""
+
+COPIED = "copied"
+"""The label of a case one of whose outputs was not allocated by torch in the call: it was copied in the time that counts."""
 
 UNSANDBOXED = "unsandboxed"
 """Why a run is not ranked that nothing confined: what else the submission did is unknown."""

@@ -37,7 +37,7 @@ def confine(policy: Policy) -> None:
         landlock.enforce(rules)
     if policy.seccomp:
         abi = landlock.abi() if policy.landlock else 0
-        seccomp.restrict(policy.namespaces, policy.exposed, policy.judge_pid, abi)
+        seccomp.restrict(policy.exposed, policy.judge_pid, abi)
 
 
 def _paths(policy: Policy) -> int:

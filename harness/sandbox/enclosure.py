@@ -109,18 +109,6 @@ class Enclosure:
             return os.read(self._report, 4096).decode() or None
         return None
 
-    def pause(self) -> None:
-        """Stop the process and all that it started, where there is a keeper to do it."""
-        self._tell(signal.SIGUSR1)
-
-    def resume(self) -> None:
-        """Let them go on."""
-        self._tell(signal.SIGUSR2)
-
-    def _tell(self, wish: signal.Signals) -> None:
-        if sys.platform == "linux" and self._process.poll() is None:
-            self._process.send_signal(wish)
-
     def kill(self) -> None:
         """End the process and all that it started. Raises InfrastructureError if that cannot be done."""
         if self._process.poll() is None:
@@ -187,7 +175,6 @@ def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterabl
         listed=policy.listed(),
         write=(str(scratch / "work"), *shared_memory),
         devices=nodes,
-        namespaces=isolation.bubblewrap,
         landlock=isolation.landlock,
         seccomp=isolation.seccomp,
         uid=uid,

@@ -20,7 +20,9 @@ _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no key
     "python3 clang OpenCL ssl/certs ssl/openssl.cnf"
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_HARNESS = ("__init__.py", "arena.py", "device_arena.py", "protocol.py", "hip.py", "hip_prelude.py", "hip_runtime.py")
+_HARNESS = (
+    "__init__.py arena.py device_arena.py flusher.py protocol.py hip.py hip_prelude.py hip_runtime.py"
+).split()
 _HARNESS_FOLDERS = ("worker", "offline", "sandbox")
 
 MAX_FILE_BYTES = 8 << 30
@@ -48,7 +50,6 @@ class Policy:
     listed: tuple[str, ...]
     write: tuple[str, ...]
     devices: tuple[str, ...]
-    namespaces: bool
     landlock: bool
     seccomp: bool
     uid: int | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import platform
 import struct
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ _REFUSED = (
     "mount_setattr name_to_handle_at open_by_handle_at fanotify_init "
     # large and often attacked parts of the kernel
     "bpf perf_event_open userfaultfd keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register "
+    # what wakes a stopped process, or works for it meanwhile
+    "timer_create io_setup pidfd_send_signal "
     # the machine
     "kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff acct quotactl quotactl_fd "
     "settimeofday clock_settime clock_adjtime adjtimex sethostname setdomainname iopl ioperm syslog vhangup"
@@ -38,6 +41,8 @@ _METADATA = (
 )
 
 _SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
+_SIGCONT, _EXIT_SIGNAL = 18, 0xFF  # asm-generic/signal.h; CSIGNAL, the part of clone's flags, linux/sched.h
+_F_SETSIG, _PR_SET_PDEATHSIG = 10, 1  # asm-generic/fcntl.h, linux/prctl.h
 
 _CLONE_NEW = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}, linux/sched.h
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
@@ -60,21 +65,25 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def restrict(namespaces: bool, exposed: bool, judge_pid: int, landlock_abi: int) -> None:
+def restrict(exposed: bool, judge_pid: int, landlock_abi: int) -> None:
     """Refuse the calls from here on, to this thread and all that comes of it.
 
-    `namespaces` says that the worker is in some of its own, `exposed` that it is not and its user id is the judge's;
-    `landlock_abi` what Landlock holds off already. Needs no_new_privs. Raises OSError.
+    `exposed` says that the worker's user id is the judge's and no namespace is between them; `landlock_abi` what
+    Landlock holds off already. Needs no_new_privs. Raises OSError.
     """
-    packed = b"".join(struct.pack("=HBBI", *step) for step in program(namespaces, exposed, judge_pid, landlock_abi))
+    steps = program(exposed, judge_pid, landlock_abi, os.getppid())
+    packed = b"".join(struct.pack("=HBBI", *step) for step in steps)
     filter_ = _Program(len(packed) // 8, packed)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the seccomp filter was not taken")
 
 
-def program(namespaces: bool, exposed: bool, judge_pid: int, landlock_abi: int) -> list[Instruction]:
-    """The filter in classic BPF: rule after rule, each of which ends the program or leaves the number loaded."""
+def program(exposed: bool, judge_pid: int, landlock_abi: int, parent_pid: int) -> list[Instruction]:
+    """The filter in classic BPF: rule after rule, each of which ends the program or leaves the number loaded.
+
+    `parent_pid` is the waiter's: nobody may signal it.
+    """
     steps: list[Instruction] = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[platform.machine()])]
     steps += [_refuse(errno.ENOSYS), (_LOAD, 0, 0, _NUMBER)]  # 32-bit calls are numbered otherwise
     if platform.machine() == "x86_64":
@@ -92,8 +101,18 @@ def program(namespaces: bool, exposed: bool, judge_pid: int, landlock_abi: int) 
     steps += _on("fallocate", *_argument(1), (_JUMP_ANY_BIT, 0, 1, ~_KEEP_SIZE & 0xFFFFFFFF), _refuse(errno.EOPNOTSUPP))
     for advice in _MADV_REMOVE, _MADV_PAGEOUT:
         steps += _on("madvise", *_argument(2), (_JUMP_EQUAL, 0, 1, advice), _refuse(errno.EPERM))
-    for name in "setsid", "setpgid":  # the keeper kills by the process group; in a namespace they are free
-        steps += () if namespaces else _on(name, _refuse(0))
+    for name in "setsid", "setpgid":  # the judge stops and the keeper kills by the process group
+        steps += _on(name, _refuse(0))
+    # A stopped process must not arrange for its own waking: by a child's end, a pipe that fills, its parent's death.
+    steps += _on("clone", *_argument(0), (_AND, 0, 0, _EXIT_SIGNAL), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM))
+    steps += _on("fcntl", *_argument(1), (_JUMP_EQUAL, 0, 1, _F_SETSIG), _refuse(errno.EPERM))
+    steps += _on(
+        "prctl", *_argument(0), (_JUMP_EQUAL, 0, 3, _PR_SET_PDEATHSIG),
+        *_argument(1), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM),
+    )  # fmt: skip
+    for name in _SIGNALS.split():
+        for pid in (parent_pid, 2**32 - parent_pid, 2**32 - 1):  # its group, and everybody
+            steps += _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
     if exposed:
         steps += _with_the_judges_uid(judge_pid, landlock_abi)
     return [*steps, (_RETURN, 0, 0, _ALLOW)]
@@ -109,9 +128,7 @@ def _with_the_judges_uid(judge_pid: int, landlock_abi: int) -> Iterator[Instruct
         yield from _on(name, *_argument(argument), (_JUMP_EQUAL, 1, 0, 0), _refuse(errno.EPERM))
     if landlock_abi < 6:
         for name in _SIGNALS.split():
-            for pid in (judge_pid, 2**32 - 1):  # -1 is everybody
-                yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
-        yield from _on("pidfd_send_signal", _refuse(errno.EPERM))
+            yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, judge_pid), _refuse(errno.EPERM))
     if landlock_abi < 3:
         yield from _on("truncate", _refuse(errno.EPERM))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import os
 import signal
 import socket
@@ -23,9 +24,10 @@ from harness.arena import FLAG_BYTES, Arena
 from harness.device_arena import CudaMemory, DeviceArena
 from harness.protocol import Channel, ChannelClosed
 from harness.worker import load
-from harness.worker.bracket import Bracket
-from harness.worker.gates import AskingGate, Gate, SleepingGate, StreamGate
-from harness.worker.timers import CpuTimer, GpuTimer
+from harness.worker.calls import Calls, stop
+from harness.worker.gates import Words
+from harness.worker.pool import Pool
+from harness.worker.timers import GpuTimer
 from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport
 
 
@@ -40,15 +42,15 @@ class Worker:
         """Answer requests until `quit`. Raises ChannelClosed when the judge is gone."""
         while True:
             request = self._channel.receive()
-            self._nonce = request["nonce"]
+            self._nonce, self._began = request["nonce"], False
             try:
-                self._channel.send({"nonce": self._nonce, "reply": self._answer(request)})
-                if request["op"] == "call":
-                    self._channel.send({"nonce": self._nonce, "aftermath": self._bracket.aftermath()})
+                self._say("reply", self._answer(request))
             except ChannelClosed:
                 raise
             except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
-                self._channel.send({"nonce": self._nonce, "failure": load.describe_failure(error, self._path)})
+                self._say("failure", load.describe_failure(error, self._path))
+            if request.get("manner") == "stopped" and self._began:
+                stop()
             if request["op"] == "quit":
                 return
 
@@ -60,47 +62,56 @@ class Worker:
                     self._path = Path(request["path"])
                     self._submission = load.load(self._path, interpreted=self._device_kind == "cpu")
                 return {}
-            case "arena":
-                if self._bracket.arena is not None:
-                    self._bracket.arena.close()
-                self._bracket.arena = self._adopt(self._channel.fds.pop(), request["size"], request["on_device"])
+            case "map":
+                self._map(request["region"], request["size"], request["on_device"])
                 return {}
             case "call":
-                submission = self._submission
-                reply = self._bracket.call(submission.kernel, request, submission.around_call)
-                return {**reply, "interpreted": submission.interpreted_launches() > 0}
+                return self._call(request)
+            case "collect":
+                return self._calls.collect()
             case "quit":
                 return {}
         raise ValueError(f"unknown request {request['op']!r}")
 
+    def _call(self, request: dict[str, Any]) -> dict[str, Any]:
+        submission, calls = self._submission, self._calls
+        kernel = submission.kernel if request["null"] is None else calls.null(request["null"])
+        manners = {"stopped": calls.stopped, "armed": calls.armed, "timed": calls.timed}
+        reply = manners[request["manner"]](kernel, request, submission.around_call, self._be_ready)
+        return {**reply, "interpreted": submission.interpreted_launches() > 0}
+
+    def _be_ready(self, waits: bool) -> None:
+        """Tell the judge that it may begin, and if told to wait until it says go. Raises ChannelClosed."""
+        self._began = True
+        self._say("ready", True)
+        if waits:
+            self._channel.receive()
+
+    def _say(self, kind: str, what: Any) -> None:
+        self._channel.send({"nonce": self._nonce, kind: what})
+
     def _get_ready(self) -> None:
         """Not done at the start: a worker that waits for its turn leaves the device to the one that has it."""
         if self._device_kind == "cpu":
-            self._bracket = Bracket("cpu", CpuTimer(self._flush_bytes, AskingGate(self._await_go)), CpuTransport())
+            self._calls = Calls("cpu", CpuTransport())
             return
         torch.cuda.init()
-        transport = GpuTransport(GpuRuntime.loaded_by_torch(), "cuda")
-        self._bracket = Bracket("cuda", GpuTimer(self._flush_bytes, self._gpu_gate()), transport)
+        transport, words = GpuTransport(GpuRuntime.loaded_by_torch(), "cuda"), None
+        if self._channel.fds:
+            self._gpu_memory = CudaMemory.of_torch()
+            words = Words(ctypes.CDLL("libcuda.so.1"), Arena.adopt(self._channel.fds.pop(), FLAG_BYTES))
+        timer = functools.cache(lambda: GpuTimer(self._flush_bytes))  # its buffers are for those who need it
+        self._calls = Calls("cuda", transport, timer, words)
 
-    def _gpu_gate(self) -> Gate:
-        if not self._channel.fds:
-            return SleepingGate(self._await_go)
-        self._gpu_memory = CudaMemory.of_torch()
-        flag = Arena.adopt(self._channel.fds.pop(), FLAG_BYTES)
-        return StreamGate(ctypes.CDLL("libcuda.so.1"), flag, self._announce)
-
-    def _announce(self) -> None:
-        self._channel.send({"nonce": self._nonce, "ready": True})
-
-    def _await_go(self) -> None:
-        """Tell the judge that inputs may come, and wait until they have. Raises ChannelClosed."""
-        self._announce()
-        self._channel.receive()
-
-    def _adopt(self, fd: int, size: int, on_device: bool) -> Arena:
-        if not on_device:
-            return Arena.adopt(fd, size)
-        return DeviceArena.adopt_on(self._gpu_memory, fd, size)
+    def _map(self, region: str, size: int, on_device: bool) -> None:
+        fd = self._channel.fds.pop()
+        arena = DeviceArena.adopt_on(self._gpu_memory, fd, size) if on_device else Arena.adopt(fd, size)
+        if region == "pool":
+            # The one before stays mapped: the submission may still use what was allocated there.
+            self._calls.pool = Pool(arena, ctypes.CDLL("libcuda.so.1"))
+        elif region in self._calls.regions:
+            self._calls.regions[region].close()
+        self._calls.regions[region] = arena
 
 
 def main() -> None:

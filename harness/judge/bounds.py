@@ -1,0 +1,46 @@
+"""How far a latency can be trusted: by how much at most a submission can make it seem less than it is.
+
+Measured with attacks, on an H200 and on CPUs (docs/security.md). Copies by the copy engine over PCIe, up to 3 MiB, are
+the exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.judge.constants import Constants
+from harness.judge.pace import Pace
+from harness.judge.sitting import Sitting
+from harness.model import Device, Manner, Measurement
+
+GPU_SHARE, GPU_NS = 0.02, 300.0
+CPU_SHARE, CPU_NS = 0.05, 50e3
+GATED_NS, LONG_NS = 1e3, 5e3
+"""What is added in these manners: the gate's own constant differs by as much from worker to worker, and so long before
+a call's end its word can be written (H200, 2026-11-22)."""
+
+
+def of(
+    pace: Pace, constants: Constants, device: Device, latency_ns: float, sittings: Sequence[Sitting]
+) -> float | None:
+    """The bound in ns on one case's latency; None for what the worker timed."""
+    if pace.manner is Manner.WORKER:
+        return None
+    if device.kind == "cpu":
+        null_ns = [ns for sitting in sittings for ns in sitting.null_ns]
+        low, high = np.quantile(null_ns, (0.25, 0.75)).tolist() if null_ns else (0.0, 0.0)
+        return CPU_SHARE * latency_ns + max(CPU_NS, high - low)
+    bound_ns = GPU_SHARE * latency_ns + GPU_NS
+    if pace.manner is Manner.GATED and pace.own_constant:
+        bound_ns += GATED_NS + max(constants.of(Manner.GATED) - constants.of(Manner.SANDWICH), 0.0)
+    if pace.manner is Manner.LONG:
+        bound_ns += LONG_NS
+    return bound_ns
+
+
+def is_below_floor(measurement: Measurement) -> bool:
+    """Whether a case took less than the device can, by more than the clock may err."""
+    floor, bound_ns = measurement.floor, measurement.bound_ns
+    return floor is not None and bound_ns is not None and measurement.latency.latency_ns + bound_ns < floor.latency_ns

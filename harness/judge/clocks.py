@@ -1,0 +1,57 @@
+"""Which clocks there are for a device, by the manner in which calls are timed."""
+
+from __future__ import annotations
+
+from harness.judge.clock import Clock, StopClock
+from harness.judge.sandwich import Sandwich
+from harness.judge.worker_clock import WorkerClock
+from harness.model import Clock as Whose
+from harness.model import Device, Manner
+
+
+class Clocks:
+    """Those of one device. `whose`: the judge's, or where that does not work the worker's; `why_not` says why then."""
+
+    def __init__(self, device: Device) -> None:
+        self.whose, self.why_not = Whose.JUDGE, ""
+        self._clocks: dict[Manner, Clock] = {}
+        self._sandwich: Sandwich | None = None
+        if device.kind == "cpu":
+            self._clocks[Manner.STOPPED] = StopClock()
+        elif device.kind == "rocm":
+            self.give_up("the judge's clock has not been measured on ROCm")
+        else:
+            try:
+                self._sandwich = Sandwich(device.torch_device)
+            except OSError as error:
+                self.give_up(str(error))
+
+    def give_up(self, why: str) -> None:
+        """From here on the worker times its own calls."""
+        self.whose, self.why_not, self._sandwich = Whose.WORKER, why, None
+        self._clocks = {Manner.WORKER: WorkerClock()}
+
+    @property
+    def encloses(self) -> bool:
+        """Whether it encloses calls on the device between stamps of its own."""
+        return self._sandwich is not None
+
+    def of(self, manner: Manner) -> Clock:
+        if manner not in self._clocks:
+            assert self._sandwich is not None
+            self._clocks[manner] = self._sandwich.in_manner(manner)
+        return self._clocks[manner]
+
+    @property
+    def for_checks(self) -> Clock:
+        """The one for calls whose time does not count: their inputs are there before they are made."""
+        return self.of(Manner.WORKER if self.whose is Whose.WORKER else Manner.STOPPED)
+
+    def with_events(self, manner: Manner) -> Clock:
+        """The one of this manner that has the worker take events of its own, in calls that do not count."""
+        clock = self.of(manner)
+        if self._sandwich is None or manner is Manner.STOPPED:
+            return clock
+        asking = self._sandwich.in_manner(manner)
+        asking.asks_events = True
+        return asking

@@ -1,0 +1,125 @@
+"""What timing a call takes besides the call: measured with calls that compute nothing, in a worker without a submission.
+
+On a GPU it is two switches of the device, the same to a twentieth of a microsecond from worker to worker under one
+judge (H200, 2026-11-22), and is measured once, before a run. On a CPU it moves with the idleness of the machine, so such
+calls alternate with those that count (`trial`).
+
+The same calls show whether the judge's clock works on a GPU at all, and how long each case's pour takes when nobody
+disturbs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness import stats
+from harness.judge.clock import Answer, Clock, Void
+from harness.judge.clocks import Clocks
+from harness.model import Case, Constant, Manner
+
+CALLS = 400
+"""Their mean has a standard error of 0.03 us (H200)."""
+
+LEAST_CALLS_A_CASE, LAUNCHES = 12, 12
+GATED_ABOVE_NS = 1.2e6
+"""Pour and flush together. The device is held before, and all must fit into a time slice of 2.1 ms."""
+
+LONG_ABOVE_NS = 1.5e6
+"""Calls near the end of a slice are timed as those beyond it are."""
+
+DISTURBED_NS, DISTURBED_SHARE = 20e3, 0.03
+"""What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us (H200)."""
+
+NO_SLICE_NS = 20e3
+USUAL_NS, MOST_SPREAD_NS, LEAST_SLICE_NS = (50e3, 1e6), 5e3, 1.8e6
+"""A constant, its interquartile range and a slice beyond these are not those of a device of the judge's alone."""
+
+CYCLES_OF_A_SLICE, CYCLES_OF_A_CALL = 12_000_000, 1_000_000
+"""Of a GPU's clock at 1 to 2 GHz: 6 to 12 ms, longer than any slice that was seen, and 0.5 to 1 ms."""
+
+
+@dataclass
+class Constants:
+    """Of null calls what their timing takes, by manner; what pouring and flushing take, by case; and what launching a
+    kernel that does nothing takes between two events of the worker's (`launch_ns`)."""
+
+    by_manner: dict[Manner, Constant] = field(default_factory=dict)
+    pour_ns: dict[str, float] = field(default_factory=dict)
+    launch_ns: float | None = None
+
+    def of(self, manner: Manner) -> float:
+        """What is to be subtracted. A gated call's own; of the others that of the sandwich, which nothing that a
+        submission does can undercut."""
+        own = self.by_manner.get(manner) or self.by_manner.get(Manner.SANDWICH)
+        return own.latency_ns if own is not None else 0.0
+
+    def void(self, answer: Answer, manner: Manner, case: Case) -> Void | None:
+        """Why a call on a GPU counts for nothing."""
+        if answer.void is not None:
+            return answer.void
+        usual_ns = self.pour_ns.get(case.key)
+        if usual_ns is not None and answer.pour_ns > usual_ns * (1 + DISTURBED_SHARE) + DISTURBED_NS:
+            return Void.DISTURBED
+        if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
+            return Void.NO_SLICE
+        return None
+
+
+def constant(manner: Manner, null_ns: Sequence[float]) -> Constant:
+    low, high = np.quantile(null_ns, (0.25, 0.75)).tolist()
+    return Constant(
+        manner=manner, latency_ns=max(stats.interquartile_mean(null_ns), 1.0), spread_ns=high - low, calls=len(null_ns)
+    )
+
+
+Null = Callable[[Case, Clock, int], Answer]
+"""A null call like one of this case, timed by this clock, for so many cycles of the device."""
+
+
+def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
+    """The constants for `cases` on a GPU. Raises Unusable where the judge's clock does not work there."""
+    found, sandwich = Constants(), clocks.of(Manner.SANDWICH)
+    each = max(CALLS // max(len(cases), 1), LEAST_CALLS_A_CASE)
+    elapsed: list[float] = []
+    probe: Case | None = None
+    for case in cases:
+        # The first ones load what is loaded once.
+        answers = [null(case, sandwich, 1) for _ in range(LEAST_CALLS_A_CASE)][LEAST_CALLS_A_CASE // 2 :]
+        found.pour_ns[case.key] = min(answer.pour_ns for answer in answers)
+        if found.pour_ns[case.key] <= GATED_ABOVE_NS:
+            sound = [answer for answer in (null(case, sandwich, 1) for _ in range(each)) if answer.void is None]
+            found.pour_ns[case.key] = float(np.median([answer.pour_ns for answer in sound or answers]))
+            elapsed += [answer.elapsed_ns for answer in sound]
+            probe = case
+    if probe is None or len(elapsed) < CALLS // 8:
+        raise Unusable("too few calls that compute nothing could be timed")
+    found.by_manner[Manner.SANDWICH] = constant(Manner.SANDWICH, elapsed)
+    _look_at(found.by_manner[Manner.SANDWICH], null(probe, sandwich, CYCLES_OF_A_SLICE))
+    inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
+    found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
+    if any(pour_ns > GATED_ABOVE_NS for pour_ns in found.pour_ns.values()):
+        plain, gated = (
+            [null(probe, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 4)]
+            for manner in (Manner.SANDWICH, Manner.GATED)
+        )
+        # A gated call would be over before the judge asks, were it to compute nothing: one of known length stands in.
+        less_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
+        found.by_manner[Manner.GATED] = constant(Manner.GATED, [elapsed_ns - less_ns for elapsed_ns in gated])
+    return found
+
+
+class Unusable(Exception):
+    """The judge's clock does not work on this device, and why."""
+
+
+def _look_at(found: Constant, of_a_slice: Answer) -> None:
+    lowest, highest = USUAL_NS
+    if not lowest <= found.latency_ns <= highest:
+        raise Unusable(f"the device switches in {found.latency_ns / 1e3:.1f} us, beyond what is usual")
+    if found.spread_ns > MOST_SPREAD_NS:
+        raise Unusable(f"the device's switches vary by {found.spread_ns / 1e3:.1f} us: something else uses it")
+    if of_a_slice.elapsed_ns < LEAST_SLICE_NS:
+        raise Unusable(f"the device's time slice is {of_a_slice.elapsed_ns / 1e3:.0f} us: too short")

@@ -1,0 +1,264 @@
+"""A submission as it is judged: the workers that it gets, and what is done with one of them.
+
+    session      a fresh worker with the submission loaded
+    check        a test case
+    pilot        every benchmark case: how often it is sampled and in which manner, fixed from here on
+    sit          one benchmark case timed
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness.config import Sampling
+from harness.flusher import Flusher
+from harness.judge.calls import Caller, Series, worst_of
+from harness.judge.clock import Answer, Clock
+from harness.judge.clocks import Clocks
+from harness.judge.constants import Unusable, measure
+from harness.judge.deadline import Deadline
+from harness.judge.pace import Pace, first_manner, next_manner
+from harness.judge.reference import Reference
+from harness.judge.reply import Fault
+from harness.judge.seeds import Seeds
+from harness.judge.session import Session
+from harness.judge.sitting import Sitting
+from harness.model import Case, CaseCheck, Device, Manner, Skipped, Verdict
+from harness.progress import Narrate, Step, tell
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
+
+MOST_VOIDS, VOIDS_A_CALL = 20, 1
+"""Of one sitting: then it cannot be timed here."""
+
+
+class Unclockable(Exception):
+    """Too many calls of a sitting were void, for these reasons."""
+
+
+class NullWorker:
+    """A worker and a directory where no submission has ever been, for calls that compute nothing."""
+
+    def __init__(self, reference: Reference, device: Device, threads: int, deadline: Deadline | None) -> None:
+        with ExitStack() as stack:
+            folder = stack.enter_context(scratch(b"", tiers.strongest(device).new_uid()))
+            self.session = Session(reference.problem, device, folder, threads, deadline)
+            stack.callback(self.session.kill)
+            self._stack = stack.pop_all()
+        self._loaded = False
+
+    def ready(self) -> Session:
+        if not self._loaded:
+            self.session.load(None)
+            self._loaded = True
+        return self.session
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class Entrant:
+    """`folder` is a scratch directory that holds the submission. Two of a duel share `clocks` and `flusher`."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        path: str,
+        device: Device,
+        folder: Path,
+        sampling: Sampling,
+        master_seed: str,
+        narrate: Narrate,
+        *,
+        threads: int,
+        clocks: Clocks,
+        flusher: Flusher,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self._reference, self._device, self._folder = reference, device, folder
+        self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
+        self._threads, self._deadline = threads, deadline
+        self.clocks = clocks
+        self.caller = Caller(reference, path, device, flusher, deadline)
+        self._waiting: Session | None = None
+        self.printed = ""
+        cases = reference.problem.cases_for(device.kind)
+        self.skipped = [
+            Skipped(case=case, reason=reason)
+            for case in (*cases.test, *cases.benchmark)
+            if (reason := reference.does_not_fit(case, device.memory_bytes)) is not None
+        ]
+        too_large = {skipped.case.key for skipped in self.skipped}
+        self.tests = [case for case in cases.test if case.key not in too_large]
+        self.benchmarks = [case for case in cases.benchmark if case.key not in too_large]
+
+    @property
+    def waiting(self) -> list[Session]:
+        """Workers that have been started for later."""
+        return [self._waiting] if self._waiting is not None else []
+
+    def close(self) -> None:
+        for session in self.waiting:
+            session.kill()
+
+    @contextmanager
+    def session(self, another_follows: bool = False) -> Iterator[Session]:
+        """A fresh worker with the submission loaded.
+
+        If another will be asked for, it is started already: beside a GPU there are processors to import torch on.
+        """
+        session = self._waiting or self._new_session()
+        self._waiting = None
+        try:
+            session.load(self._folder / "submission.py")
+            if another_follows and self._device.kind != "cpu":
+                self._waiting = self._new_session()
+            yield session
+        finally:
+            session.kill()
+            self.printed = session.printed or self.printed
+
+    def _new_session(self) -> Session:
+        return Session(self._reference.problem, self._device, self._folder, self._threads, self._deadline)
+
+    def check_tests(self, session: Session) -> Iterator[CaseCheck]:
+        """Every test case, each twice with fresh values, so that an answer remembered by shape shows.
+
+        Interpreted kernels are slow: there only the first case is put twice.
+        """
+        for number, case in enumerate(self.tests):
+            line = f"test {number + 1} of {len(self.tests)}: {case.label}"
+            tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
+            once = self.caller.interpreted and number > 0
+            check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
+            tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
+            yield check
+
+    def check(self, session: Session, case: Case, seeds: Seeds, repeats: int) -> CaseCheck:
+        """`repeats` judgements of `case`, of which the worst counts; stops at the first that is wrong."""
+        checks: list[CaseCheck] = []
+        with self.caller.series(seeds, case) as series:
+            for _ in range(repeats * series.dealer.steps):
+                check, _ = self.caller.put(session, series, self.clocks.for_checks, everything=True)
+                assert check is not None
+                checks.append(check)
+                if check.verdict is not Verdict.ACCEPTED:
+                    break
+        return worst_of(checks)
+
+    def calibrate(self, null: NullWorker) -> None:
+        """Measure what is subtracted from each call on a GPU; where that shows that the judge's clock does not work
+        there, the worker's takes its place."""
+        if not self.clocks.encloses:
+            return
+        tell(self._narrate, Step("pilot", "", 0, len(self.benchmarks), "calibrating the clock"))
+        session, caller = null.ready(), self.caller
+        with ExitStack() as stack:
+            opened: dict[str, Series] = {}
+
+            def call(case: Case, clock: Clock, cycles: int) -> Answer:
+                if case.key not in opened:
+                    stack.close()  # one at a time: the inputs of one may fill the device
+                    opened.clear()
+                    opened[case.key] = stack.enter_context(caller.series(Seeds(self._master_seed, "null", case), case))
+                return caller.put_null(session, opened[case.key], clock, cycles)
+
+            try:
+                caller.constants = measure(self.benchmarks, self.clocks, call)
+            except Unusable as reason:
+                self.clocks.give_up(str(reason))
+
+    def pilot(self, session: Session) -> dict[str, Pace]:
+        """How each benchmark case is timed, by its key."""
+        paces = {}
+        for number, case in enumerate(self.benchmarks):
+            tell(self._narrate, Step("pilot", case.label, number, len(self.benchmarks), f"pilot: {case.label}"))
+            with self.caller.series(Seeds(self._master_seed, "pilot", case), case) as series:
+                paces[case.key] = self._pace(session, series)
+        return paces
+
+    def _pace(self, session: Session, series: Series) -> Pace:
+        caller, constants, calls = self.caller, self.caller.constants, self._sampling.pilot_calls
+        caller.put_timed(session, series, self.clocks.for_checks)  # compiles; nothing is learnt from it
+        manner: Manner | None = self.clocks.for_checks.manner
+        if self.clocks.encloses:
+            manner = first_manner(constants.pour_ns.get(series.case.key, 0.0))
+        given = manner
+        while manner is not None:
+            tried = manner
+            caller.judging_s.clear()
+            clock = self.clocks.with_events(tried)
+            found = [caller.put(session, series, clock, everything=False) for _ in range(calls)]
+            answers = [answer for _, answer in found]
+            right = [check is not None and check.verdict is Verdict.ACCEPTED for check, _ in found]
+            manner = next_manner(tried, answers, right, constants.of(tried))
+        if not all(right) and tried in (Manner.STOPPED, Manner.WORKER):
+            caller.put_timed(session, series, self.clocks.for_checks)  # says what is wrong, if it is wrong again
+        latency_ns = statistics.median(answer.elapsed_ns for answer in answers) - constants.of(tried)
+        inside = [answer.inside_ns for answer in answers if answer.inside_ns is not None]
+        return Pace(
+            count=self._sampling.samples_for(max(latency_ns, 1.0), statistics.median(caller.judging_s)),
+            manner=tried,
+            inside_ns=statistics.median(inside) if inside else None,
+            own_constant=tried is given,
+            copied=any(output.copied for answer in answers if answer.reply for output in answer.reply.outputs),
+        )
+
+    def sit(
+        self,
+        session: Session,
+        case: Case,
+        phase: str,
+        pace: Pace,
+        null: NullWorker | None,
+        told: Callable[[int], None] = lambda number: None,
+    ) -> Sitting:
+        """Warm up on one case in one process, then take its samples; on a CPU as many null calls among them."""
+        sitting = self.new_sitting(pace)
+        with self.caller.series(Seeds(self._master_seed, phase, case), case) as series:
+            self.warm_up(session, series, pace)
+            while len(sitting.elapsed_ns) < pace.count:
+                self.take(session, series, pace, sitting, null)
+                told(len(sitting.elapsed_ns))
+        return sitting
+
+    def new_sitting(self, pace: Pace) -> Sitting:
+        constants = self.caller.constants
+        return Sitting(pace.manner, constants.of(pace.manner if pace.own_constant else Manner.SANDWICH))
+
+    def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
+        """The first call may compile, tune and allocate, and is not held to the manner of the others."""
+        self.caller.put_timed(session, series, self.clocks.for_checks)
+        for _ in range(self._sampling.warmup_calls - 1):
+            self.caller.put_timed(session, series, self.clocks.of(pace.manner))
+
+    def take(self, session: Session, series: Series, pace: Pace, sitting: Sitting, null: NullWorker | None) -> None:
+        """One call into `sitting`, counted or void. Raises Unclockable when too many were void."""
+        clock: Clock = self.clocks.of(pace.manner)
+        answer = self.caller.put_timed(session, series, clock)
+        if answer.void is not None:
+            sitting.voids[answer.void] += 1
+            if sum(sitting.voids.values()) > MOST_VOIDS + VOIDS_A_CALL * pace.count:
+                raise Unclockable(_reasons(sitting.voids))
+            return
+        sitting.elapsed_ns.append(answer.elapsed_ns)
+        if null is not None:
+            empty = self.caller.put_null(null.ready(), series, clock)
+            if empty.void is None:
+                sitting.null_ns.append(empty.elapsed_ns)
+
+
+def _reasons(voids: Counter) -> str:  # type: ignore[type-arg]
+    return ", ".join(f"{count} x {reason.value}" for reason, count in voids.most_common())
+
+
+def wrong(checks: list[CaseCheck]) -> Fault | None:
+    """What ends a duel before it begins."""
+    failed = [check for check in checks if check.verdict is not Verdict.ACCEPTED]
+    if not failed:
+        return None
+    return Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {failed[0].case.label}", failed[0].report)

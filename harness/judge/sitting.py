@@ -1,0 +1,55 @@
+"""What came of one case in one process: counted calls, void ones, and the labels that the sitting earns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from harness import stats
+from harness.judge.clock import Void
+from harness.judge.neighbours import Crowding
+from harness.model import Manner
+
+MOST_VOID = 0.1
+"""A run with a larger share of void calls is not ranked."""
+
+LEAST_LATENCY_NS = 1.0
+"""What remains of a call that took no longer than one that computes nothing."""
+
+
+@dataclass
+class Sitting:
+    """The calls of one case in one process, in the `manner` that the pilot found. `elapsed_ns` lies between the judge's
+    stamps; `constant_ns` is subtracted, and on a CPU comes from the null calls among them (`null_ns`)."""
+
+    manner: Manner
+    constant_ns: float = 0.0
+    elapsed_ns: list[float] = field(default_factory=list)
+    null_ns: list[float] = field(default_factory=list)
+    voids: Counter[Void] = field(default_factory=Counter)
+    crowding: Crowding | None = None
+
+    @property
+    def latency_ns(self) -> tuple[float, ...]:
+        less_ns = stats.interquartile_mean(self.null_ns) if self.null_ns else self.constant_ns
+        return tuple(max(elapsed_ns - less_ns, LEAST_LATENCY_NS) for elapsed_ns in self.elapsed_ns)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it may have waited for other processes."""
+        return self.crowding is not None and self.crowding.disturbs
+
+
+def others_share(sittings: Iterable[Sitting]) -> float | None:
+    """The most that others took of the processors while one of `sittings` was timed."""
+    return max((sitting.crowding.others for sitting in sittings if sitting.crowding is not None), default=None)
+
+
+def void_share(sittings: Iterable[Sitting]) -> float:
+    """Of all calls, how many were void."""
+    voids = counted = 0
+    for sitting in sittings:
+        voids += sum(sitting.voids.values())
+        counted += len(sitting.elapsed_ns)
+    return voids / max(voids + counted, 1)

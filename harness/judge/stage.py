@@ -1,0 +1,126 @@
+"""Where a call takes place: memory that judge and worker both map, set by the judge before the call and read after it.
+
+    set_up     guards beside the inputs; in place of inputs that are not there yet something harmless to read
+    pour       the inputs
+    flush      the caches
+    snapshot   the outputs, and the inputs that a submission may have changed
+    overrun    the inputs right beside which something was written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec
+from harness.flusher import Flusher
+from harness.model import Device
+
+GUARD_BYTES = 256
+"""Looked at on either side of each input."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A tensor's place: in which of the arenas, and where there."""
+
+    region: str
+    spec: TensorSpec
+
+
+class Snapshot:
+    """Tensors as they were at one moment."""
+
+    def __init__(self, regions: dict[str, Arena], copies: dict[Span, torch.Tensor] | None = None) -> None:
+        self._regions, self._copies = regions, copies
+
+    def view(self, span: Span) -> torch.Tensor:
+        """The tensor at `span`. Raises ValueError if it does not lie inside, LookupError if it was not taken."""
+        if self._copies is None:
+            return self._regions[span.region].view(span.spec)
+        return self._copies[span]
+
+
+class Stage:
+    """The stage of one case's calls. `arena` holds the inputs and what must be copied of outputs; it may become another
+    one from call to call, as larger ones come."""
+
+    def __init__(self, device: Device, flusher: Flusher) -> None:
+        self._on_device = device.kind == "cuda"
+        self._flusher = flusher
+        self._places: list[tuple[torch.Tensor, TensorSpec]] = []
+        self._guards = torch.empty(0, dtype=torch.int64)
+        self._zones: list[int] = []
+        self._kept = torch.empty(0, dtype=torch.uint8)
+        self.arena: Arena | None = None
+
+    def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
+        """For the next call: `places` has each input and where it belongs."""
+        self.arena, self._places = arena, places
+        zones = [
+            range(start, start + GUARD_BYTES)
+            for _, spec in places
+            for start in (spec.offset - GUARD_BYTES, spec.offset + spec.nbytes)
+        ]
+        self._zones = [number // 2 for number in range(len(zones))]
+        guards = [torch.arange(zone.start, zone.stop) for zone in zones]
+        self._guards = torch.cat(guards).to(arena.bytes.device) if guards else self._guards
+        arena.bytes.index_fill_(0, self._guards, GUARD_BYTE)
+        for _, spec in places:
+            if not DTYPES[spec.dtype].is_floating_point:
+                arena.view(spec).zero_()
+        if self._on_device:
+            torch.cuda.synchronize()
+
+    def pour(self) -> None:
+        """Copy the inputs to their places; on a GPU this is only enqueued."""
+        assert self.arena is not None
+        for tensor, spec in self._places:
+            self.arena.view(spec).copy_(tensor)
+
+    def flush(self) -> None:
+        self._flusher.flush()
+
+    def snapshot(self, regions: dict[str, Arena], spans: Sequence[Span]) -> Snapshot:
+        """Of `spans`, as they are now. On a GPU copied in the order of the stream; a CPU's worker stands still until
+        they have been read. Raises ValueError for a span that does not lie inside its arena."""
+        views = {span: regions[span.region].view(span.spec) for span in dict.fromkeys(spans)}
+        if not self._on_device:
+            return Snapshot(regions)
+        total = sum(-(-span.spec.nbytes // 256) * 256 for span in views)
+        if self._kept.numel() < total:
+            self._kept = torch.empty(total, dtype=torch.uint8, device="cuda")
+        copies: dict[Span, torch.Tensor] = {}
+        start = 0
+        for span, view in views.items():
+            end = start + span.spec.nbytes
+            copies[span] = self._kept[start:end].view(view.dtype).view(view.shape)
+            copies[span].copy_(view)
+            start = -(-end // 256) * 256
+        return Snapshot(regions, copies)
+
+    def overrun(self) -> list[int]:
+        """Which of the inputs, by number, have had bytes beside them written since `set_up`."""
+        assert self.arena is not None
+        if not self._guards.numel():
+            return []
+        wrong = self.arena.bytes[self._guards] != GUARD_BYTE
+        if not bool(wrong.any()):
+            return []
+        return sorted({self._zones[number // GUARD_BYTES] for number in wrong.nonzero().flatten().tolist()})
+
+    def close(self) -> None:
+        self._places, self._kept, self.arena = [], torch.empty(0, dtype=torch.uint8), None
+
+
+def spans_of(outputs: Sequence[Any], state: Sequence[TensorSpec]) -> list[Span]:
+    """Where the worker says that its outputs lie (OutputDescription), and where state lies. Those that are described
+    as lying nowhere, or as what cannot be, are left out: they are wrong whatever they hold."""
+    found = [Span("arena", spec) for spec in state]
+    for output in outputs:
+        if output.offset is not None and output.dtype in DTYPES and output.shape is not None:
+            found.append(Span(output.region, TensorSpec(output.dtype, tuple(output.shape), output.offset)))
+    return found

@@ -1,0 +1,188 @@
+"""Stopping the worker and letting it go on, and being sure of it.
+
+    judge ── SIGSTOP, SIGCONT ──► worker's process group
+    judge ◄── stopped, continued, ended ── waiter (waiter.py), the worker's parent
+
+A worker that is stopped computes nothing, on any thread. That it stays so is looked at twice: the waiter would report
+that it went on, and its processor clock would have moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+from harness.sandbox import keeper
+from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOPPED
+
+STOP_S = 0.1
+"""How long all processes of a group may take to stop: a hundred times what most take."""
+
+SETTLING_NS = 50_000
+"""The processor time that the kernel may still book to a process whose stop has been reported."""
+
+_clock_ns = time.monotonic_ns
+
+
+class Ended(Exception):
+    """The worker has ended."""
+
+
+class Leash:
+    """The judge's hold on one worker. `report_fd` is the end of the waiter's pipe that is read from; `keeper_pid` the
+    process from which the worker stems.
+
+    With `spins` the judge waits awake, which is quicker and takes a processor.
+    """
+
+    def __init__(self, report_fd: int, keeper_pid: int, spins: bool = False) -> None:
+        self._fd, self._keeper_pid, self._spins = report_fd, keeper_pid, spins
+        self._poll = select.poll()
+        self._poll.register(report_fd, select.POLLIN)
+        self.pid = 0
+        self.stopped = False
+        self._clock_at_stop_ns = self._stopped_at_ns = 0
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def attach(self, timeout_s: float) -> None:
+        """Learn which process the worker is. Before it runs anything of the submission's. Raises Ended, TimeoutError."""
+        what, number, _ = self._next(time.monotonic() + timeout_s)
+        if what != STARTED:
+            raise Ended
+        self.pid = _host_pid(self._keeper_pid, number)
+
+    def note(self) -> None:
+        """Read what the waiter reports next: whether the worker has stopped. Raises Ended."""
+        what, _, at_ns = self._next(time.monotonic())
+        if what == ENDED:
+            raise Ended
+        if what == STOPPED:
+            self.stopped, self._stopped_at_ns = True, at_ns
+            self._clock_at_stop_ns = self.processor_ns()
+
+    def await_stop(self, timeout_s: float) -> int:
+        """Wait until the worker has stopped; when that was, on time.monotonic_ns. Raises Ended, TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not self.stopped:
+            while not self._poll.poll(0 if self._spins else max(deadline - time.monotonic(), 0) * 1e3):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError
+            self.note()
+        return self._stopped_at_ns
+
+    def stop(self) -> None:
+        """Stop the whole group and wait until the worker is stopped. Raises Ended, TimeoutError."""
+        self._signal(signal.SIGSTOP)
+        self.await_stop(STOP_S)
+
+    def resume(self) -> int:
+        """Let the group go on; the time just before, on time.monotonic_ns."""
+        self.stopped = False
+        at_ns = _clock_ns()
+        self._signal(signal.SIGCONT)
+        return at_ns
+
+    def ran_while_stopped(self) -> bool:
+        """Whether the worker, which should be stopped, has gone on meanwhile, and be it for a moment."""
+        return bool(self._poll.poll(0)) or self.processor_ns() - self._clock_at_stop_ns > SETTLING_NS
+
+    def processor_ns(self) -> int:
+        """Processor time of the worker's threads so far; 0 once it has ended."""
+        with contextlib.suppress(OSError):
+            # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of linux/posix-timers.h: it needs no privilege.
+            return time.clock_gettime_ns((~self.pid << 3) | 2)
+        return 0
+
+    def others(self) -> dict[int, int]:
+        """The processor time in ns of each process that the worker has started and that is alive."""
+        found = {}
+        for pid in _young(self.pid) | _adopted(self.pid):
+            with contextlib.suppress(OSError):
+                found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
+        return found
+
+    def others_stopped(self, timeout_s: float = STOP_S) -> bool:
+        """Wait until those, too, are stopped; False if one is not in time. The group must have been told to."""
+        deadline = time.monotonic() + timeout_s
+        waiting = set(self.others())
+        while waiting:
+            waiting = {pid for pid in waiting if not _is_stopped(pid)}
+            if waiting and time.monotonic() > deadline:
+                return False
+        return True
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _signal(self, which: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, which)
+        except ProcessLookupError:
+            raise Ended from None
+
+    def _next(self, deadline: float) -> tuple[bytes, int, int]:
+        """The waiter's next record. Raises Ended at the end of the pipe, TimeoutError."""
+        if not self._poll.poll(max(deadline - time.monotonic(), 0) * 1e3):
+            raise TimeoutError
+        record = os.read(self._fd, RECORD.size)
+        if len(record) < RECORD.size:
+            raise Ended
+        what, number, at_ns = RECORD.unpack(record)
+        return what, number, at_ns
+
+
+def _host_pid(ancestor: int, number: int) -> int:
+    """The process below `ancestor` that calls itself `number`: in a process namespace it has two numbers."""
+    if not Path("/proc/self/status").exists():
+        return number
+    for pid in keeper.descendants(ancestor, keeper.process_table()):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("NSpid:") and int(line.split()[-1]) == number and _leads_a_group(pid):
+                    return pid
+    raise Ended
+
+
+def _leads_a_group(pid: int) -> bool:
+    return os.getpgid(pid) == pid
+
+
+def _young(pid: int) -> set[int]:
+    """All that stem from `pid`. Of each thread the kernel lists the children (proc_pid_task(5))."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{thread}/children") as children:
+                    young = set(map(int, children.read().split())) - found
+                    found |= young
+                    waiting += young
+    return found
+
+
+def _adopted(pid: int) -> set[int]:
+    """Those that lost their parent have become the waiter's children."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as state:
+        parent = int(state.read().rpartition(")")[2].split()[1])
+        return _young(parent) - {pid} - _young(pid)
+    return set()
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or it has ended."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/stat") as state:
+                if state.read().rpartition(")")[2].split()[0] not in "TtZX":
+                    return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,172 @@
+"""One call of a submission, in the manner that the judge asks for (docs/measurement.md).
+
+    stopped   ready, stop │ ─► custom_kernel ─► outputs in place ─► answer, stop │
+    armed     ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
+    timed     ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
+
+Where │ stands the process is stopped. Inputs are poured by the judge: in `stopped` before the call, in `armed` after
+all of it has been enqueued. What the worker says of its own times is shown and never ranked, but for `timed`, which is
+for devices that the judge's clock does not work on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harness.arena import Arena, TensorSpec, unflatten
+from harness.worker.gates import Words
+from harness.worker.outputs import MAX_OUTPUTS, Outputs, members
+from harness.worker.pool import Pool
+from harness.worker.timers import Timer
+from harness.worker.transports import Transport
+
+_type = type
+_data_ptr = torch.Tensor.data_ptr
+_synchronize = torch.cuda.synchronize
+_kill, _own_id, _STOP = os.kill, os.getpid, signal.SIGSTOP
+
+Kernel = Callable[[Any], Any]
+Ready = Callable[[bool], Any]
+Reply = dict[str, Any]
+
+
+def stop() -> None:
+    """Stop this process; returns when the judge has let it go on."""
+    _kill(_own_id(), _STOP)
+
+
+class Calls:
+    """Runs calls on one device. `regions` are the arenas that the judge has given: inputs lie in the one called arena.
+
+    `timer` serves the manner `timed` alone, `words` the manner `armed`. Of each manner's arguments `around` is entered
+    for the call, and `ready` tells the judge that it may begin and waits for its go if told to.
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        transport: Transport,
+        timer: Callable[[], Timer] | None = None,
+        words: Words | None = None,
+    ) -> None:
+        self._device_type, self._transport, self._timer, self._words = device_type, transport, timer, words
+        self._events: tuple[Any, Any] | None = None
+        self._kept: Any = None
+        self.regions: dict[str, Arena] = {}
+        self.pool: Pool | None = None
+
+    def stopped(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+        """A call between two stops of this process: the first is here, the second after the reply was sent."""
+        data = self._data(request)
+        self._transport.poison(request["poison"])
+        ready(False)
+        stop()
+        with around():
+            output = kernel(data)
+        if self._device_type != "cpu":
+            _synchronize()
+        reply = self._describe(output, request, self.regions)
+        if self._device_type != "cpu":
+            _synchronize()
+        return reply
+
+    def armed(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+        """A call of which all is enqueued when this returns, and nothing may have run yet."""
+        data, turn, words = self._data(request), request["turn"], self._words
+        assert words is not None
+        pool = self.pool.in_use() if self.pool is not None else contextlib.nullcontext()
+        with pool:
+            self._transport.poison(request["poison"])
+        self._events = _new_events() if request["events"] else None
+        ready(True)
+        try:
+            if request["gated"]:
+                words.shut(turn)
+            if self._events is not None:
+                self._events[0].record()
+            with pool, around():
+                output = kernel(data)
+            if self._events is not None:
+                self._events[1].record()
+            self._kept = output
+            reply = self._describe(output, request, self.regions)
+            if request["long"]:
+                words.mark(turn)
+            return reply
+        except BaseException:
+            words.open(turn)
+            raise
+
+    def collect(self) -> Reply:
+        """Wait for the device. `inside_ns` is what the call's own events say, where it was asked to have some."""
+        _synchronize()
+        self._kept = None
+        events, self._events = self._events, None
+        return {"inside_ns": None if events is None else max(events[0].elapsed_time(events[1]) * 1e6, 1.0)}
+
+    def timed(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+        """A call that this process times itself, on inputs copied to fresh addresses."""
+        arena, transport = self.regions["arena"], self._transport
+        assert self._timer is not None
+        specs = _specs(request)
+        tensors = [transport.place(spec) for spec in specs]
+        addresses = [_data_ptr(tensor) for tensor in tensors]
+        data = unflatten(request["tree"], tensors.__getitem__)
+        transport.poison(request["poison"])
+        ready(True)
+
+        def page_in() -> None:
+            for spec, address in zip(specs, addresses, strict=True):
+                transport.page_in(arena, spec, address)
+
+        with around():
+            sample = self._timer().sample(lambda: kernel(data), page_in)
+        supplied = {address: specs[index].offset for index, address in enumerate(addresses) if index in request["state"]}
+        reply = self._describe(sample.output, request, {}, supplied)
+        for index in request["state"]:
+            transport.page_out(arena, specs[index], addresses[index])
+        return {**reply, "inside_ns": sample.latency_ns, "overrun": transport.overrun()}
+
+    def null(self, cycles: int) -> Kernel:
+        """A kernel that computes nothing: on a GPU one that ends after so many of its clock's cycles."""
+        if self._device_type == "cpu":
+            return lambda data: ()
+
+        def sleep(data: Any) -> tuple[()]:
+            torch.cuda._sleep(cycles)
+            return ()
+
+        return sleep
+
+    def _data(self, request: dict[str, Any]) -> Any:
+        tensors = [self.regions["arena"].tensor(spec) for spec in _specs(request)]
+        return unflatten(request["tree"], tensors.__getitem__)
+
+    def _describe(
+        self,
+        output: Any,
+        request: dict[str, Any],
+        regions: dict[str, Arena],
+        supplied: dict[int, int] | None = None,
+    ) -> Reply:
+        outputs = Outputs(self._device_type, self.regions["arena"], regions, request["tail"], self._transport.page_out)
+        returned = members(output)
+        return {
+            "several": _type(output) in (tuple, list),
+            "returned": len(returned),
+            "outputs": [outputs.describe(member, supplied or {}) for member in returned[:MAX_OUTPUTS]],
+        }
+
+
+def _specs(request: dict[str, Any]) -> list[TensorSpec]:
+    return [TensorSpec.from_json(fields) for fields in request["inputs"]]
+
+
+def _new_events() -> tuple[Any, Any]:
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
