@@ -41,7 +41,7 @@ def command(root: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "harness", "--root", str(root), *arguments]
 
 
-def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root):
+def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
     submit(toy_root, "honest", HONEST)
     code, out, err = podium("eval", "double")
     assert code == 0 and "honest" in out and out.rstrip().splitlines()[-1].startswith("accepted: honest")
@@ -50,7 +50,7 @@ def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root):
     assert code == 0 and "Nothing new" in out
 
 
-def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root):
+def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root, roomy):
     submit(toy_root, "one", HONEST)
     submit(toy_root, "two", HONEST + "# another\n")
     podium("eval", "double")
