@@ -3,6 +3,7 @@
     problems/<problem>/problem.yml    ─► Problem     strict: an unknown key, a case that lacks a parameter, a duplicate
     problems/<problem>/reference.py   ─► its generate_input's parameters, read without importing it
     problems/<problem>/controls/<verdict>/*.py  ─► Submission, with the verdict it must get
+    reference/*.py                    ─► a part of each problem's sha256: what reference.py files import
     submissions/<problem>/<name>.py   ─► Submission
 
 Nothing here runs or imports a problem's or a competitor's code, and nothing needs torch.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,13 +156,26 @@ def _read_problem(folder: Path) -> Problem:
         cases=_cases(yml, "cases", stated.cases, outline),
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
-        sha256=hashlib.sha256(yml.read_bytes() + b"\0" + reference_text.encode()).hexdigest(),
+        sha256=_sha256([yml, reference, *sorted((folder.parents[1] / "reference").glob("*.py"))]),
     )
     _check_names(yml, problem)
     _check_sampled_rows(yml, problem, outline)
     _check_baselines(yml, problem)
     _check_tolerances(yml, problem)
     return problem
+
+
+def _sha256(files: Sequence[Path]) -> str:
+    """Of the names and the contents of `files`, in this order: of another one's text none can be taken for its own."""
+    listed = [f"{file.name} {hashlib.sha256(_content(file)).hexdigest()}\n" for file in files]
+    return hashlib.sha256("".join(listed).encode()).hexdigest()
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ProblemError(f"{file} cannot be read: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

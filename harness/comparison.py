@@ -21,7 +21,7 @@ from typing import Any
 
 from harness import stats
 from harness.errors import UsageError
-from harness.model import NOISY, Case, Measurement, Run, Verdict, outcome
+from harness.model import NOISY, Case, Clock, Measurement, Run, Verdict, outcome
 from harness.stats import Ratio
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
@@ -230,6 +230,10 @@ def check_comparable(a: Run, b: Run) -> None:
     if a.problem_revision != b.problem_revision:
         what = f"revision {a.problem_revision} of {a.problem}, {new} one of revision {b.problem_revision}"
         raise UsageError(f"{old} is a run of {what}: they are different tasks", "judge the older one again")
+    if a.score and b.score and a.clock is not b.clock:
+        judged, other = (old, new) if a.clock is Clock.JUDGE else (new, old)
+        what = f"the judge timed {judged}, the submission's own process timed {other}"
+        raise UsageError(f"{what}: such times are not compared", f"judge {other} again")
     if a.device.slug != b.device.slug:
         where = f"{old} ran on {a.device.name}, {new} on {b.device.name}"
         raise UsageError(f"{where}: their latencies say nothing about the sources", "judge both on one device")
@@ -289,6 +293,8 @@ def _differences(a: Run, b: Run) -> list[str]:
         found.append("configs/eval.yml was not the same")
     if a.submission_sha256 == b.submission_sha256:
         found.append("both runs are of the same source")
+    if a.clock is Clock.WORKER:
+        found.append("worker-timed: the submissions' own processes timed both")
     return found
 
 

@@ -52,10 +52,14 @@ class Sampling(Value):
 
 
 class EvalConfig(Value):
+    """`rank_worker_timed`: a board without any run that the judge timed ranks those that the submissions' own processes
+    timed. It is of boards, so no run stores it."""
+
     cpu: Sampling
     gpu: Sampling
     quick_processes: int = Field(default=1, ge=1)
     confidence: float = Field(default=0.95, gt=0, lt=1)
+    rank_worker_timed: bool = Field(default=False, exclude=True)
 
     def sampling(self, device_kind: str, quick: bool) -> Sampling:
         sampling = self.cpu if device_kind == "cpu" else self.gpu

@@ -35,7 +35,8 @@ def submissions_to_judge(
     quick: bool,
     allow_unsandboxed: bool = False,
 ) -> list[Submission]:
-    """The named files; without any, every submission of the problem whose source has no verdict on this device.
+    """The named files; without any, every submission of the problem whose source has no verdict on this device that a
+    board would rank: one of the problem's present files, timed by the judge where it can.
 
     Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
     """
@@ -48,7 +49,7 @@ def submissions_to_judge(
     # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
     unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:
-        judged = index.judged(problem.name, problem.revision, device.slug, quick, unsandboxed)
+        judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
     return [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
 
 

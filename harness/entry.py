@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.model import REPRODUCED, Run, Verdict
+from harness.model import REPRODUCED, WORKER_TIMED, Clock, Problem, Run, Verdict
 
 
 @dataclass(frozen=True)
@@ -14,12 +14,15 @@ class Entry:
     """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts the ranked runs of
     its source if it is one, else all of them.
 
-    `flags` are the rules of a scanner that its source broke; see `triage`."""
+    `older`: not the problem's present files judged it, as far as the problem was at hand. `unranked` is the reason that
+    the run itself has; a board has more (see `ranking`). `flags` are the rules of a scanner that its source broke; see
+    `triage`."""
 
     id: str
     path: str
     problem: str
     revision: int
+    problem_sha256: str
     device: str
     device_name: str
     submission: str
@@ -27,6 +30,7 @@ class Entry:
     started_at: str
     verdict: Verdict
     message: str
+    clock: Clock
     unranked: str | None
     tolerance: str | None
     error: float | None
@@ -35,12 +39,19 @@ class Entry:
     high_ns: float | None
     floor_ns: float | None
     isolation: str | None = None
-    runs: int = 1
     flags: str | None = None
+    runs: int = 1
+    older: bool = False
 
     @property
     def ranked(self) -> bool:
+        """Whether it is, on a board of its clock and of its revision of the problem."""
         return self.verdict is Verdict.ACCEPTED and self.score_ns is not None and self.unranked is None
+
+    @property
+    def worker_timed(self) -> bool:
+        """Whether it was timed, and by the submission's own process."""
+        return self.score_ns is not None and self.clock is Clock.WORKER
 
 
 def of_run(path: str, run: Run) -> Entry:
@@ -53,6 +64,7 @@ def of_run(path: str, run: Run) -> Entry:
         path=path,
         problem=run.problem,
         revision=run.problem_revision,
+        problem_sha256=run.problem_sha256,
         device=run.device.slug,
         device_name=run.device.name,
         submission=run.submission,
@@ -60,7 +72,8 @@ def of_run(path: str, run: Run) -> Entry:
         started_at=run.started_at,
         verdict=run.ending.verdict,
         message=run.ending.message,
-        unranked=run.unranked_because,
+        clock=run.clock,
+        unranked=None if run.unranked_because == WORKER_TIMED else run.unranked_because,  # `clock` says it
         tolerance=run.tolerance,
         error=run.error,
         score_ns=score.latency_ns if score else None,
@@ -73,12 +86,19 @@ def of_run(path: str, run: Run) -> Entry:
     )
 
 
+def of_present(entry: Entry, problem: Problem) -> Entry:
+    """`entry`, marked as `older` unless the present files of `problem` judged it."""
+    older = (entry.revision, entry.problem_sha256) != (problem.revision, problem.sha256)
+    return replace(entry, older=older)
+
+
 def standing(runs: Sequence[Entry]) -> Entry:
     """The run that stands for one submission on a board, of all its runs there; `runs` says of how many.
 
     Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
-    judging again until lucky gains nothing. A source that was ever found wrong or dishonest shows that run instead,
-    and one without ranked runs its latest. An old source whose run was reproduced does not become the latest by that.
+    judging again until lucky gains nothing; those that the judge timed come before all that the worker timed. A source
+    that was ever found wrong or dishonest shows that run instead, and one without ranked runs its latest. An old source
+    whose run was reproduced does not become the latest by that.
     """
     distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
     in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
@@ -86,6 +106,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
     source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
     disqualifying = [run for run in source if run.verdict.disqualifies]
     ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
+    ranked = [run for run in ranked if run.clock is Clock.JUDGE] or ranked
     if disqualifying:
         chosen = disqualifying[-1]
     elif ranked:

@@ -17,26 +17,38 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
-from harness.entry import Entry, of_run, standing
+from harness.entry import Entry, of_present, of_run, standing
 from harness.errors import InfrastructureError
-from harness.model import NOISY, REPRODUCED, UNJUDGED, UNSANDBOXED, UNSTABLE, Run, Verdict
+from harness.model import (
+    CROWDED,
+    NOISY,
+    REPRODUCED,
+    UNJUDGED,
+    UNSANDBOXED,
+    UNSTABLE,
+    VOIDED,
+    Clock,
+    Problem,
+    Run,
+    Verdict,
+)
 
 TIERS = ("published", "local")
 
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 """Raise it when the tables change; an index of another version is thrown away and built anew."""
 
 _SETTLED_NS = 2_000_000_000
 """A directory changed this recently may change again within one tick of its file system's clock: look again."""
 
 
-_COLUMNS = tuple(field.name for field in fields(Entry) if field.name != "runs")
-_GROUP = ("problem", "device", "revision", "submission")
+_COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older"))
+_GROUP = ("problem", "device", "revision", "problem_sha256", "submission")
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, modified_ns INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs ({", ".join(_COLUMNS)}, PRIMARY KEY (path));
 CREATE TABLE IF NOT EXISTS faults (path TEXT PRIMARY KEY, fault TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS standings ({", ".join(_GROUP)}, path, runs, all_runs, PRIMARY KEY ({", ".join(_GROUP)}));
+CREATE TABLE IF NOT EXISTS standings ({", ".join(_GROUP)}, path, runs, PRIMARY KEY ({", ".join(_GROUP)}));
 CREATE INDEX IF NOT EXISTS groups ON runs ({", ".join(_GROUP)}, started_at);
 PRAGMA user_version = {INDEX_VERSION};
 """
@@ -95,23 +107,33 @@ class Index:
         )
         return dict(self._rows(f"{query} GROUP BY device", (problem,)))
 
-    def standings(self, problem: str, revision: int, device: str) -> list[Entry]:
-        """One run a submission; see `standing`."""
+    def standings(self, problem: Problem, device: str) -> list[Entry]:
+        """One run a submission, see `standing`: of the problem's present files or, where they never judged it, the
+        latest of an older revision."""
         columns = ", ".join(f"runs.{column}" for column in _COLUMNS)
         query = f"""SELECT {columns}, standings.runs FROM standings JOIN runs USING (path)
-                    WHERE standings.problem = ? AND standings.device = ? AND standings.revision = ?"""
-        return [_entry(row) for row in self._rows(query, (problem, device, revision))]
+                    WHERE standings.problem = ? AND standings.device = ? ORDER BY runs.started_at, runs.id"""
+        entries = [of_present(_entry(row), problem) for row in self._rows(query, (problem.name, device))]
+        chosen = {entry.submission: entry for entry in entries}
+        return list((chosen | {entry.submission: entry for entry in entries if not entry.older}).values())
 
-    def judged(self, problem: str, revision: int, device: str, quick: bool, unsandboxed: bool = True) -> set[str]:
-        """The sha256 of every source that has a verdict here; quick runs count only if `quick`, those unranked for
-        want of a sandbox only if `unsandboxed`, those on a noisy or unstable machine and reproductions never."""
-        query = f"""SELECT DISTINCT sha256 FROM runs WHERE problem = ? AND device = ? AND revision = ?
+    def judged(
+        self, problem: Problem, device: str, quick: bool, unsandboxed: bool = True, worker_timed: bool = False
+    ) -> set[str]:
+        """The sha256 of every source that the problem's present files gave a verdict here; quick runs count only if
+        `quick`, those unranked for want of a sandbox only if `unsandboxed`, those that the worker timed only if
+        `worker_timed`, those on a noisy, unstable or crowded machine and reproductions never."""
+        query = f"""SELECT DISTINCT sha256 FROM runs
+                    WHERE problem = ? AND device = ? AND revision = ? AND problem_sha256 = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}')
-                    AND (unranked NOT IN ('{NOISY}', '{UNSTABLE}') OR unranked IS NULL OR verdict != 'accepted')
+                    AND (unranked NOT IN ('{NOISY}', '{UNSTABLE}', '{VOIDED}', '{CROWDED}') OR unranked IS NULL
+                         OR verdict != 'accepted')
                     AND unranked IS NOT '{REPRODUCED}'
                     AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')
-                    AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')"""
-        found = self._rows(query, (problem, device, revision, quick, unsandboxed))
+                    AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')
+                    AND (? OR clock != '{Clock.WORKER}' OR score_ns IS NULL OR verdict != 'accepted')"""
+        of_board = (problem.name, device, problem.revision, problem.sha256)
+        found = self._rows(query, (*of_board, quick, unsandboxed, worker_timed))
         return {str(sha256) for (sha256,) in found}
 
     def entry(self, run_id: str) -> Entry | None:
@@ -120,22 +142,18 @@ class Index:
         return _entry(rows[0]) if rows else None
 
     def best_before(self, entry: Entry) -> Entry | None:
-        """The fastest ranked run on the same board that began before `entry`, of sources never found wrong."""
+        """The fastest ranked run of its board and its clock that began before `entry`, of sources never found wrong."""
         wrong = [verdict.value for verdict in Verdict if verdict.disqualifies]
+        board = " AND ".join(f"{column} = :{column}" for column in _GROUP[:-1])
         query = f"""SELECT {", ".join(_COLUMNS)}, 1 FROM runs
-                    WHERE problem = :problem AND device = :device AND revision = :revision
+                    WHERE {board} AND clock = :clock
                     AND verdict = 'accepted' AND unranked IS NULL AND score_ns IS NOT NULL
                     AND started_at < :started_at AND sha256 NOT IN
-                        (SELECT sha256 FROM runs WHERE problem = :problem AND device = :device
-                         AND revision = :revision AND verdict IN ({", ".join(f"'{value}'" for value in wrong)}))
+                        (SELECT sha256 FROM runs WHERE {board}
+                         AND verdict IN ({", ".join(f"'{value}'" for value in wrong)}))
                     ORDER BY score_ns LIMIT 1"""
-        rows = self._rows(query, {name: getattr(entry, name) for name in (*_GROUP[:3], "started_at")})
+        rows = self._rows(query, {name: getattr(entry, name) for name in (*_GROUP[:-1], "clock", "started_at")})
         return _entry(rows[0]) if rows else None
-
-    def outdated(self, problem: str, revision: int, device: str) -> int:
-        """How many runs of other revisions of the problem there are, which a board leaves out."""
-        query = "SELECT TOTAL(all_runs) FROM standings WHERE problem = ? AND device = ? AND revision != ?"
-        return int(self._rows(query, (problem, device, revision))[0][0])
 
     def faults(self) -> list[tuple[str, str]]:
         """The files under `results` that are no runs, each with what is wrong with it."""
@@ -206,7 +224,7 @@ class Index:
         self._database.execute(f"DELETE FROM standings WHERE {where}", group)
         if runs:
             chosen = standing(runs)
-            row = (*group, chosen.path, chosen.runs, len(runs))
+            row = (*group, chosen.path, chosen.runs)
             self._database.execute(f"INSERT INTO standings VALUES ({', '.join('?' * len(row))})", row)
 
     def _files_in(self, folder: str) -> set[str]:
@@ -241,7 +259,8 @@ def _run_folders(results: Path) -> dict[str, int]:
 
 def _entry(row: Sequence[Any]) -> Entry:
     values = dict(zip(_COLUMNS, row, strict=False))
-    return Entry(**{**values, "verdict": Verdict(values["verdict"]), "runs": row[-1]})
+    made = {"verdict": Verdict(values["verdict"]), "clock": Clock(values["clock"]), "runs": row[-1]}
+    return Entry(**{**values, **made})
 
 
 def _open_file(path: Path) -> sqlite3.Connection:

@@ -1,16 +1,18 @@
 """The one place that orders submissions.
 
-Ranked are accepted runs with a score. Two whose intervals overlap cannot be told apart; each then has a range of ranks,
-from one more than the number certainly faster than it to the number not certainly slower.
+Ranked are accepted runs with a score, of one clock and of the problem's present files. Two whose intervals overlap
+cannot be told apart; each then has a range of ranks, from one more than the number certainly faster than it to the
+number not certainly slower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.entry import Entry
+from harness.model import OLDER, WORKER_TIMED, Clock, Verdict
 
 CLOSE = 0.02
 """Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""
@@ -34,10 +36,24 @@ class Standing:
 
 @dataclass(frozen=True)
 class Board:
-    """One problem on one device: what is ranked, best first, and what is not, with the reason in each entry."""
+    """One problem on one device: what is ranked, best first, and what is not, with the reasons in each entry. `clock`
+    is the one that all of the ranked were timed by."""
 
     standings: tuple[Standing, ...]
     unranked: tuple[Entry, ...]
+    clock: Clock = Clock.JUDGE
+
+    def ranks(self, entry: Entry) -> bool:
+        """Whether a run is one of those that are ranked here."""
+        return entry.ranked and not entry.older and entry.clock is self.clock
+
+    def why_not(self, entry: Entry) -> str | None:
+        """The reasons, with commas between, why a run that was accepted is not ranked here."""
+        if entry.verdict is not Verdict.ACCEPTED:
+            return entry.unranked
+        worker_timed = entry.worker_timed and self.clock is Clock.JUDGE
+        reasons = [OLDER if entry.older else None, entry.unranked, WORKER_TIMED if worker_timed else None]
+        return ", ".join(reason for reason in reasons if reason) or None
 
 
 @dataclass(frozen=True)
@@ -53,20 +69,28 @@ class Bearings:
     level: bool = False
 
 
-def rank(entries: Sequence[Entry], baselines: Sequence[str]) -> Board:
-    """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with."""
-    ranked = sorted((e for e in entries if e.ranked), key=lambda e: (e.score_ns or 0.0, e.submission))
+def rank(entries: Sequence[Entry], baselines: Sequence[str], rank_worker_timed: bool = False) -> Board:
+    """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with.
+
+    Where the judge timed none that can be ranked, and only if `rank_worker_timed`, those that the submissions' own
+    processes timed are ranked.
+    """
+    judged = any(Board((), ()).ranks(entry) for entry in entries)
+    board = Board((), (), Clock.WORKER if rank_worker_timed and not judged else Clock.JUDGE)
+    ranked = sorted(filter(board.ranks, entries), key=lambda e: (e.score_ns or 0.0, e.submission))
     best_baseline = min((e.score_ns for e in ranked if e.submission in baselines and e.score_ns), default=None)
     standings = [_standing(entry, ranked, best_baseline) for entry in ranked]
-    unranked = sorted((e for e in entries if not e.ranked), key=lambda e: (e.verdict.exit_code, e.submission))
-    return Board(tuple(standings), tuple(unranked))
+    rest = [replace(entry, unranked=board.why_not(entry)) for entry in entries if not board.ranks(entry)]
+    rest.sort(key=lambda e: (e.verdict.exit_code, e.older, e.submission))
+    return replace(board, standings=tuple(standings), unranked=tuple(rest))
 
 
 def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry | None) -> Bearings | None:
     """Those of `entry`, which has a score or gets None, on `board`; `best` is the best ranked run before it."""
     if entry.score_ns is None:
         return None
-    others = [standing.entry for standing in board.standings if standing.entry.submission != entry.submission]
+    ranked = [standing.entry for standing in board.standings if entry.clock is board.clock]
+    others = [other for other in ranked if other.submission != entry.submission]
     baseline_ns = min((e.score_ns for e in others if e.submission in baselines and e.score_ns), default=None)
     return Bearings(
         fraction_of_floor=_fraction_of_floor(entry),

@@ -27,7 +27,7 @@ from harness.config import EvalConfig, load_config
 from harness.device import detect
 from harness.environment import flat
 from harness.errors import InfrastructureError, UsageError
-from harness.model import NOISY, REPRODUCED, Cases, Device, Problem, Run, Submission, Verdict
+from harness.model import NOISY, REPRODUCED, Cases, Clock, Device, Problem, Run, Submission, Verdict
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.store import Store
@@ -197,6 +197,9 @@ def hold(
     if then.device.slug != now.device.slug:
         where = f"timed on {then.device.name} then, on {now.device.name} now"
         return Reproduction(then, now, differences, None, where)
+    if then.clock is not now.clock and then.score and now.score:
+        who = {Clock.JUDGE: "the judge", Clock.WORKER: "the submission's own process"}
+        return Reproduction(then, now, differences, None, f"{who[then.clock]} timed it then, {who[now.clock]} now")
     doubts = [
         f"the machine was too noisy {when} for the judge's own clock to confirm the times"
         for run, when in ((then, "then"), (now, "now"))

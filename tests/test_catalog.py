@@ -51,6 +51,29 @@ def test_the_toy_is_read_whole(toy_root):
     assert problem.tolerances["close"][0].rel_l2 == 1e-5
 
 
+def test_the_hash_of_a_problem_covers_all_that_judges_with_it(toy_root):
+    def sha256():
+        return catalog.load_problem(toy_root, "double").sha256
+
+    seen = [sha256()]
+    folder = toy_root / "reference"
+    (folder / "__pycache__").mkdir(parents=True)
+    for change in (
+        lambda: (folder / "attention.py").write_text("x = 1\n"),
+        lambda: (folder / "attention.py").write_text("x = 2\n"),
+        lambda: (folder / "attention.py").rename(folder / "other.py"),
+        lambda: (folder / "aiter.py").write_text(""),
+        lambda: (toy_root / "problems" / "double" / "reference.py").open("a").write("# more\n"),
+        lambda: (toy_root / "problems" / "double" / "problem.yml").open("a").write("# more\n"),
+    ):
+        change()
+        seen.append(sha256())
+    assert len(set(seen)) == len(seen)
+    (folder / "notes.txt").write_text("x")
+    (folder / "__pycache__" / "aiter.py").write_text("x")
+    assert sha256() == seen[-1]
+
+
 def test_every_shipped_problem_is_good(pytestconfig):
     root = pytestconfig.rootpath
     for name in catalog.problem_names(root):

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import catalog, docket
 from harness.cli import main
+from harness.model import Case, Estimate, Manner, Measurement
+from harness.store import Store
+from tests.test_store import DEVICE, SUBMISSION, make_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
@@ -37,7 +41,7 @@ def command(root: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "harness", "--root", str(root), *arguments]
 
 
-def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root):
+def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
     submit(toy_root, "honest", HONEST)
     code, out, err = podium("eval", "double")
     assert code == 0 and "honest" in out and out.rstrip().splitlines()[-1].startswith("accepted: honest")
@@ -46,7 +50,7 @@ def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root):
     assert code == 0 and "Nothing new" in out
 
 
-def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root):
+def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root, roomy):
     submit(toy_root, "one", HONEST)
     submit(toy_root, "two", HONEST + "# another\n")
     podium("eval", "double")
@@ -138,6 +142,67 @@ def test_show_and_compare_say_that_a_file_is_not_what_was_judged_any_more(podium
         assert code == 0 and err.count("honest.py has changed since it was judged") == 1
     path.unlink()
     assert "changed" not in podium("show", "honest")[2]
+
+
+def timed(latency_ns: float, bound_ns: float) -> Measurement:
+    return Measurement(
+        case=Case(parameters={"rows": round(latency_ns), "cols": 4}),
+        samples_ns=((latency_ns,),),
+        latency=Estimate(latency_ns=latency_ns),
+        manner=Manner.SANDWICH,
+        bound_ns=bound_ns,
+    )
+
+
+@pytest.mark.parametrize(("kind", "least_ns", "share"), [("cuda", 300, 0.02), ("rocm", 300, 0.02), ("cpu", 5e4, 0.05)])
+def test_leaderboard_shows_each_case_and_the_bound_that_is_worth_a_word(podium, toy_root, kind, least_ns, share):
+    sha256 = catalog.load_problem(toy_root, "double").sha256
+    cases = [timed(latency, least_ns + share * latency + more) for latency, more in ((1e6, -100), (2e6, 1e6))]
+    device = DEVICE.model_copy(update={"kind": kind})
+    run = make_run(problem_sha256=sha256, measurements=tuple(cases), device=device)
+    Store(toy_root).write(run, SUBMISSION)
+    assert "rows=1000000" not in podium("leaderboard", "double")[1]
+    code, out, _ = podium("leaderboard", "double", "--cases")
+    narrow, wide = (next(line for line in out.splitlines() if f"rows={n}" in line) for n in (1_000_000, 2_000_000))
+    bounds = [line.split("│")[3].strip() for line in (narrow, wide)]
+    assert (
+        code == 0 and "mine; every case: cols=4" in out and bounds[0] == "" and float(bounds[1].replace(",", "")) > 1e3
+    )
+    document = json.loads(podium("leaderboard", "double", "--cases", "--json")[1])["boards"][0]
+    assert document["clock"] == "judge" and document["problem_sha256"] == sha256
+    assert [case["bound_ns"] for case in document["cases"]["mine"]] == [case.bound_ns for case in cases]
+    assert podium("leaderboard", "double", "--cases", "--markdown")[1].count("| rows=") == 2
+
+
+def test_a_run_says_whose_clock_it_has_wherever_it_is_shown(podium, toy_root):
+    sha256 = catalog.load_problem(toy_root, "double").sha256
+    Store(toy_root).write(make_run(problem_sha256=sha256, clock="worker", schema_version=1), SUBMISSION)
+    for verb in (("show",), ("show", "run-1"), ("leaderboard", "double")):
+        for form in ((), ("--markdown",)):
+            assert "worker-timed" in podium(*verb, *form)[1], (verb, form)
+        assert '"worker' in podium(*verb, "--json")[1], verb
+    board = json.loads(podium("leaderboard", "double", "--json")[1])["boards"][0]
+    assert not board["ranked"] and board["unranked"][0]["unranked"] == "worker-timed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "waiting"),
+    [
+        ({}, {"cpu": False, "cuda": False, "rocm": False}),
+        ({"clock": "worker"}, {"cpu": True, "cuda": True, "rocm": False}),
+        ({"problem_sha256": "dd"}, {"cpu": True, "cuda": True, "rocm": True}),
+    ],
+    ids=["judged", "worker-timed", "older"],
+)
+def test_eval_judges_again_what_no_board_of_now_would_rank(toy_root, changes, waiting):
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.load_submission(problem, submit(toy_root, "mine", HONEST))
+    for kind, expected in waiting.items():
+        device = DEVICE.model_copy(update={"kind": kind, "slug": kind})
+        fields = {"submission_sha256": submission.sha256, "problem_sha256": problem.sha256, "device": device} | changes
+        Store(toy_root).write(make_run(**fields), submission)
+        found = docket.submissions_to_judge(toy_root, problem, [], device, quick=False)
+        assert [each.name for each in found] == ["mine"] * expected, kind
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli import main
 from harness.comparison import Noise, compare_runs
-from harness.model import Ending, Run, Verdict
+from harness.model import Clock, Ending, Run, Verdict
 from harness.render import compare as rendered
 from harness.store import Store
 from tests.test_comparison import DEVICE, run
@@ -123,6 +123,13 @@ def test_runs_of_other_devices_or_revisions_are_refused_in_a_sentence(podium, st
     for name, words in (("elsewhere", "old ran on Box, elsewhere on Crate"), ("later", "one of revision 2")):
         code, out, err = podium("compare", "old", name)
         assert code == 2 and words in err and not out and "Traceback" not in err
+
+
+def test_times_of_two_clocks_are_refused_in_a_sentence(podium, store):
+    store("old", OLD, clock=Clock.WORKER)
+    store("new", NEW)
+    code, out, err = podium("compare", "old", "new")
+    assert (code, out) == (2, "") and "the judge timed new, the submission's own process timed old" in err
 
 
 def test_a_run_that_is_not_there_is_a_sentence(podium, store):

@@ -17,7 +17,7 @@ from harness.comparison import (
     judge,
 )
 from harness.errors import UsageError
-from harness.model import Case, Device, Ending, Estimate, Measurement, Run, Verdict
+from harness.model import Case, Clock, Device, Ending, Estimate, Measurement, Run, Verdict
 from harness.stats import Ratio
 from harness.versions import more_pairs
 
@@ -54,6 +54,7 @@ def run(name="a", latencies=(100.0, 400.0), spread=STEADY, labels=(), **changes)
         "duration_s": 1.0,
         "ending": Ending(verdict=Verdict.ACCEPTED, message="all right"),
         "measurements": measurements,
+        "clock": Clock.JUDGE,
         "score": score,
         "master_seed": "00",
         "config": {},
@@ -192,6 +193,21 @@ def test_a_problem_that_changed_without_a_new_revision_is_ambiguous_however_larg
 def test_runs_of_different_things_cannot_be_compared(changes, words):
     with pytest.raises(UsageError, match=words):
         compare_runs(run(), run("b", **changes), NOISE, 0.95)
+
+
+def test_times_of_two_clocks_are_not_compared():
+    own = run("b", clock=Clock.WORKER)
+    for a, b in ((run(), own), (own, run())):
+        with pytest.raises(UsageError, match="the judge timed a, the submission's own process timed b") as caught:
+            compare_runs(a, b, NOISE, 0.95)
+        assert caught.value.hint == "judge b again"
+    compared = compare_runs(own, own, NOISE, 0.95)
+    assert compared.finding.speed is Speed.SAME and "worker-timed" in " ".join(compared.notes)
+
+
+def test_what_failed_has_no_time_and_so_no_clock():
+    ending = Ending(verdict=Verdict.TIMEOUT, message="too long")
+    assert "b has no score" in found(run(), run("b", (), ending=ending, clock=Clock.WORKER)).reason
 
 
 def test_what_else_differs_between_the_runs_is_said():

@@ -16,12 +16,15 @@ from harness.cli.verbs import verbs as cli
 from harness.model import (
     Case,
     CaseCheck,
+    Clock,
+    Constant,
     Device,
     Ending,
     Estimate,
     Excess,
     Finding,
     Floor,
+    Manner,
     Measurement,
     Round,
     Run,
@@ -211,6 +214,7 @@ TIMED = Measurement(
     latency=Estimate(latency_ns=1150, low_ns=1140, high_ns=1160),
     floor=Floor(latency_ns=800, binds="a_side", format="a_format"), labels=("a-label",),
     hidden_ns=(-310.0, 52_000.0), idle_excess_ns=(7100.0, 7100.0),
+    manner=Manner.GATED, bound_ns=430.0, inside_ns=1_337.0, voids={"cut-by-a-slice": 3, "flush-too-long": 1},
 )  # fmt: skip
 RUN = Run(
     id="20260102T030405-abcdef-somebody", problem="double", problem_revision=1, problem_sha256="1f" * 32,
@@ -222,6 +226,7 @@ RUN = Run(
     started_at="2026-01-02T03:04:05+00:00", duration_s=12.5,
     ending=Ending(verdict=Verdict.WRONG_ANSWER, message="the message", detail="the detail"),
     checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
+    clock=Clock.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
     score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
@@ -246,6 +251,13 @@ def test_show_leaves_out_nothing_that_is_stored(form):
     assert "1.050 1.250" in found and "2×2" in found  # each process, of the samples
     assert "321.0" in found and "654.0" in found and "too hot; too slow; not counted" in found  # a round
     assert "37%" in found
+    for figure in (
+        "0.4300",
+        "1.337",
+        "cut-by-a-slice: 3 (38\N{NO-BREAK SPACE}%), flush-too-long: 1 (12\N{NO-BREAK SPACE}%)",
+    ):
+        assert figure in found, figure  # how a case was timed
+    assert "283.1" in found and "0.6100" in found and "417" in found  # the constant
     assert "gpu processes" in found and "55" in found and "[1.75, 0, 0]" in found
 
 
@@ -254,7 +266,7 @@ def test_what_all_cases_share_is_said_once_above_them():
     timed = [TIMED.model_copy(update={"case": case}) for case in cases]
     run = RUN.model_copy(update={"measurements": tuple(timed), "checks": (), "skipped": ()})
     shown = document.text(rendered.parts(run))
-    assert shown.count("every case: cols=64") == shown.count("cols=64") == 1 and shown.count("rows=4096 ") == 3
+    assert shown.count("every case: cols=64") == shown.count("cols=64") == 1 and shown.count("rows=4096 ") == 4
 
 
 def texts_of(stored: Any) -> list[str]:

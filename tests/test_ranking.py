@@ -1,24 +1,39 @@
 """Order, ties as ranges, ratios to the baseline; and what is not ranked is kept apart with its reason."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
 from harness.entry import Entry
-from harness.model import Estimate, Verdict
+from harness.model import (
+    BELOW_FLOOR,
+    CROWDED,
+    NOISY,
+    OLDER,
+    UNSTABLE,
+    VOIDED,
+    WORKER_TIMED,
+    Clock,
+    Estimate,
+    Verdict,
+)
 from harness.ranking import Bearings, bearings, close, rank
 from harness.render import document, terminal
 from harness.render.boards import _duels
 from tests.test_store import make_run
 
 
-def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unranked=None, floor=None):
-    return Entry(
+def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unranked=None, floor=None, **changes):
+    of_judge = Entry(
         id=f"run-{name}",
         path=f"local/p/d/run-{name}.json",
         problem="p",
         revision=1,
+        problem_sha256="cc",
         device="d",
         device_name="D",
         submission=name,
@@ -26,6 +41,7 @@ def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unran
         started_at="2026-01-01T00:00:00.000+00:00",
         verdict=verdict,
         message="message",
+        clock=Clock.JUDGE,
         unranked=unranked,
         tolerance="close",
         error=0.0,
@@ -34,6 +50,7 @@ def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unran
         high_ns=high,
         floor_ns=floor,
     )
+    return replace(of_judge, **changes)
 
 
 def ranks(board):
@@ -151,6 +168,8 @@ def test_the_last_line_says_all_that_is_known_of_a_score():
     assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
     quick = make_run(score=100.0, unranked_because="quick")
     assert terminal.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
+    own = make_run(score=100.0, clock=Clock.WORKER)
+    assert terminal.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
     assert terminal.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
 
 
@@ -165,6 +184,50 @@ def test_neighbours_within_two_per_cent_are_told_to_duel():
 def test_accepted_without_a_score_or_with_a_reason_is_not_ranked():
     board = rank([entry("quick", 5, unranked="quick"), entry("interpreted", unranked="interpreted"), entry("none")], [])
     assert not board.standings and {e.submission for e in board.unranked} == {"quick", "interpreted", "none"}
+
+
+WORKER = {"clock": Clock.WORKER}
+
+
+def test_what_a_worker_timed_is_not_ranked_and_says_so():
+    board = rank(
+        [entry("judged", 200), entry("own", 1, **WORKER), entry("untimed", unranked="interpreted", **WORKER)], []
+    )
+    assert ranks(board) == {"judged": "1"} and board.clock is Clock.JUDGE
+    assert {e.submission: e.unranked for e in board.unranked} == {"own": WORKER_TIMED, "untimed": "interpreted"}
+
+
+def test_what_workers_timed_is_ranked_only_if_the_setting_says_so_and_the_judge_timed_nothing():
+    own = [entry("own", 1, 0.9, 1.1, **WORKER), entry("other", 2, 1.9, 2.1, **WORKER)]
+    assert not rank(own, []).standings
+    board = rank(own, [], rank_worker_timed=True)
+    assert ranks(board) == {"own": "1", "other": "2"} and board.clock is Clock.WORKER and not board.unranked
+    board = rank([*own, entry("judged", 300)], ["own"], rank_worker_timed=True)
+    assert ranks(board) == {"judged": "1"} and board.clock is Clock.JUDGE
+    assert board.standings[0].times_baseline is None, "the baseline's time is another clock's"
+    assert {e.unranked for e in board.unranked} == {WORKER_TIMED}
+    board = rank([*own, entry("hasty", 3, unranked="quick"), entry("old", 3, older=True)], [], rank_worker_timed=True)
+    assert board.clock is Clock.WORKER and ranks(board).keys() == {"own", "other"}, "the judged ones cannot be ranked"
+
+
+def test_what_other_files_of_the_problem_judged_is_below_and_not_ranked():
+    entries = [
+        entry("new", 9),
+        entry("old", 1, older=True),
+        entry("quick", 8, unranked="quick"),
+        entry("x", older=True),
+    ]
+    board = rank([*entries, entry("both", 1, older=True, **WORKER)], ["old"], rank_worker_timed=True)
+    assert ranks(board) == {"new": "1"} and board.standings[0].times_baseline is None
+    assert [(e.submission, e.unranked) for e in board.unranked] == [
+        ("quick", "quick"), ("both", f"{OLDER}, {WORKER_TIMED}"), ("old", OLDER), ("x", OLDER),
+    ]  # fmt: skip
+
+
+def test_a_run_is_not_held_against_baselines_of_another_clock():
+    board = rank([entry("torch", 100)], ["torch"])
+    assert bearings(entry("mine", 50), board, ["torch"], None).times_baseline == 2.0
+    assert bearings(entry("mine", 50, **WORKER), board, ["torch"], None).times_baseline is None
 
 
 def test_what_is_left_out_comes_by_verdict_then_name():
@@ -199,7 +262,31 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)
 
 
-@pytest.mark.parametrize("reason", [None, "unstable"])
+@pytest.mark.parametrize("reason", [VOIDED, CROWDED, BELOW_FLOOR, WORKER_TIMED, OLDER, NOISY, UNSTABLE])
+def test_each_reason_has_a_sentence_that_is_more_than_its_name(problem, reason):
+    changes = {WORKER_TIMED: WORKER, OLDER: {"older": True}}.get(reason, {"unranked": reason})
+    shown = document.text(terminal.board(problem, "A Device", rank([entry("odd", 5, **changes)], []), []))
+    (sentence,) = re.findall(rf"^{reason}: (.+)\.$", shown, re.MULTILINE)
+    assert len(sentence) > 30 and sentence == terminal.why_unranked(reason)
+
+
+def test_a_board_of_workers_times_says_so_below_it(problem):
+    entries = [entry("own", 100_000, **WORKER)]
+    shown = document.text(terminal.board(problem, "A Device", rank(entries, [], rank_worker_timed=True), []))
+    assert shown.endswith(
+        "worker-timed: the submissions' own processes timed these; a submission can change such a time."
+    )
+    judged = document.text(terminal.board(problem, "A Device", rank([entry("judged", 100_000)], []), []))
+    assert "worker-timed" not in judged
+
+
+def test_what_failed_on_an_older_revision_says_so(problem):
+    entries = [entry("now", verdict=Verdict.TIMEOUT), entry("then", verdict=Verdict.TIMEOUT, older=True)]
+    lines = document.text(terminal.board(problem, "A Device", rank(entries, []), [])).splitlines()
+    assert [OLDER in next(line for line in lines if f" {name} " in line) for name in ("now", "then")] == [False, True]
+
+
+@pytest.mark.parametrize("reason", [None, "odd, odder"])
 def test_a_board_survives_a_reason_that_it_does_not_know(problem, reason):
     board = terminal.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
     assert "odd" in document.text(board)

@@ -21,11 +21,14 @@ from harness.entry import Entry
 from harness.model import (
     Case,
     CaseCheck,
+    Clock,
+    Constant,
     Device,
     Ending,
     Estimate,
     Excess,
     Floor,
+    Manner,
     Measurement,
     Run,
     Skipped,
@@ -83,7 +86,7 @@ def store(root, name, latency_ns=1000.0, source=None, processes=3, samples=8, **
         "id": f"run-{count:04d}",
         "problem": "double",
         "problem_revision": 1,
-        "problem_sha256": "cc",
+        "problem_sha256": catalog.load_problem(root, "double").sha256,
         "submission": name,
         "submission_sha256": sha256,
         "submission_path": "x",
@@ -97,6 +100,7 @@ def store(root, name, latency_ns=1000.0, source=None, processes=3, samples=8, **
             measurement(case, scale * latency_ns, scale * 100.0, processes, samples)
             for scale, case in zip((1, 50), CASES)
         ],
+        "clock": Clock.JUDGE,
         "score": around(latency_ns),
         "tolerance": "close",
         "error": 0.01,
@@ -317,6 +321,46 @@ def test_what_is_not_ranked_is_apart_with_its_reason(toy_root):
     assert left_out.startswith("Not accepted") and "bad wrong answer rel_l2 0.3 (limit 0.2)" in left_out
 
 
+def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_root):
+    store(toy_root, "judged", 3000.0)
+    store(toy_root, "own", 10.0, clock=Clock.WORKER)
+    store(toy_root, "old", 20.0, problem_sha256="dd")
+    store(toy_root, "old_and_bad", problem_sha256="dd", **failed())
+    page = page_of(toy_root)
+    board, verified, left_out = (Elements(t.partition("</table>")[0]).words for t in page.split("<caption>")[1:])
+    assert "judged" in board and "own" not in board and "old" not in board and "worker-timed" not in board
+    assert "own" in verified and "timed by the submission's own process" in verified
+    assert "old" in verified and "files have changed since it was judged" in verified
+    assert "old_and_bad wrong answer of an older revision" in left_out
+    runs = Elements(page.partition("All runs")[2]).words
+    assert runs.count(" worker-timed ") == 1 and runs.count(" of an older revision ") == 1
+    assert [line.run.submission for line in plots.records(shelf_of(toy_root).lines)] == ["judged"]
+
+
+def test_a_board_of_workers_times_is_there_if_the_setting_says_so_and_its_charts_say_so(toy_root):
+    for number in range(3):
+        store(toy_root, f"own_{number}", 1000.0 + number, error=0.01 * (1 + number), clock=Clock.WORKER)
+    assert not shelf_of(toy_root).ranked
+    with (toy_root / "configs" / "eval.yml").open("a") as file:
+        file.write("rank_worker_timed: true\n")
+    page = page_of(toy_root)
+    assert len(shelf_of(toy_root).ranked) == 3
+    assert "worker-timed: the submissions&#39; own processes timed these" in page.partition("<caption>")[2][:300]
+    captions = [Elements(part.partition("</figcaption>")[0]).words for part in page.split("<figcaption>")[1:4]]
+    assert ["Worker-timed." in caption for caption in captions] == [True] * 3
+
+
+def test_how_the_judge_timed_a_case_is_beside_its_latency(toy_root):
+    timed = measurement(CASES[0], 1000.0, 100.0, 3, 8)
+    told = {"manner": Manner.SANDWICH, "bound_ns": 330.0, "inside_ns": 1234.0, "voids": {"cut by the slice": 1}}
+    constant = Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417)
+    store(toy_root, "mine", measurements=(timed.model_copy(update=told),), constants=(constant,))
+    words = Elements(page_of(toy_root)).words
+    assert "sandwich 0.3300 1.234 cut by the slice: 1 (4.0 %)" in words and "clockthe judge's" in words
+    assert "constant (sandwich) 283.1 µs, interquartile range 0.6100 µs, 417 calls" in words
+    assert "idle excess" not in words
+
+
 def test_a_board_has_rank_score_interval_floor_and_error(toy_root):
     store(toy_root, "slow", 3000.0)
     store(toy_root, "fast", 1000.0)
@@ -402,6 +446,7 @@ def sheet(name, score_ns, error):
         path="",
         problem="p",
         revision=1,
+        problem_sha256="cc",
         device="d",
         device_name="D",
         submission=name,
@@ -409,6 +454,7 @@ def sheet(name, score_ns, error):
         started_at="",
         verdict=Verdict.ACCEPTED,
         message="",
+        clock=Clock.JUDGE,
         unranked=None,
         tolerance="close",
         error=error,

@@ -13,7 +13,7 @@ from harness.sandbox.isolation import NO_ISOLATION, Isolation
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 
-pytestmark = pytest.mark.usefixtures("unobjected")  # on a busy machine another reason would be named
+pytestmark = pytest.mark.usefixtures("roomy")  # on a busy machine another reason would be named
 
 
 @pytest.fixture

@@ -20,22 +20,31 @@ from hypothesis import strategies as st
 
 from harness import index as index_module
 from harness import store as store_module
+from harness.entry import of_run
 from harness.errors import InfrastructureError, UsageError
 from harness.model import (
+    CROWDED,
+    NOISY,
     REPRODUCED,
     SCHEMA_VERSION,
+    UNSTABLE,
+    VOIDED,
+    WORKER_TIMED,
     Case,
     CaseCheck,
+    Clock,
     Device,
     Ending,
     Estimate,
     Excess,
     Floor,
     Measurement,
+    Problem,
     Run,
     Submission,
     Verdict,
 )
+from harness.render import run as rendered
 from harness.store import Store, load_run
 from harness.versions import take
 
@@ -70,6 +79,7 @@ def make_run(run_id="run-1", score=100.0, verdict=Verdict.ACCEPTED, **changes):
             ),
         ),
         "score": Estimate(latency_ns=score, low_ns=score * 0.99, high_ns=score * 1.01) if score else None,
+        "clock": Clock.JUDGE,
         "tolerance": "close",
         "error": 0.25,
         "output": "printed\n",
@@ -90,16 +100,21 @@ def put(root, *runs, tier="local"):
         Store(root).write(run, SUBMISSION, tier)
 
 
-def standings(root, revision=1, device="test-1000"):
+def problem(**changes):
+    """The problem `double` as far as an index looks at it."""
+    return Problem.model_construct(**{"name": "double", "revision": 1, "sha256": "cc", **changes})
+
+
+def standings(root, device="test-1000", **changes):
     with Store(root).index() as index:
-        return {entry.submission: entry for entry in index.standings("double", revision, device)}
+        return {entry.submission: entry for entry in index.standings(problem(**changes), device)}
 
 
 def content(root):
     """All that boards see of an index."""
     with Store(root).index() as index:
-        entries = sorted(map(repr, index.standings("double", 1, "test-1000")))
-        return index.paths(), index.devices("double"), entries, index.faults(), index.outdated("double", 1, "test-1000")
+        entries = sorted(map(repr, index.standings(problem(), "test-1000")))
+        return index.paths(), index.devices("double"), entries, index.faults()
 
 
 def folder(root, tier="local"):
@@ -220,7 +235,7 @@ class TestWriting:
             finally:
                 os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-        paths, _, _, faults, _ = content(root)
+        paths, _, _, faults = content(root)
         assert paths.keys() == {"before"} and faults == []
         put(root, make_run("after"))
         assert content(root)[0].keys() == {"before", "after"}
@@ -253,7 +268,7 @@ class TestWriting:
             for name in ("a", "b")
         ]
         assert [writer.wait(120) for writer in writers] == [0, 0]
-        paths, _, _, faults, _ = content(root)
+        paths, _, _, faults = content(root)
         assert paths.keys() == {f"{name}-{number}" for name in "ab" for number in range(8)} and faults == []
         assert {name: entry.runs for name, entry in standings(root).items()} == {"a": 8, "b": 8}
 
@@ -302,6 +317,14 @@ class TestReading:
             file.truncate(50)
         with pytest.raises(InfrastructureError, match=r"run-1\.json is no run"):
             Store(root).read("run-1")
+
+
+def test_every_published_run_is_readable_and_one_of_schema_version_1_is_worker_timed(pytestconfig):
+    published = sorted((pytestconfig.rootpath / "results" / "published").glob("*/*/*.json"))
+    assert published
+    for run in map(load_run, published):
+        entry = of_run("", run)
+        assert run.schema_version > 1 or (entry.worker_timed and WORKER_TIMED in rendered.clock(run)), run.id
 
 
 GOOD = make_run().model_dump(mode="json")
@@ -368,7 +391,7 @@ class TestFaults:
     def test_a_file_that_is_no_run_is_reported_and_the_rest_works(self, root, text, said):
         put(root, make_run())
         (folder(root) / "odd.json").write_bytes(text)
-        paths, _, entries, faults, _ = content(root)
+        paths, _, entries, faults = content(root)
         assert paths.keys() == {"run-1"} and len(entries) == 1
         ((path, fault),) = faults
         assert path == "local/double/test-1000/odd.json" and said in fault
@@ -384,7 +407,7 @@ class TestFaults:
         put(root, make_run())
         (folder(root) / "folder.json").mkdir()
         (folder(root) / "link.json").symlink_to("/nowhere/at/all")
-        paths, _, _, faults, _ = content(root)
+        paths, _, _, faults = content(root)
         assert paths.keys() == {"run-1"} and [Path(path).name for path, _ in faults] == ["folder.json", "link.json"]
 
     def test_other_files_are_nobody_s_business(self, root):
@@ -445,7 +468,7 @@ class TestIndex:
         before = content(root)
         self.index_path(root).unlink()
         assert content(root) == before and self.index_path(root).exists()
-        assert before[0].keys() == {"a1", "a2", "b1", "c1"} and before[4] == 1
+        assert before[0].keys() == {"a1", "a2", "b1", "c1"} and len(before[2]) == 3
 
     @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.binary(min_size=1, max_size=300))
@@ -483,8 +506,24 @@ class TestIndex:
             database.executescript("DROP TABLE runs; CREATE TABLE runs (x); PRAGMA user_version = 99;")
         assert content(root) == before
 
+    def test_of_the_version_before_it_is_built_anew(self, root):
+        put(root, *several())
+        os.utime(folder(root), ns=(0, 0))  # settled: nothing but the version tells
+        before = content(root)
+        lacked = {"clock", "problem_sha256"}
+        columns = [name for name in index_module._COLUMNS if name not in lacked]
+        with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
+            database.executescript(
+                f"DROP TABLE runs; CREATE TABLE runs ({', '.join(columns)}, PRIMARY KEY (path)); DROP TABLE standings;"
+                "CREATE TABLE standings (problem, device, revision, submission, path, runs, all_runs);"
+                "PRAGMA user_version = 4;"
+            )
+        assert content(root) == before
+        with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
+            assert {row for row in database.execute("SELECT clock, problem_sha256 FROM runs")} == {("judge", "cc")}
+
     def test_without_results_there_is_an_empty_one_and_nothing_is_created(self, tmp_path):
-        assert content(tmp_path) == ({}, {}, [], [], 0)
+        assert content(tmp_path) == ({}, {}, [], [])
         assert list(tmp_path.iterdir()) == []
 
     def test_a_run_that_is_removed_is_gone(self, root):
@@ -497,7 +536,7 @@ class TestIndex:
         put(root, *several())
         content(root)
         shutil.rmtree(folder(root))
-        assert content(root) == ({}, {}, [], [], 0)
+        assert content(root) == ({}, {}, [], [])
 
     def test_folders_whose_names_are_prefixes_of_others_are_kept_apart(self, root):
         slugs = ("test-1000", "test-1000-x", "test-10001", "test-1000z")
@@ -649,6 +688,8 @@ class TestStandings:
             ("quick", 1.0, {"started_at": self.at(1), "unranked_because": "quick"}),
             ("liar", 1.0, {"started_at": self.at(1), "submission_sha256": "bb"}),
             ("other_revision", 1.0, {"started_at": self.at(1), "problem_revision": 2}),
+            ("other_files", 1.0, {"started_at": self.at(1), "problem_sha256": "dd"}),
+            ("other_clock", 1.0, {"started_at": self.at(1), "clock": Clock.WORKER}),
             ("elsewhere", 1.0, {"started_at": self.at(1), "device": elsewhere}),
             ("mine", 3.0, {"started_at": self.at(3)}),
             ("later", 1.0, {"started_at": self.at(4)}),
@@ -663,15 +704,35 @@ class TestStandings:
             "best": None, "second": "best", "mine": "best", "later": "mine"
         }  # fmt: skip
 
-    def test_runs_of_another_revision_or_device_are_left_out_and_counted(self, root):
+    def test_runs_of_another_revision_or_device_do_not_count(self, root):
         other = DEVICE.model_copy(update={"slug": "other", "name": "Other"})
         put(root, make_run("one"), make_run("two", problem_revision=2), make_run("three", device=other))
         assert standings(root)["mine"].id == "one" and standings(root)["mine"].runs == 1
         assert standings(root, revision=2)["mine"].id == "two" and standings(root, device="other")["mine"].id == "three"
         with Store(root).index() as index:
-            assert index.outdated("double", 1, "test-1000") == 1 and index.outdated("double", 1, "other") == 0
             assert index.devices("double") == {"test-1000": "Test 1000", "other": "Other"}
             assert index.devices("nothing") == {}
+
+    @pytest.mark.parametrize("other", [{"problem_sha256": "dd"}, {"problem_revision": 2}])
+    def test_what_the_present_files_never_judged_is_shown_with_its_latest_older_run(self, root, other):
+        put(root, make_run("older", 1.0, **other), make_run("now", 9.0, started_at=self.at(1)))
+        put(root, *(make_run(f"old{day}", submission="old", started_at=self.at(day), **other) for day in (2, 3)))
+        put(root, make_run("oldest", submission="old", started_at=self.at(1), problem_sha256="ee"))
+        found = standings(root)
+        assert (found["mine"].id, found["mine"].runs, found["mine"].older) == ("now", 1, False)
+        assert (found["old"].id, found["old"].older) == ("old3", True)
+
+    def test_a_source_that_was_wrong_on_an_older_revision_is_judged_anew(self, root):
+        put(root, make_run("bad", None, Verdict.WRONG_ANSWER, problem_sha256="dd", started_at=self.at(5)))
+        put(root, make_run("good"))
+        assert standings(root)["mine"].id == "good"
+
+    def test_of_two_clocks_the_judge_s_stands_for_a_source(self, root):
+        put(root, *(make_run(f"own{n}", float(n), clock=Clock.WORKER) for n in (1, 2, 3)))
+        assert (standings(root)["mine"].id, standings(root)["mine"].runs) == ("own2", 3)
+        put(root, make_run("judged", 9.0))
+        entry = standings(root)["mine"]
+        assert (entry.id, entry.runs, entry.clock, entry.worker_timed) == ("judged", 1, Clock.JUDGE, False)
 
     def test_published_and_local_runs_count_together(self, root):
         put(root, make_run("a", 1.0), tier="published")
@@ -740,9 +801,9 @@ class TestStandings:
 
 
 class TestJudged:
-    def judged(self, root, quick=False):
+    def judged(self, root, quick=False, worker_timed=False):
         with Store(root).index() as index:
-            return index.judged("double", 1, "test-1000", quick)
+            return index.judged(problem(), "test-1000", quick, worker_timed=worker_timed)
 
     def test_every_verdict_but_the_machine_s_fault_settles_a_source(self, root):
         for number, verdict in enumerate(Verdict):
@@ -753,8 +814,9 @@ class TestJudged:
         put(root, make_run(unranked_because="quick"))
         assert self.judged(root, quick=True) == {"aa"} and self.judged(root, quick=False) == set()
 
-    def test_a_run_that_noise_left_in_doubt_settles_nothing(self, root):
-        put(root, make_run(unranked_because="noisy"))
+    @pytest.mark.parametrize("reason", [NOISY, UNSTABLE, VOIDED, CROWDED])
+    def test_a_run_that_the_machine_left_in_doubt_settles_nothing(self, root, reason):
+        put(root, make_run(unranked_because=reason))
         assert self.judged(root) == set() == self.judged(root, quick=True)
 
     def test_a_quick_run_that_failed_settles_both(self, root):
@@ -766,9 +828,19 @@ class TestJudged:
         put(root, make_run("y", None, Verdict.WRONG_ANSWER, unranked_because=REPRODUCED))
         assert self.judged(root, quick=True) == set()
 
-    def test_another_revision_settles_nothing(self, root):
-        put(root, make_run(problem_revision=2))
+    @pytest.mark.parametrize("other", [{"problem_revision": 2}, {"problem_sha256": "dd"}])
+    def test_another_revision_settles_nothing(self, root, other):
+        put(root, make_run(**other))
         assert self.judged(root) == set()
+
+    def test_a_time_of_the_worker_s_settles_only_what_the_judge_cannot_time(self, root):
+        put(root, make_run(clock=Clock.WORKER))
+        assert self.judged(root) == set() and self.judged(root, worker_timed=True) == {"aa"}
+
+    @pytest.mark.parametrize("changes", [{"verdict": Verdict.TIMEOUT}, {"unranked_because": "interpreted"}])
+    def test_what_was_not_timed_is_settled_whoever_would_have_timed_it(self, root, changes):
+        put(root, make_run(score=None, clock=Clock.WORKER, **changes))
+        assert self.judged(root) == {"aa"}
 
 
 def test_names_that_submissions_to_two_problems_have_mean_runs_of_one(tmp_path, monkeypatch):

@@ -28,7 +28,22 @@ from harness.judge.reference import Reference
 from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
-from harness.model import Case, CaseCheck, Device, Ending, Estimate, Excess, Floor, Measurement, Problem, Run, Verdict
+from harness.model import (
+    Case,
+    CaseCheck,
+    Clock,
+    Constant,
+    Device,
+    Ending,
+    Estimate,
+    Excess,
+    Floor,
+    Manner,
+    Measurement,
+    Problem,
+    Run,
+    Verdict,
+)
 from harness.protocol import Channel
 from harness.render import boards, document, terminal
 from harness.render import run as rendered_run
@@ -179,6 +194,8 @@ class ResultsSurface:
         self._documents = [run.model_dump(mode="json") for run in _runs(self._problem)]
         self._folder = root / "results" / "local" / self._problem.name / CPU.slug
         self._folder.mkdir(parents=True, exist_ok=True)
+        (root / "configs").mkdir(exist_ok=True)
+        (root / "configs" / "eval.yml").write_bytes((CHECKOUT / "configs" / "eval.yml").read_bytes())
         self._file = root / "run-1.json"
         self._loaded: list[Run] = []
         for run in _runs(self._problem):
@@ -232,8 +249,8 @@ class ResultsSurface:
             (self._folder / f"{name}.json").write_bytes(run.model_copy(update={"id": name}).model_dump_json().encode())
         with Store(self._root).index() as index:
             assert len(index.paths()) + len(index.faults()) == len(runs)
-        document.text(boards.parts(self._root, self._problem, None)).encode()
-        json.dumps(boards.as_json(self._root, self._problem, None))
+        document.text(boards.parts(self._root, self._problem, None, cases=True)).encode()
+        json.dumps(boards.as_json(self._root, self._problem, None, cases=True))
 
 
 def frame(body: bytes) -> bytes:
@@ -407,12 +424,16 @@ def _runs(problem: Problem) -> list[Run]:
         latency=Estimate(latency_ns=100.0, low_ns=90.0, high_ns=110.0),
         floor=Floor(latency_ns=40.0, binds="bandwidth", format="bf16"),
         labels=("odd",),
+        manner=Manner.SANDWICH,
+        bound_ns=900.0,
+        inside_ns=101.0,
+        voids={"cut by the slice": 3},
     )
     common: dict[str, Any] = {
         "id": "run-1",
         "problem": problem.name,
         "problem_revision": problem.revision,
-        "problem_sha256": "cc",
+        "problem_sha256": problem.sha256,
         "submission": "mine",
         "submission_sha256": "aa",
         "submission_path": "mine.py",
@@ -428,6 +449,8 @@ def _runs(problem: Problem) -> list[Run]:
     accepted = Run(
         ending=Ending(verdict=Verdict.ACCEPTED, message="all 2 test cases are right"),
         measurements=(measurement, measurement),
+        clock=Clock.JUDGE,
+        constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=400),),
         score=Estimate(latency_ns=100.0, low_ns=99.0, high_ns=101.0),
         tolerance="loose",
         error=0.25,

@@ -30,19 +30,20 @@ from harness.store import Store
 @verbs.command()
 @problem_argument
 @click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
+@click.option("--cases", is_flag=True, help="Each case of what is ranked as well.")
 @json_option
 @markdown_option
 @click.pass_obj
-def leaderboard(root: Path, problem: str, device: str | None, as_json: bool, as_markdown: bool) -> None:
+def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_json: bool, as_markdown: bool) -> None:
     """Show the board of PROBLEM, one for each device that has runs.
 
     Example: python3 -m harness leaderboard mla
     """
     task = catalog.load_problem(root, problem)
     if as_json:
-        print_json({"boards": boards.as_json(root, task, device)})
+        print_json({"boards": boards.as_json(root, task, device, cases)})
     else:
-        print_parts(boards.parts(root, task, device), as_markdown)
+        print_parts(boards.parts(root, task, device, cases=cases), as_markdown)
 
 
 @verbs.command()

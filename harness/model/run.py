@@ -137,7 +137,7 @@ class Measurement(Value):
     manner: Manner | None = None
     bound_ns: float | None = Field(default=None, ge=0)
     inside_ns: float | None = Field(default=None, ge=0)
-    voids: dict[str, int] = Field(default_factory=dict)
+    voids: dict[Text, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     hidden_ns: tuple[float, ...] = ()
     idle_excess_ns: tuple[float, ...] = ()
 
@@ -214,7 +214,10 @@ BELOW_FLOOR = "below the floor"
 """Why a run is not ranked that was timed as less than the device's datasheet allows."""
 
 WORKER_TIMED = "worker-timed"
-"""Why a run is not ranked that the worker's own clock timed, and the label of its measurements."""
+"""Why a run is not ranked that the worker's own clock timed, and its label wherever it is shown."""
+
+OLDER = "of an older revision"
+"""Why a board does not rank a run: what judged it were not the problem's present files."""
 
 UNSTABLE = "unstable"
 """Why a run is not ranked in too many of whose processes the machine had become slower."""
@@ -294,4 +297,5 @@ class Run(Value):
 
     @property
     def ranked(self) -> bool:
+        """Whether it is, on a board of its clock and of its revision of the problem."""
         return self.ending.verdict is Verdict.ACCEPTED and self.score is not None and self.unranked_because is None

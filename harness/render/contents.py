@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.entry import Entry
+from harness.config import load_config
+from harness.entry import Entry, of_present, of_run
 from harness.environment import flat
 from harness.errors import InfrastructureError
 from harness.index import Index
@@ -29,12 +30,14 @@ class Environment:
 
 @dataclass(frozen=True)
 class Line:
-    """A run, as the list of all runs shows it."""
+    """A run, as the list of all runs shows it. `ranked`: its board ranks such; `why_not` has the reasons if not."""
 
     run: Run
     environment: str
     baseline: bool
     disqualified: bool
+    ranked: bool
+    why_not: str | None
 
     @property
     def load(self) -> str:
@@ -66,7 +69,6 @@ class Shelf:
     sheets: tuple[Sheet, ...]
     lines: tuple[Line, ...]
     environments: tuple[Environment, ...]
-    outdated: int
 
     @property
     def ranked(self) -> list[Sheet]:
@@ -83,8 +85,8 @@ class Shelf:
 
     @property
     def cases(self) -> list[Case]:
-        """The cases that were timed, in the order of the best submission's run."""
-        found = {m.case.key: m.case for s in self.sheets if s.run is not None for m in s.run.measurements}
+        """The cases of what is ranked, in the order of the best submission's run."""
+        found = {m.case.key: m.case for s in self.ranked if s.run is not None for m in s.run.measurements}
         return list(found.values())
 
     @property
@@ -120,18 +122,21 @@ def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | N
 
 
 def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
-    board = rank(index.standings(problem.name, problem.revision, slug), problem.baselines)
+    board = rank(index.standings(problem, slug), problem.baselines, load_config(root).rank_worker_timed)
     standing = {entry.id for entry in (*(s.entry for s in board.standings), *board.unranked)}
     runs = _runs(root / "results", problem, slug, paths, standing)
     environments = _environments(runs.values())
     labels = {json.dumps(e.facts): e.label for e in environments}
-    found_wrong = {run.submission_sha256 for run in runs.values() if run.ending.verdict.disqualifies}
+    entries = {run.id: of_present(of_run("", run), problem) for run in runs.values()}
+    found_wrong = {e.sha256 for e in entries.values() if e.verdict.disqualifies and not e.older}
     lines = [
         Line(
             run=run,
             environment=labels[json.dumps(_facts(run))],
             baseline=run.submission in problem.baselines,
             disqualified=run.submission_sha256 in found_wrong,
+            ranked=board.ranks(entries[run.id]),
+            why_not=board.why_not(entries[run.id]),
         )
         for run in sorted(runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
     ]
@@ -139,12 +144,11 @@ def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, pat
     placed += [(entry, None) for entry in board.unranked]
     sheets = [_sheet(Store(root), problem, entry, standing, runs.get(entry.id)) for entry, standing in placed]
     latest = lines[0].run.device if lines else None
-    outdated = index.outdated(problem.name, problem.revision, slug)
-    return Shelf(latest, name, slug, board, tuple(sheets), tuple(lines), environments, outdated)
+    return Shelf(latest, name, slug, board, tuple(sheets), tuple(lines), environments)
 
 
 def _runs(results: Path, problem: Problem, slug: str, paths: Sequence[str], standing: Set[str]) -> dict[str, Run]:
-    """Every readable run of this revision on this device, by id; what is no run is among the index's faults.
+    """Every readable run on this device, by id; what is no run is among the index's faults.
 
     Only the `standing` ones keep their measurements: of thousands of runs the samples would fill the memory.
     """
@@ -156,8 +160,7 @@ def _runs(results: Path, problem: Problem, slug: str, paths: Sequence[str], stan
             run = load_run(results / path)
         except ValueError:
             continue
-        if run.problem_revision == problem.revision:
-            found[run.id] = run if run.id in standing else run.model_copy(update={"measurements": ()})
+        found[run.id] = run if run.id in standing else run.model_copy(update={"measurements": ()})
     return found
 
 

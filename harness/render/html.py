@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from harness import __version__
 from harness.errors import UsageError, did_you_mean
-from harness.model import UNJUDGED, Estimate, Problem, outcome
+from harness.model import OLDER, UNJUDGED, WORKER_TIMED, Estimate, Problem, outcome
 from harness.render import charts, contents, legible, plots, run, terminal
 from harness.sandbox.isolation import NO_ISOLATION
 from harness.store import Store
@@ -112,10 +112,13 @@ def _environment() -> Environment:
         pixel=lambda height: f"{height:.1f}",
         ratio=terminal.ratio,
         span=run.span,
+        clock=run.clock,
+        taken_again=run.taken_again,
         because=terminal.why_unranked,
         size=_size,
     )
-    environment.globals.update(outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=UNJUDGED)
+    environment.globals.update(outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=UNJUDGED, older=OLDER)
+    environment.globals.update(worker_timed=WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
     return environment
 
 

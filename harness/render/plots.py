@@ -153,7 +153,7 @@ def _score(sheet: Sheet) -> Estimate:
 
 def _dated(lines: Sequence[Line]) -> list[Line]:
     """The ranked runs of sources that were never found wrong, in the order they began."""
-    ranked = [line for line in lines if line.run.ranked and not line.disqualified]
+    ranked = [line for line in lines if line.ranked and not line.disqualified]
     dated = [(moment, line) for line in ranked if (moment := date(line.run.started_at))]
     return [line for _, line in sorted(dated, key=lambda item: item[0])]
 

@@ -7,7 +7,21 @@ from typing import Any
 
 from harness import stats
 from harness.environment import flattened
-from harness.model import Case, CaseCheck, Device, Estimate, Measurement, Round, Run, Verdict, outcome, told_apart
+from harness.model import (
+    WORKER_TIMED,
+    Case,
+    CaseCheck,
+    Clock,
+    Constant,
+    Device,
+    Estimate,
+    Measurement,
+    Round,
+    Run,
+    Verdict,
+    outcome,
+    told_apart,
+)
 from harness.render.charts import quantiles
 from harness.render.document import Facts, Part, Table, Verbatim
 from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
@@ -19,7 +33,8 @@ _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 def parts(shown: Run) -> list[Part]:
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
-        found += [cases(shown.measurements), _samples(shown.measurements), _clock(shown.measurements)]
+        found += [case_table(shown), _samples(shown.measurements), _timing(shown.measurements)]
+        found += [_constants(shown.constants), _workers_clock(shown.measurements)]
     if shown.rounds:
         found.append(_rounds(shown.rounds))
     if shown.checks:
@@ -56,6 +71,7 @@ def _facts(shown: Run) -> list[tuple[str, Any]]:
         ("software", f"python {shown.environment.get('python', '?')} {packages}"),
         ("isolation", shown.environment.get("isolation", "?")),
         ("judged", f"{shown.started_at}, in {shown.duration_s:.1f} s"),
+        ("clock", clock(shown)),
         ("seed", shown.master_seed),
         ("verdict", f"{outcome(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
         ("tolerance met", shown.tolerance or ""),
@@ -78,11 +94,18 @@ def _device(device: Device) -> str:
     return ", ".join(told)
 
 
-def cases(measurements: Sequence[Measurement]) -> Table:
-    """Latency, floor, percentage of it, and what binds."""
-    names, title = _named([m.case for m in measurements])
+def clock(shown: Run) -> str:
+    """Who timed the run, in words; "" where nothing was timed."""
+    if not shown.measurements:
+        return ""
+    return "the judge's" if shown.clock is Clock.JUDGE else f"{WORKER_TIMED}: timed by the submission's own process"
+
+
+def case_table(shown: Run, title: str = "") -> Table:
+    """Latency, floor, percentage of it, what binds, and the bound where it is worth a word."""
+    names, shared = _named([m.case for m in shown.measurements])
     rows = []
-    for name, m in zip(names, measurements, strict=True):
+    for name, m in zip(names, shown.measurements, strict=True):
         floor = m.floor
         rows.append(
             [
@@ -91,14 +114,26 @@ def cases(measurements: Sequence[Measurement]) -> Table:
                 f"{floor.latency_ns / 1e3:.2f}" if floor else "",
                 f"{100 * m.fraction_of_floor:.0f}" if m.fraction_of_floor else "",
                 f"{floor.binds} ({floor.format})" if floor else "",
-                ", ".join(m.labels),
+                significant(m.bound_ns / 1e3, 2) if m.bound_ns and _wide_bound(m, shown.device) else "",
+                ", ".join(labels(shown, m)),
             ]
         )
-    return Table(["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "labels"], rows, title=title)
+    headers = ["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "bound µs", "labels"]
+    return Table(headers, rows, title="; ".join(filter(None, (title, shared))))
+
+
+def labels(shown: Run, measured: Measurement) -> list[str]:
+    return sorted({*measured.labels, *([WORKER_TIMED] if shown.clock is Clock.WORKER else [])})
+
+
+def _wide_bound(measured: Measurement, device: Device) -> bool:
+    """Whether a submission can make its latency seem less by more than 2 % + 0.3 µs, on a CPU 5 % + 50 µs."""
+    share, least_ns = (0.05, 50_000) if device.kind == "cpu" else (0.02, 300)
+    return (measured.bound_ns or 0.0) > share * measured.latency.latency_ns + least_ns
 
 
 def _samples(measurements: Sequence[Measurement]) -> Table:
-    """Quantiles over all processes, and each process's own estimate. Named as in `cases`."""
+    """Quantiles over all processes, and each process's own estimate. Named as in `case_table`."""
     labels, _ = told_apart([m.case for m in measurements])
     rows = []
     for label, m in zip(labels, measurements, strict=True):
@@ -113,8 +148,40 @@ def _samples(measurements: Sequence[Measurement]) -> Table:
     return Table(["samples, µs", "number", *names, "each process"], rows)
 
 
-def _clock(measurements: Sequence[Measurement]) -> Table:
-    """What the judge's clock saw beside the latencies. Named as in `cases`."""
+def _timing(measurements: Sequence[Measurement]) -> Table:
+    """How the judge timed each case, and how far its figure can be trusted. Named as in `case_table`."""
+    names, _ = told_apart([m.case for m in measurements])
+    rows = [
+        [name, m.manner, _microseconds(m.bound_ns), _microseconds(m.inside_ns), taken_again(m)]
+        for name, m in zip(names, measurements, strict=True)
+        if m.manner is not None
+    ]
+    below = ["bound: by how much at most a submission can make its latency seem less than it is"]
+    if any(m.inside_ns is not None for m in measurements):
+        below.append("worker's events: what the worker's own process saw in the pilot, a diagnosis and no score")
+    if any(m.voids for m in measurements):
+        below.append("taken again: calls that did not count, by the reason, and their share of all")
+    return Table(["case", "manner", "bound µs", "worker's events µs", "taken again"], rows, below)
+
+
+def taken_again(measured: Measurement) -> str:
+    """`cut by the slice: 3 (1.2 %)`: of each reason the calls that were void, and their share of all."""
+    calls = sum(map(len, measured.samples_ns)) + sum(measured.voids.values())
+    return ", ".join(f"{why}: {n} ({significant(100 * n / calls, 2)}\xa0%)" for why, n in measured.voids.items() if n)
+
+
+def _constants(constants: Sequence[Constant]) -> Table:
+    rows = [[c.manner, _microseconds(c.latency_ns), _microseconds(c.spread_ns), c.calls] for c in constants]
+    below = ["what timing a call that computes nothing takes, subtracted from each call"]
+    return Table(["constant", "µs", "interquartile range µs", "calls"], rows, below)
+
+
+def _microseconds(time_ns: float | None) -> str:
+    return "" if time_ns is None else significant(time_ns / 1e3)
+
+
+def _workers_clock(measurements: Sequence[Measurement]) -> Table:
+    """What the judge's clock saw beside the worker's latencies, in schema version 1. Named as in `case_table`."""
     names, _ = told_apart([m.case for m in measurements])
     seen = [(name, m) for name, m in zip(names, measurements, strict=True) if m.hidden_ns or m.idle_excess_ns]
     rows = [[name, span(m.hidden_ns), span(m.idle_excess_ns)] for name, m in seen]

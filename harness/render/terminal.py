@@ -8,11 +8,16 @@ from collections.abc import Sequence
 
 from harness.entry import Entry
 from harness.model import (
+    BELOW_FLOOR,
     CROWDED,
     NOISY,
+    OLDER,
     REPRODUCED,
     UNSANDBOXED,
     UNSTABLE,
+    VOIDED,
+    WORKER_TIMED,
+    Clock,
     Estimate,
     Excess,
     Problem,
@@ -32,7 +37,8 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     """A leaderboard: the ranked table, what is not ranked and why, and notes."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
-        parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings]))
+        below = [WORKERS_OWN] if ranked.clock is Clock.WORKER else []
+        parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
     else:
         parts.append("Nothing is ranked here yet.")
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
@@ -40,11 +46,15 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     if verified:
         rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
         parts.append(Table(["accepted, not ranked", "error", "tolerance", "runs", "because", "flags"], rows))
-        parts += sorted({f"{e.unranked}: {why_unranked(e.unranked)}." for e in verified})
+        reasons = sorted({reason for e in verified for reason in (e.unranked or "").split(", ")})
+        parts += [f"{reason or 'not timed'}: {why_unranked(reason)}." for reason in reasons]
     if left_out:
         room = max(_width() - 45, 40)
-        rows = [[e.submission, outcome(e.verdict, e.unranked), _shorten(e.message, room)] for e in left_out]
-        parts.append(Table([f"left out ({len(left_out)})", "verdict", "what was seen"], rows))
+        rows = [
+            [e.submission, outcome(e.verdict, e.unranked), OLDER if e.older else "", _shorten(e.message, room)]
+            for e in left_out
+        ]
+        parts.append(Table([f"left out ({len(left_out)})", "verdict", "judged", "what was seen"], rows))
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
         parts.append("Flags are what a scanner of the source found suspicious, which is no verdict: see `show`.")
     return [*parts, *notes]
@@ -84,20 +94,27 @@ _RANKED_HEADERS = [
     "isolation",
     "flags",
 ]
+WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
+"""Stands below a board of such times."""
 _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
     "quick": "a quick look: one process",
     NOISY: "the judge's own clock could not confirm the times: judge it again when nothing else runs",
     UNSTABLE: "the machine became slower while it was timed: see its rounds with `show`",
+    VOIDED: "more than a tenth of the calls had to be taken again: see why with `show`, then judge it again",
+    CROWDED: "other processes took the processors meanwhile: judge it again when nothing else runs",
+    BELOW_FLOOR: "it took less than the device's datasheet allows: check the cost in the problem's reference.py",
+    WORKER_TIMED: "timed by the submission's own process: judge it again, on a CPU or with CUDA, where the judge times",
+    OLDER: "the problem's files have changed since it was judged: judge it again",
     UNSANDBOXED: "nothing confined the submission; see docs/security.md",
     "skipped": "cases left out that do not fit this device's memory",
     REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",
 }
 
 
-def why_unranked(reason: str | None) -> str:
-    """In words, why a run that was accepted is not ranked."""
-    return _UNRANKED.get(reason or "", reason or "it has no score")
+def why_unranked(reasons: str | None) -> str:
+    """In words, why a run that was accepted is not ranked: of each reason, with commas between, a sentence."""
+    return "; ".join(_UNRANKED.get(reason, reason or "it has no score") for reason in (reasons or "").split(", "))
 
 
 def _ranked_row(standing: Standing) -> list[object]:
@@ -125,8 +142,11 @@ def runs(entries: Sequence[Entry]) -> Part:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
         words = outcome(entry.verdict, entry.unranked)
         unranked = entry.unranked if entry.verdict is Verdict.ACCEPTED else None
-        rows.append([entry.id, entry.problem, entry.device, words, unranked, microseconds(score) if score else ""])
-    return Table(["run", "problem", "device", "verdict", "not ranked", "score µs"], rows) if rows else "No runs yet."
+        clock = WORKER_TIMED if entry.worker_timed else ""
+        figure = microseconds(score) if score else ""
+        rows.append([entry.id, entry.problem, entry.device, words, unranked, figure, clock])
+    headers = ["run", "problem", "device", "verdict", "not ranked", "score µs", "clock"]
+    return Table(headers, rows) if rows else "No runs yet."
 
 
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
@@ -150,6 +170,8 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     if any(CROWDED in measurement.labels for measurement in shown.measurements):
         most = max(each.others_share or 0.0 for each in shown.rounds)
         figures.append(f"while other processes took up to {most:.0%} of the processors")
+    if figures and shown.clock is Clock.WORKER and shown.unranked_because != WORKER_TIMED:
+        figures.append(WORKER_TIMED)
     if figures and shown.unranked_because:
         figures.append(f"not ranked: {shown.unranked_because}")
     score = f"; {', '.join(figures)}" if figures else ""

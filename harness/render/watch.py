@@ -20,7 +20,7 @@ def text(feedback: Feedback) -> str:
     parts = [f"{feedback.after_s:6.1f} s  {legible(feedback.message)}"]
     run = feedback.run
     if run is not None and run.score is not None:
-        table = document.text([rendered.cases(run.measurements)])
+        table = document.text([rendered.case_table(run)])
         parts += [_indented(table), f"{INDENT}{_score(run, feedback.before)}"]
     elif feedback.detail:
         parts.append(_indented(legible(feedback.detail)))
