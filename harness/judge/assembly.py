@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
 from harness.judge.entrant import Entrant, NullWorker
 from harness.judge.reference import Reference
+from harness.judge.session import Session
 from harness.model import Device, Submission
 from harness.progress import Narrate
 from harness.sandbox import tiers
@@ -37,7 +39,6 @@ class Assembly:
     ) -> None:
         self._reference, self._device, self._sampling = reference, device, sampling
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
-        self._clocks, self._flusher = Clocks(device), Flusher(device.flush_bytes, device.torch_device)
         self._deadline = Deadline(reference.problem.limits.evaluation_s * pairs)
 
     @contextlib.contextmanager
@@ -45,7 +46,12 @@ class Assembly:
         self, submission: Submission, master_seed: str, narrate: Narrate = lambda line: None
     ) -> Iterator[Entrant]:
         """`submission`, in a scratch directory of its own."""
-        with scratch(submission.source, tiers.strongest(self._device).new_uid()) as folder:
+        with contextlib.ExitStack() as stack:
+            uid = tiers.strongest(self._device).new_uid()
+            folder = stack.enter_context(scratch(submission.source, uid))
+            # It imports torch while the clocks and buffers below are made.
+            first = Session(self._reference.problem, self._device, folder, self._threads, self._deadline)
+            stack.callback(first.kill)
             entrant = Entrant(
                 self._reference,
                 submission.path,
@@ -55,14 +61,21 @@ class Assembly:
                 master_seed,
                 narrate,
                 threads=self._threads,
-                clocks=self._clocks,
-                flusher=self._flusher,
+                clocks=self.clocks,
+                flusher=self.flusher,
                 deadline=self._deadline,
+                first=first,
             )
-            try:
-                yield entrant
-            finally:
-                entrant.close()
+            stack.callback(entrant.close)
+            yield entrant
+
+    @functools.cached_property
+    def clocks(self) -> Clocks:
+        return Clocks(self._device)
+
+    @functools.cached_property
+    def flusher(self) -> Flusher:
+        return Flusher(self._device.flush_bytes, self._device.torch_device)
 
     def null_worker(self) -> NullWorker:
         return NullWorker(self._reference, self._device, self._threads, self._deadline)

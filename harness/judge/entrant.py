@@ -62,7 +62,8 @@ class NullWorker:
 
 
 class Entrant:
-    """`folder` is a scratch directory that holds the submission. Two of a duel share `clocks` and `flusher`."""
+    """`folder` is a scratch directory that holds the submission. Two of a duel share `clocks` and `flusher`. `first`: a
+    worker that has been started already."""
 
     def __init__(
         self,
@@ -78,13 +79,14 @@ class Entrant:
         clocks: Clocks,
         flusher: Flusher,
         deadline: Deadline | None = None,
+        first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
         self._threads, self._deadline = threads, deadline
         self.clocks = clocks
         self.caller = Caller(reference, path, device, flusher, deadline)
-        self._waiting: Session | None = None
+        self._waiting = first
         self.printed = ""
         cases = reference.problem.cases_for(device.kind)
         self.skipped = [

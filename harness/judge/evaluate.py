@@ -215,12 +215,12 @@ def _unranked_because(
         "interpreted": trial.entrant.caller.interpreted,
         "skipped": bool(trial.entrant.skipped),
         "quick": quick,
-        WORKER_TIMED: trial.entrant.clocks.whose is Clock.WORKER,
         VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,
         CROWDED: any(_crowded(timings) for timings in trial.timings),
         UNSTABLE: _unstable(trial.rounds),
         BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
         UNSANDBOXED: not safe,
+        WORKER_TIMED: trial.entrant.clocks.whose is Clock.WORKER,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -20,7 +20,7 @@ _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no key
     "python3 clang OpenCL ssl/certs ssl/openssl.cnf"
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_HARNESS = ("__init__.py", "arena.py", "device_arena.py", "flusher.py", "protocol.py")
+_HARNESS: tuple[str, ...] = ("__init__.py", "arena.py", "device_arena.py", "flusher.py", "protocol.py")
 _HARNESS += ("hip.py", "hip_prelude.py", "hip_runtime.py")
 _HARNESS_FOLDERS = ("worker", "offline", "sandbox")
 
