@@ -57,7 +57,7 @@ class Session:
         self, problem: Problem, device: Device, scratch: Path, threads: int, deadline: Deadline | None = None
     ) -> None:
         self.limits = problem.limits
-        self._deadline = deadline
+        self._deadline, self._killed = deadline, False
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arenas: dict[str, Arena] = {}
@@ -165,6 +165,9 @@ class Session:
 
     def kill(self) -> None:
         """Kill whatever is left of the worker and of all that it started. Raises InfrastructureError if it cannot."""
+        if self._killed:
+            return
+        self._killed = True
         try:
             self._enclosure.kill()
         finally:
