@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.model import Text
 
-MAX_TEXT = 10_000
+MAX_TEXT = 2000
 MAX_KERNELS = 10_000
 
-Said = Annotated[Text, Field(max_length=MAX_TEXT)]
-Word = Annotated[Text, Field(max_length=MAX_TEXT), Field(pattern=r"^[^\n]*$")]
+Said = Annotated[Text, AfterValidator(lambda text: text[:MAX_TEXT])]
 Line = Annotated[int, Field(ge=1, le=1 << 31)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Number = Annotated[float, Field(ge=0, le=1 << 53, allow_inf_nan=False)]
@@ -47,7 +46,7 @@ class Occupancy(Document):
 
     waves_per_simd: Number
     of: Number
-    limited_by: Word
+    limited_by: Said
 
 
 class CompiledKernel(Document):
@@ -58,10 +57,10 @@ class CompiledKernel(Document):
     Resources are None where `fault` says that there is no code.
     """
 
-    kernel: Word
+    kernel: Said
     line: Line | None = None
-    configuration: dict[Word, Scalar] = {}
-    cases: tuple[Word, ...] = ()
+    configuration: dict[Said, Scalar] = {}
+    cases: tuple[Said, ...] = ()
     vgprs: Count | None = None
     agprs: Count | None = None
     sgprs: Count | None = None
@@ -70,7 +69,7 @@ class CompiledKernel(Document):
     scratch_bytes: Count | None = None
     lds_bytes: Count | None = None
     lds_limit: Count | None = None
-    matrix_instructions: dict[Word, Count] = {}
+    matrix_instructions: dict[Said, Count] = {}
     occupancy: Occupancy | None = None
     fault: Flaw | None = None
 
@@ -81,14 +80,14 @@ class Compilation(Document):
     fault: why the whole could not be compiled. missing: what is to be installed first; then there are no kernels.
     """
 
-    target: Word
-    triton: Word | None = None
-    compiler: Word | None = None
+    target: Said
+    triton: Said | None = None
+    compiler: Said | None = None
     kernels: tuple[CompiledKernel, ...] = Field(default=(), max_length=MAX_KERNELS)
     fault: Flaw | None = None
     launches: Count = 0
     hip: bool = False
-    missing: Word | None = None
+    missing: Said | None = None
     cached: bool = False
 
     @property

@@ -59,8 +59,11 @@ def _content(path: Path, max_bytes: int) -> bytes | None:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(file, "rb") as opened:
+    try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > max_bytes:
             return None
-        return opened.read(max_bytes)
+        with os.fdopen(file, "rb", closefd=False) as opened:
+            return opened.read(max_bytes)
+    finally:
+        os.close(file)
