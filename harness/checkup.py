@@ -206,9 +206,8 @@ def _process(name: str, job: tuple[str, str], folder: Path, submission: Submissi
 def _compilation(job: tuple[str, str], finished: Finished, submission: Submission, kept: Kept) -> Compilation:
     """What a process found; where it found nothing, what became of it."""
     engine, target = job
-    printed = finished.printed
-    for seen, path in ((finished.submission, submission.path), ("(submission.py, ", f"({Path(submission.path).name}, ")):
-        printed = printed.replace(json.dumps(seen)[1:-1], json.dumps(path)[1:-1])
+    printed = _as_in_json(finished.printed, finished.submission, submission.path)
+    printed = _as_in_json(printed, "(submission.py, ", f"({Path(submission.path).name}, ")  # Python's, of its syntax
     found = compilation.read(printed) if finished.trouble is None else None
     if found is None or found.target != target:
         trouble = finished.trouble or "the compiler ended without a report"
@@ -216,3 +215,8 @@ def _compilation(job: tuple[str, str], finished: Finished, submission: Submissio
     found = found.model_copy(update={"cached": False})
     kept.write("-".join(job), found.model_dump(mode="json"))
     return found
+
+
+def _as_in_json(document: str, seen: str, path: str) -> str:
+    """A document with `path` for `seen` in its texts."""
+    return document.replace(json.dumps(seen)[1:-1], json.dumps(path)[1:-1])

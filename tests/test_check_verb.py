@@ -18,7 +18,7 @@ from harness.offline import hip
 from harness.offline.compilation import Compilation, CompiledKernel
 from harness.offline.kept import Kept
 from harness.offline.processes import Finished, Job, Processes
-from harness.offline.tools import Tools
+from harness.offline.survey import Tools
 from harness.render.check import table
 from harness.sandbox import enclosure, keeper
 from harness.temporary import remove_abandoned

@@ -66,7 +66,7 @@ def _all(problem: Problem, targets: Sequence[str], cases: Sequence[Case], folder
     except ImportError:
         return None
     for target in targets:
-        outcome = apart(lambda target=target: _one(problem, target, cases, folder), cpu_s=SECONDS, wall_s=SECONDS)
+        outcome = apart(functools.partial(_one, problem, target, cases, folder), cpu_s=SECONDS, wall_s=SECONDS)
         if outcome.status != 0 or outcome.returned is not None:
             said = (outcome.said.strip().splitlines() or [f"status {outcome.status}"])[-1]
             return f"for {target}: {outcome.returned or said}"

@@ -67,9 +67,7 @@ class Described:
         if storage._cdata not in numbers:
             numbers[storage._cdata] = len(self._document["storages"])
             on_meta = tensor.is_meta
-            self._document["storages"].append(
-                {"bytes": storage.nbytes(), "at": None if on_meta else len(self._values)}
-            )
+            self._document["storages"].append({"bytes": storage.nbytes(), "at": None if on_meta else len(self._values)})
             if not on_meta:
                 self._values += bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())  # type: ignore[call-overload]
         return {

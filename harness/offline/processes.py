@@ -1,11 +1,11 @@
 """Confined processes that run a submission's code to compile it: several at a time, as memory and processors allow.
 
     with Processes(hidden=[root]) as processes:
-        processes.start([Job("gfx942", ("harness.offline.cross_compile", ...), source, files)])     or when there is room
-        processes.results() ─► ("gfx942", Finished(status, printed, said))                          waits for all of them
+        processes.start([Job("gfx942", ("harness.offline.cross_compile", ...), source)])   at once, or when there is room
+        processes.results() ─► ("gfx942", Finished(status, printed, said))                 waits for all of them
 
 Each is in the sandbox that a worker is in (harness.sandbox), with a scratch directory, a user id and an environment of
-its own and no GPU to see. It can write to its work/ and nowhere else, so that nothing that it does there reaches another
+its own and no GPU to see. It can write to its work/ and nowhere else, so that nothing that it does reaches another
 process, what is kept, or what is stored. All that it started is dead when it counts as finished, and when the block is
 left, however it is left. What it leaves in work/ is read and copied here, never trusted: see `leavings`.
 """
@@ -40,7 +40,7 @@ TIMEOUT_S = 300.0
 POLL_S = 0.02
 SAID_BYTES = 8000
 MAX_PRINTED_BYTES = 16 << 20
-"""Of a document. One kernel takes 1 KiB of it, and a submission has no more than some thousand, every variant counted."""
+"""Of a document. A kernel takes 1 KiB of it, and a submission has some thousand at most, every variant counted."""
 
 NO_DEVICE = Device(kind="cpu", name="cpu", slug="cpu", arch="", torch_device="cpu", memory_bytes=0, flush_bytes=0)
 """The GPUs that are here are not for compiling."""
@@ -99,7 +99,7 @@ def isolation() -> Isolation:
 
 
 class Processes:
-    """At most `limit` at once (default: see `room`); the others wait for their turn. Of `hidden` they can read nothing."""
+    """At most `limit` at once (default: see `room`); the others wait for their turn. They can read nothing `hidden`."""
 
     def __init__(self, hidden: Iterable[Path] = (), limit: int | None = None) -> None:
         self._hidden = tuple(hidden)

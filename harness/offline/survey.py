@@ -1,7 +1,7 @@
 """Looking at what this machine has for working without the target GPU; `tools` asks for it and keeps the answer.
 
-    python3 -m harness.offline.survey      prints one Tools document; with TRITON_INTERPRET=1, and in the sandbox that
-                                           compilers run in, so that what is found is what they find
+python3 -m harness.offline.survey      prints one Tools document; with TRITON_INTERPRET=1, and in the sandbox that
+                                       compilers run in, so that what is found is what they find
 """
 
 from __future__ import annotations
