@@ -1,8 +1,8 @@
 """Confined processes that run a submission's code to compile it: several at a time, as memory and processors allow.
 
     with Processes(hidden=[root]) as processes:
-        processes.start([Job("gfx942", ("harness.offline.cross_compile", ...), source)])   at once, or when there is room
-        processes.results() ─► ("gfx942", Finished(status, printed, said))                 waits for all of them
+        processes.start([Job("gfx942", ("harness.offline.cross_compile", ...), source)])  at once, or when there is room
+        processes.results() ─► ("gfx942", Finished(status, printed, said))                waits for all of them
 
 Each is in the sandbox that a worker is in (harness.sandbox), with a scratch directory, a user id and an environment of
 its own and no GPU to see. It can write to its work/ and nowhere else, so that nothing that it does reaches another
