@@ -23,13 +23,16 @@ from harness.offline.survey import Tools, version
 PACKAGES = ("torch", "triton", "numpy", "ziglang", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 
-def here() -> Tools:
-    """What this machine has. Raises InfrastructureError if that cannot even be looked at."""
+def here(root: Path | None = None) -> Tools:
+    """What this machine has. Raises InfrastructureError if that cannot even be looked at.
+
+    `root`: of the problems, if any of those was imported here. It is on the search path then, and for nobody to read.
+    """
     kept = Kept({"tools": fingerprint()})
     found = kept.read("tools", Tools)
     if found is not None:
         return found
-    with Processes() as processes:
+    with Processes(hidden=[root] if root else []) as processes:
         processes.start([Job("tools", ("harness.offline.survey",), interpreted=True)])
         ((_, finished),) = processes.results()
     try:
