@@ -481,6 +481,7 @@ def alive(pid: int) -> bool:
 
 def finished(tmp_path: Path, program: str, limit: int = 1, count: int = 1) -> dict[str, Finished]:
     """What came of `count` processes that run a program, `limit` at once."""
+    tmp_path.chmod(0o755)  # for a process with a user id of its own
     (tmp_path / "a_program.py").write_text(program)
     with pytest.MonkeyPatch.context() as patch, Processes(limit=limit) as processes:
         patch.setenv("PYTHONPATH", str(tmp_path))
@@ -512,6 +513,7 @@ def test_a_process_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
 
 
 def test_leaving_the_block_kills_all_that_still_runs(tmp_path, monkeypatch):
+    tmp_path.chmod(0o755)
     (tmp_path / "a_program.py").write_text("import os, time\nos.fork()\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Processes(limit=1) as processes:
