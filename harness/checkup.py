@@ -1,18 +1,20 @@
 """A submission looked over without the target GPU: right on the CPU test cases here, and compiled for chips elsewhere.
 
-    submission ──► judge/evaluate, the CPU test cases, smallest first ────────► Judgement ┐
-         │                                                                               ├─► Checkup ─► exit code
-         └───────► processes, one a target:  offline/cross_compile (Triton) ─► Compilation ┘
-                                             offline/inline (HIP, CUDA)
+    submission ──► judge/evaluate, the CPU test cases, smallest first ──────────► Judgement ┐
+         │                                                                                 ├─► Checkup ─► exit code
+         └───────► confined processes, one a target:  offline/cross_compile (Triton) ─► Compilation ┘
+    problem ─────► offline/described: its inputs ─┘   offline/inline (HIP, CUDA)
 
 The two go on side by side, as memory and processors allow. Results are kept by a hash of all that they depend on, so
 that looking again at an unchanged file is immediate. Kept are right answers and compilations; what was wrong, crashed
-or took too long is tried again. The submission is never imported here, and nothing is timed, ranked or stored.
+or took too long is tried again. The submission is never imported here, and nothing is timed, ranked or stored: what
+imports it is in the sandbox, sees neither the problem nor what is kept, and is believed about itself alone.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +28,10 @@ from harness.model import Case, Cases, Device, Problem, Submission, Text, Value,
 from harness.offline import compilation, tools
 from harness.offline.compilation import Compilation, Flaw
 from harness.offline.kept import Kept
-from harness.offline.processes import Finished, Job, Processes
+from harness.offline.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.offline.targets import TARGETS
 from harness.progress import Narrate
+from harness.sandbox import tiers
 from harness.temporary import temporary_folder
 
 
@@ -95,17 +98,18 @@ def check(
     kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
     jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
-    with temporary_folder() as folder:
-        copy = folder / Path(submission.path).name
-        copy.write_bytes(submission.source)
-        waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
-        with Processes(folder, kept.triton_folder(folder / "triton")) as processes:
-            if waiting:
-                narrate(f"compiling for {', '.join(dict.fromkeys(target for _, target in waiting.values()))}")
-            processes.start([_process(name, job, root, problem, copy, emit) for name, job in waiting.items()])
-            judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
-            for name, finished in processes.results():
-                found[waiting[name]] = _compilation(waiting[name], finished, copy, submission, kept)
+    waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
+    with temporary_folder() as folder, Processes(hidden=[root]) as processes:
+        if waiting:
+            compiled_for = list(dict.fromkeys(target for _, target in waiting.values()))
+            narrate(f"compiling for {', '.join(compiled_for)}")
+            if not isolation().confines:
+                narrate(f"nothing here confines submissions: this one runs with your rights; {tiers.HOW_TO_GET_ONE}")
+            _describe(problem, compiled_for, folder)
+            processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
+        judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
+        for name, finished in processes.results():
+            found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
     return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs))
 
 
@@ -114,7 +118,7 @@ def engines(text: str) -> list[str]:
     is wrong with it is the judge's to say."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     names: set[str] = set()
     for node in nodes:
@@ -172,23 +176,47 @@ def _kept_compilation(kept: Kept, job: tuple[str, str]) -> Compilation | None:
     return kept.read("-".join(job), Compilation)
 
 
-def _process(name: str, job: tuple[str, str], root: Path, problem: Problem, copy: Path, emit: Path | None) -> Job:
+def _describe(problem: Problem, targets: Sequence[str], folder: Path) -> None:
+    """Write what compiling processes are given of the problem to `folder`. Raises ProblemError."""
+    from harness.offline import described  # imports torch
+
+    described.on_targets(problem, targets, folder)
+    described.on_cpu(problem, folder / "cpu")
+
+
+def _process(name: str, job: tuple[str, str], folder: Path, submission: Submission, emit: Path | None) -> Job:
     engine, target = job
-    words = ["--target", target, "--problem", problem.name, "--file", str(copy), "--root", str(root.resolve())]
+    words = ["--target", target, "--inputs", "inputs", "--file", str(SUBMISSION)]
+    given = {"inputs": folder / target} if (folder / target).exists() else {}
+    if engine == "inline":
+        words += ["--cpu", "cpu"]
+        given["cpu"] = folder / "cpu"
     if emit is not None:
-        words += ["--emit", str(emit.resolve())]
-    return Job(name, (f"harness.offline.{engine}", *words), interpreted=engine == "inline")
+        words += ["--emit", "emit"]
+    return Job(
+        name,
+        (f"harness.offline.{engine}", *words),
+        source=submission.source,
+        given=given,
+        collect={} if emit is None else {f"emit/{target}": emit.resolve() / target},
+        interpreted=engine == "inline",
+    )
 
 
-def _compilation(
-    job: tuple[str, str], finished: Finished, copy: Path, submission: Submission, kept: Kept
-) -> Compilation:
+def _compilation(job: tuple[str, str], finished: Finished, submission: Submission, kept: Kept) -> Compilation:
     """What a process found; where it found nothing, what became of it."""
     engine, target = job
-    printed = finished.printed.replace(str(copy), submission.path)
+    printed = _as_in_json(finished.printed, finished.submission, submission.path)
+    printed = _as_in_json(printed, "(submission.py, ", f"({Path(submission.path).name}, ")  # Python's, of its syntax
     found = compilation.read(printed) if finished.trouble is None else None
-    if found is None:
+    if found is None or found.target != target:
         trouble = finished.trouble or "the compiler ended without a report"
         return Compilation(target=target, hip=engine == "inline", fault=Flaw(message=trouble))
+    found = found.model_copy(update={"cached": False})
     kept.write("-".join(job), found.model_dump(mode="json"))
     return found
+
+
+def _as_in_json(document: str, seen: str, path: str) -> str:
+    """A document with `path` for `seen` in its texts."""
+    return document.replace(json.dumps(seen)[1:-1], json.dumps(path)[1:-1])

@@ -156,7 +156,8 @@ def _offline() -> Iterator[Fact]:
     try:
         found = tools.here()
     except InfrastructureError as error:
-        yield Fact("interpreter", error.message, "broken", "python3 -m harness.offline.tools says more")
+        says_more = "TRITON_INTERPRET=1 python3 -m harness.offline.survey says more"
+        yield Fact("interpreter", error.message, "broken", says_more)
         return
     wrong = found.interpreter
     yield Fact("interpreter", wrong or "computes as the hardware does", "broken" if wrong else "ok", _mend(wrong))

@@ -15,7 +15,8 @@ import pytest
 
 pytest.importorskip("triton")
 
-from harness.offline import fault
+from harness.catalog import load_problem
+from harness.offline import described, fault
 from harness.offline.apart import Outcome, apart
 from harness.offline.code_object import amd_kernels
 
@@ -26,13 +27,18 @@ import argparse, json, os, sys
 from pathlib import Path
 import torch, triton
 from harness.offline.apart import apart
+from harness import catalog
 from harness.offline.cross_compile import WITHOUT_GPU, cross_compiled
+from harness.offline.described import on_targets
 
 os.environ.update(WITHOUT_GPU)
 for name, (problem, target, file) in json.load(sys.stdin).items():
+    inputs = Path(file).parent / f"inputs {problem}"
+    inputs.mkdir(exist_ok=True)
+    if not (inputs / target).exists():
+        on_targets(catalog.load_problem(Path.cwd(), problem), [target], inputs)
     arguments = argparse.Namespace(
-        target=target, problem=problem, file=Path(file), cases="benchmark", emit=Path(file).parent / "emit",
-        root=Path.cwd(),
+        target=target, inputs=inputs / target, file=Path(file), emit=Path(file).parent / "emit"
     )
     outcome = apart(lambda: cross_compiled(arguments), cpu_s=200, wall_s=500)
     print(json.dumps([name, outcome.returned, outcome.printed, outcome.said[-2000:]]))
@@ -427,7 +433,9 @@ def test_the_document_alone_is_on_stdout(tmp_path):
     file.write_text(
         "import os\nprint('loud')\nos.write(1, b'louder')\ndef custom_kernel(data):\n    print('loudest')\n"
     )
-    words = f"-m harness.offline.cross_compile --target gfx950 --problem prefill --file {file}".split()
+    described.on_targets(load_problem(CHECKOUT, "prefill"), ["gfx950"], tmp_path)
+    inputs = tmp_path / "gfx950"
+    words = f"-m harness.offline.cross_compile --target gfx950 --inputs {inputs} --file {file}".split()
     ran = subprocess.run(
         [sys.executable, *words],
         capture_output=True,

@@ -11,7 +11,7 @@ from harness.cli import main
 from harness.device import detect
 from harness.doctor import Fact
 from harness.errors import InfrastructureError, ProblemError
-from harness.offline.tools import HipCompiler, Tools
+from harness.offline.survey import HipCompiler, Tools
 from harness.render import doctor as rendered
 
 CHECKOUT = Path(__file__).resolve().parents[1]

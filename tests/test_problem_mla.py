@@ -12,7 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness import catalog
 from harness.hip_runtime import CompilationError, LaunchError
+from harness.offline import described
 from harness.offline import hip as offline_hip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -339,10 +341,11 @@ def test_the_triton_submissions_compute_attention_over_the_cache_they_read():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "programs"), [("gluon_bf16", 2), ("gluon_fp8", 2), ("gluon_mxfp4", 3)])
-def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spill_nothing(name, programs):
-    path = f"submissions/mla/{name}.py"
+def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spill_nothing(name, programs, tmp_path):
+    described.on_targets(catalog.load_problem(ROOT, "mla"), ["sm_90"], tmp_path)
+    words = ["--target=sm_90", f"--inputs={tmp_path / 'sm_90'}", f"--file=submissions/mla/{name}.py"]
     compiled = subprocess.run(
-        [sys.executable, "-m", "harness.offline.cross_compile", "--target=sm_90", "--problem=mla", f"--file={path}"],
+        [sys.executable, "-m", "harness.offline.cross_compile", *words],
         capture_output=True,
         text=True,
         cwd=ROOT,

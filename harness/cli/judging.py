@@ -230,7 +230,7 @@ def check(
     with narration(as_json) as told:
         found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, told)
     if as_json:
-        print_json({**found.as_json(), "tools": tools.here().model_dump(mode="json")})
+        print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
     else:
         print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
     github.annotate(rendered.commands(found))

@@ -5,6 +5,7 @@ apart(lambda: 6 * 7, cpu_s=1, wall_s=9)  ─►  Outcome(returned=42, status=0, 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -43,6 +44,7 @@ def apart(call: Callable[[], Any], cpu_s: int, wall_s: float) -> Outcome:
         child = os.fork()
         if child == 0:
             try:
+                _die_with_parent()
                 os.close(reading)
                 os.dup2(printed.fileno(), 1)
                 os.dup2(said.fileno(), 2)
@@ -54,17 +56,26 @@ def apart(call: Callable[[], Any], cpu_s: int, wall_s: float) -> Outcome:
                 os._exit(0)
             finally:
                 os._exit(1)
-        os.close(writing)
-        answer, in_time = _read(reading, time.monotonic() + wall_s)
-        os.close(reading)
-        if not in_time:
-            os.kill(child, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        in_time = False
+        try:
+            os.close(writing)
+            answer, in_time = _read(reading, time.monotonic() + wall_s)
+        finally:
+            os.close(reading)
+            if not in_time:
+                os.kill(child, signal.SIGKILL)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         printed.seek(0)
         said.seek(0)
         returned = json.loads(answer) if status == 0 else None
         in_time = in_time and status != -signal.SIGXCPU
         return Outcome(returned, status if in_time else None, printed.read(), said.read())
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG, linux/prctl.h
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
 def _read(source: int, deadline: float) -> tuple[bytes, bool]:

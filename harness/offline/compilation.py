@@ -4,16 +4,28 @@
     python3 -m harness.offline.inline          HIP and CUDA    ┴─► one JSON document ─► read() ─► Compilation
 
 The process runs the submission's own code, so the document is only as good as the submission's word: it informs its
-author and decides nothing. Nothing here imports torch.
+author and decides nothing. It may be anything: what is no such document counts as none, numbers and texts have bounds,
+and no text obeys a terminal. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.model import Text
+
+MAX_TEXT = 2000
+MAX_KERNELS = 10_000
+
+Said = Annotated[Text, AfterValidator(lambda text: text[:MAX_TEXT])]
+Line = Annotated[int, Field(ge=1, le=1 << 31)]
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+Number = Annotated[float, Field(ge=0, le=1 << 53, allow_inf_nan=False)]
+Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
+Scalar = bool | Integer | float | Said | None
+"""A parameter's value, as `triton_compiler.readable` puts it."""
 
 
 class Document(BaseModel):
@@ -25,16 +37,16 @@ class Document(BaseModel):
 class Flaw(Document):
     """Why something does not compile or cannot be followed; `line` is the submission's, where it is known."""
 
-    message: Text
-    line: int | None = None
+    message: Said
+    line: Line | None = None
 
 
 class Occupancy(Document):
     """Waves that a SIMD (on NVIDIA: warps that a multiprocessor) holds at once, of how many, and what limits them."""
 
-    waves_per_simd: float
-    of: float
-    limited_by: str
+    waves_per_simd: Number
+    of: Number
+    limited_by: Said
 
 
 class CompiledKernel(Document):
@@ -45,19 +57,19 @@ class CompiledKernel(Document):
     Resources are None where `fault` says that there is no code.
     """
 
-    kernel: str
-    line: int | None = None
-    configuration: dict[str, Any] = {}
-    cases: tuple[str, ...] = ()
-    vgprs: int | None = None
-    agprs: int | None = None
-    sgprs: int | None = None
-    registers: int | None = None
-    spills: int | None = None
-    scratch_bytes: int | None = None
-    lds_bytes: int | None = None
-    lds_limit: int | None = None
-    matrix_instructions: dict[str, int] = {}
+    kernel: Said
+    line: Line | None = None
+    configuration: dict[Said, Scalar] = {}
+    cases: tuple[Said, ...] = ()
+    vgprs: Count | None = None
+    agprs: Count | None = None
+    sgprs: Count | None = None
+    registers: Count | None = None
+    spills: Count | None = None
+    scratch_bytes: Count | None = None
+    lds_bytes: Count | None = None
+    lds_limit: Count | None = None
+    matrix_instructions: dict[Said, Count] = {}
     occupancy: Occupancy | None = None
     fault: Flaw | None = None
 
@@ -68,14 +80,14 @@ class Compilation(Document):
     fault: why the whole could not be compiled. missing: what is to be installed first; then there are no kernels.
     """
 
-    target: str
-    triton: str | None = None
-    compiler: str | None = None
-    kernels: tuple[CompiledKernel, ...] = ()
+    target: Said
+    triton: Said | None = None
+    compiler: Said | None = None
+    kernels: tuple[CompiledKernel, ...] = Field(default=(), max_length=MAX_KERNELS)
     fault: Flaw | None = None
-    launches: int = 0
+    launches: Count = 0
     hip: bool = False
-    missing: str | None = None
+    missing: Said | None = None
     cached: bool = False
 
     @property

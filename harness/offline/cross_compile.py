@@ -1,14 +1,15 @@
 """Compiling every Triton launch of a submission for one target, in a process of its own, without a GPU.
 
-    python3 -m harness.offline.cross_compile --target gfx942 --problem mla --file submissions/mla/triton_fp8.py
+    python3 -m harness.offline.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
 
-    problem     ─► inputs at the benchmark shapes, without storage (phantom)   ┐
+    FOLDER      ─► inputs at the benchmark shapes, without storage (phantom)   ┐
     submission  ─► its own host code, on a card that is not there              ├─► custom_kernel
                                                           (absent_device)      ┘         │
                             each launch, with each configuration of an autotuner  ◄──────┘
                                    └─► compiled, or why it is not (triton_compiler, fault)
 
-stdout gets one JSON document, whatever the submission prints:
+FOLDER is `described`'s, since whoever runs a submission may not see the problem. `checkup` starts this in the sandbox;
+by itself it confines nothing. stdout gets one JSON document, whatever the submission prints:
 
     {"target", "triton", "compiler", "launches", "hip",
      "kernels": [{"kernel", "line", "configuration", "arguments", "autotuned", "cases",
@@ -26,24 +27,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
-import importlib.util
 import json
 import os
 import sys
+import tempfile
 import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from harness.offline.targets import TARGETS
-from harness.temporary import temporary_folder
 
 if TYPE_CHECKING:  # what imports torch or Triton waits until the environment is set
-    from collections.abc import Callable, Iterable
-
-    from harness.model import Case, Problem
     from harness.offline.fault import Fault
+    from harness.offline.inputs import Inputs
     from harness.offline.triton_compiler import Kernel, TritonCompiler
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
@@ -60,7 +57,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # of a process whose threads do nothing
     with contextlib.ExitStack() as stack:
         if "TRITON_CACHE_DIR" not in os.environ:
-            os.environ["TRITON_CACHE_DIR"] = str(stack.enter_context(temporary_folder()))
+            os.environ["TRITON_CACHE_DIR"] = str(stack.enter_context(tempfile.TemporaryDirectory()))
         json.dump(cross_compiled(arguments), document)
     document.write("\n")
     document.close()
@@ -69,28 +66,23 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m harness.offline.cross_compile")
     parser.add_argument("--target", required=True, choices=TARGETS)
-    parser.add_argument("--problem", required=True)
+    parser.add_argument("--inputs", required=True, type=Path)
     parser.add_argument("--file", required=True, type=Path)
-    parser.add_argument("--cases", choices=("benchmark", "test"), default="benchmark")
     parser.add_argument("--emit", type=Path)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     return parser.parse_args()
 
 
 def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The document. Raises the harness's errors for a problem or a file that cannot be read."""
+    """The document. Raises OSError and ValueError for inputs that cannot be read."""
     import triton
 
-    from harness import catalog
+    from harness.offline.inputs import Inputs
     from harness.offline.triton_compiler import TritonCompiler
 
-    problem = catalog.load_problem(arguments.root, arguments.problem)
     file = arguments.file.resolve()
-    catalog.load_submission(problem, file)
     compiler = TritonCompiler(arguments.target, file, arguments.emit)
     hip = HipLaunches()
-    cases = problem.cases.benchmark if arguments.cases == "benchmark" else problem.cases.test
-    fault = followed(problem, cases, file, compiler, hip)
+    fault = followed(Inputs.read(arguments.inputs), file, compiler, hip)
     return {
         "target": arguments.target,
         "triton": triton.__version__,
@@ -102,9 +94,7 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def followed(
-    problem: Problem, cases: Iterable[Case], file: Path, compiler: TritonCompiler, hip: HipFollower
-) -> Fault | None:
+def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> Fault | None:
     """Import the submission and call it for every case; the first fault of its host code."""
     from harness.offline import absent_device, fault
     from harness.offline.phantom import Phantoms
@@ -113,17 +103,16 @@ def followed(
 
     phantoms, faults = Phantoms(), []
     absent_device.present(compiler.target, compiler, phantoms)
-    empty_input = input_maker(problem)
     with phantoms:
         try:
             submission = load.load(file, interpreted=False)
         except (Exception, SystemExit) as error:
             return fault.of_exception(error, file)
         hip.follow()
-        for case in cases:
+        for case in inputs.cases:
             compiler.case = hip.case = case.label
-            data = empty_input(**case.parameters, device="cuda")
-            phantoms.keep([part for name, part in zip(problem.inputs, data) if name not in problem.in_place])
+            data = case.data(phantoms)
+            phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
             try:
                 submission.kernel(data)
             except NotCompiled:
@@ -131,22 +120,6 @@ def followed(
             except (Exception, SystemExit) as error:
                 faults.append(fault.of_exception(error, file))
     return faults[0] if faults else None
-
-
-def input_maker(problem: Problem) -> Callable[..., Any]:
-    """The problem's empty_input, or its generate_input with a seed. Raises ProblemError if it cannot be imported."""
-    from harness.errors import ProblemError
-
-    path = problem.folder / "reference.py"
-    sys.path.insert(0, str(problem.folder.parents[1]))  # for `import reference`
-    spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ProblemError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    return getattr(module, "empty_input", None) or functools.partial(module.generate_input, seed=0)
 
 
 class HipFollower(Protocol):

@@ -1,8 +1,11 @@
 """Compiling a submission's inline HIP or CUDA for one target, in a process of its own.
 
-    python3 -m harness.offline.inline --target gfx942 --problem mla --file mine.py [--emit DIR] [--root ROOT]
+    python3 -m harness.offline.inline --target gfx942 --cpu FOLDER --inputs FOLDER --file mine.py [--emit DIR]
 
+    --cpu     the small CPU cases, --inputs the benchmark cases on the target's card: both are `described`'s
     --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
+
+`checkup` starts this in the sandbox; by itself it confines nothing.
 
 The submission is imported and called on the small CPU cases with a GPU that notes launches and runs none: its host code
 goes on with outputs that nothing was written to. One that refuses a processor is called again, at the benchmark shapes,
@@ -21,18 +24,17 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import catalog, hip
+from harness import hip
 from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu
-from harness.judge.reference import Reference
-from harness.model import Case, Device, Problem
 from harness.offline import hip as offline
 from harness.offline.code_object import KernelReport
 from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
+from harness.offline.inputs import DescribedCase, Inputs
 from harness.offline.targets import TARGETS, occupancy
 from harness.worker import load
 
@@ -98,27 +100,32 @@ class NotedExtension:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="harness.offline.inline")
     parser.add_argument("--target", required=True, choices=tuple(TARGETS))
-    parser.add_argument("--problem", required=True)
+    parser.add_argument("--cpu", type=Path, required=True)
+    parser.add_argument("--inputs", type=Path, required=True)
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--emit", type=Path)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     options = parser.parse_args()
     document = os.fdopen(os.dup(1), "w")  # what the submission prints goes to stderr
     os.dup2(2, 1)
-    problem = catalog.load_problem(options.root, options.problem)
-    compilation = compile_submission(problem, options.file, options.target, options.emit)
+    cpu, inputs = Inputs.read(options.cpu), Inputs.read(options.inputs) if options.inputs.is_dir() else None
+    compilation = compile_submission(cpu, inputs, options.file.resolve(), options.target, options.emit)
     document.write(compilation.model_dump_json() + "\n")
     document.flush()
     sys.stdout.flush()
     os._exit(0)  # threads and hooks of the submission get no say
 
 
-def compile_submission(problem: Problem, path: Path, target: str, emit: Path | None = None) -> Compilation:
-    """Import and rehearse the submission, then compile what it made. Nothing it raises gets past this."""
+def compile_submission(
+    cpu: Inputs, inputs: Inputs | None, path: Path, target: str, emit: Path | None = None
+) -> Compilation:
+    """Import and rehearse the submission, then compile what it made. Nothing it raises gets past this.
+
+    `inputs`: None where Triton is missing, whose driver is a part of the target's card.
+    """
     rehearsal, sources = Rehearsal(target), list[str]()
-    fault, refused = rehearse(problem, path, rehearsal, sources)
-    if refused:
-        fault = follow(problem, path, target, rehearsal, sources)
+    fault, refused = rehearse(cpu, path, rehearsal, sources)
+    if refused and inputs is not None:
+        fault = follow(inputs, path, target, rehearsal, sources)
     modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
     lacking = offline.missing(target) if modules else None
     if lacking is not None:
@@ -155,7 +162,7 @@ def compile_submission(problem: Problem, path: Path, target: str, emit: Path | N
     )
 
 
-def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
+def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
     """Import the file and call it on each CPU test case; the first thing that went wrong, and whether the file says
     itself that it needs another device than a processor (NoDevice), which is nothing wrong here."""
     from torch.utils import cpp_extension
@@ -168,12 +175,11 @@ def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[s
     cpp_extension.load_inline = noted
     hip.visible_gpu = lambda: rehearsal  # type: ignore[assignment]
     hip.Module.loaded = lambda module, gpu, device: module  # type: ignore[assignment,method-assign,return-value]
-    reference = Reference(problem, _cpu())
     try:
         submission = load.load(path, interpreted=True)
-        for case in problem.cpu.test:
+        for case in cpu.cases:
             rehearsal.case = case.label
-            _call(submission, reference, case)
+            _call(submission, case)
     except hip.NoDevice:
         return None, True
     except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
@@ -181,7 +187,7 @@ def rehearse(problem: Problem, path: Path, rehearsal: Rehearsal, sources: list[s
     return None, False
 
 
-def follow(problem: Problem, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
+def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
     """Import the file again and call it on each benchmark case, on a machine with the target's card; the first thing
     that went wrong. Triton kernels that it has as well are passed over: `cross_compile` compiles them."""
     try:
@@ -194,7 +200,7 @@ def follow(problem: Problem, path: Path, target: str, rehearsal: Rehearsal, sour
     knobs.runtime.interpret = False  # as the file is imported again its kernels are for that card
     hip.modules.clear()  # the file makes them again
     sources.clear()
-    fault = followed(problem, problem.cases.benchmark, path, NoCompiler(target, path), rehearsal)
+    fault = followed(inputs, path, NoCompiler(target, path), rehearsal)
     return Flaw(message=fault.message, line=fault.line) if fault else None
 
 
@@ -203,14 +209,10 @@ def needs_torch(source: str) -> bool:
     return re.search(r"#\s*include|\b(?:torch|at|c10)::|<<<", source) is not None
 
 
-def _call(submission: load.LoadedSubmission, reference: Reference, case: Case) -> None:
-    data = reference.generate(case, seed=0)
+def _call(submission: load.LoadedSubmission, case: DescribedCase) -> None:
+    data = case.data()
     with contextlib.suppress(NotedOnly), submission.around_call():
         submission.kernel(data)
-
-
-def _cpu() -> Device:
-    return Device(kind="cpu", name="cpu", slug="cpu", arch="", torch_device="cpu", memory_bytes=0, flush_bytes=0)
 
 
 def _flaw(error: BaseException, path: Path) -> Flaw:
@@ -238,7 +240,7 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
     return CompiledKernel(
         kernel=report.name,
         line=line,
-        configuration=dict(module.defines),
+        configuration=_readable(module.defines),
         cases=tuple(launched.cases),
         vgprs=report.registers - report.agprs if amd else None,
         agprs=report.agprs if amd else None,
@@ -252,6 +254,11 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         occupancy=Occupancy(**asdict(waves)),
         fault=Flaw(message=over, line=line) if lds_bytes > report.lds_limit else None,
     )
+
+
+def _readable(defines: Mapping[str, object]) -> dict[str, Any]:
+    """Macros as a document has them; what is no number is in words."""
+    return {name: value if isinstance(value, bool | int | float) else str(value) for name, value in defines.items()}
 
 
 def _write_program(module: hip.Module, folder: Path) -> None:
@@ -273,7 +280,7 @@ def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
     line = _line_of(module, text, int(found[1] or found[2])) if found else None
     name = ", ".join(_kernel_names(module.source)) or "(source)"
     return CompiledKernel(
-        kernel=name, line=line, configuration=dict(module.defines), fault=Flaw(message=message, line=line)
+        kernel=name, line=line, configuration=_readable(module.defines), fault=Flaw(message=message, line=line)
     )
 
 

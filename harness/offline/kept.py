@@ -2,9 +2,8 @@
 
     $XDG_CACHE_HOME/podium/check/   (~/.cache where the variable is not set)
         results/<key>.json          written whole or not at all; what cannot be read counts as not there
-        triton/                     Triton's own cache
 
-Everything in it may be deleted at any time.
+Only who checks writes here: no process that runs a submission's code can. Everything in it may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -41,10 +40,6 @@ class Kept:
             self._usable = self._folder.stat().st_uid == os.getuid() and os.access(self._folder, os.W_OK)
         except OSError:
             self._usable = False
-
-    def triton_folder(self, otherwise: Path) -> Path:
-        """Where Triton may keep its code objects: beside the results, or in `otherwise`."""
-        return self._folder / "triton" if self._usable else otherwise
 
     def read(self, what: str, kind: type[Document]) -> Document | None:
         """What was kept as `what`, its `cached` set; None if nothing was, or nothing that can be read."""

@@ -1,146 +1,228 @@
-"""Processes that run a submission's code to compile it: several at a time, as memory and processors allow.
+"""Confined processes that run a submission's code to compile it: several at a time, as memory and processors allow.
 
-    with Processes(scratch, triton_cache) as processes:
-        processes.start(Job("gfx942", ["harness.offline.cross_compile", ...]))      at once, or when there is room
-        processes.results() ─► {"gfx942": Finished(status, printed, said)}          waits for all of them
+    with Processes(hidden=[root]) as processes:
+        processes.start([Job("gfx942", ("harness.offline.cross_compile", ...), source)])  at once, or when there is room
+        processes.results() ─► ("gfx942", Finished(status, printed, said))                waits for all of them
 
-Each has an environment of its own, without a GPU to see, and a process group that is dead when the block is left,
-however it is left. What a process prints goes to files in `scratch`: no pipe to fill, no thread to drain it.
+Each is in the sandbox that a worker is in (harness.sandbox), with a scratch directory, a user id and an environment of
+its own and no GPU to see. It can write to its work/ and nowhere else, so that nothing that it does reaches another
+process, what is kept, or what is stored. All that it started is dead when it counts as finished, and when the block is
+left, however it is left. What it leaves in work/ is read and copied here, never trusted: see `leavings`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import resource
-import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from harness.model import Device
+from harness.offline import leavings
+from harness.offline.confined import PRINTED
+from harness.sandbox import tiers
+from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.isolation import Isolation
+from harness.sandbox.scratch import scratch
 
 MEMORY_EACH_BYTES = 2 << 30
 """What one of them may need at its peak: torch, Triton and LLVM with a large kernel."""
 
 TIMEOUT_S = 300.0
 POLL_S = 0.02
-SAID_CHARS = 2000
-_ROOT = Path(__file__).resolve().parents[2]
-_PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")
+SAID_BYTES = 8000
+MAX_PRINTED_BYTES = 16 << 20
+"""Of a document. A kernel takes 1 KiB of it, and a submission has some thousand at most, every variant counted."""
+
+NO_DEVICE = Device(kind="cpu", name="cpu", slug="cpu", arch="", torch_device="cpu", memory_bytes=0, flush_bytes=0)
+"""The GPUs that are here are not for compiling."""
+
+
+SUBMISSION = Path("../submission.py")
+"""Seen from work/."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A module to run with its arguments. `interpreted`: Triton is to be its interpreter in there."""
+    """A module to run in work/ with its arguments. `source` becomes SUBMISSION, directories of files are `given` to it
+    there by these names, and from those in work/ that `collect` names files are copied. `interpreted`: Triton is to be
+    its interpreter in there."""
 
     name: str
     words: tuple[str, ...]
+    source: bytes = b""
+    given: Mapping[str, Path] = field(default_factory=dict)
+    collect: Mapping[str, Path] = field(default_factory=dict)
     interpreted: bool = False
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a process ended: `status` as subprocess has it, None for one that was killed for taking too long."""
+    """How a process ended: `status` as subprocess has it, None for one that was killed for taking too long.
+
+    `excess`: of what it had taken more than its share. `submission`: the path that the submission had there.
+    """
 
     status: int | None
     printed: str
     said: str
+    excess: str | None = None
+    submission: str = ""
 
     @property
     def trouble(self) -> str | None:
         """What went wrong with the process itself, in a sentence, or None."""
+        if self.excess is not None:
+            return f"the compiler {self.excess}, and was ended"
         if self.status == 0:
             return None
         if self.status is None:
             return f"the compiler took longer than {TIMEOUT_S:g} s and was stopped"
         if self.status == -signal.SIGKILL:
             return "the compiler was killed: the system does that to a process that takes too much memory"
-        how = f"by {signal.Signals(-self.status).name}" if self.status < 0 else f"with status {self.status}"
+        how = f"by {name_of_signal(-self.status)}" if self.status < 0 else f"with status {self.status}"
         last = self.said.strip().splitlines()
         return f"the compiler crashed ({how})" + (f": {last[-1].strip()[:200]}" if last else "")
 
 
-class Processes:
-    """At most `limit` at once (default: see `room`); the others wait for their turn."""
+def isolation() -> Isolation:
+    """What confines these processes here; found out once, which takes tenths of a second."""
+    return tiers.strongest(NO_DEVICE)
 
-    def __init__(self, scratch: Path, triton_cache: Path, limit: int | None = None) -> None:
-        self._scratch, self._triton_cache = scratch, triton_cache
+
+class Processes:
+    """At most `limit` at once (default: see `room`); the others wait for their turn. They can read nothing `hidden`."""
+
+    def __init__(self, hidden: Iterable[Path] = (), limit: int | None = None) -> None:
+        self._hidden = tuple(hidden)
         self._limit = limit or room()
         self._waiting: deque[Job] = deque()
-        self._running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
-        self._finished: dict[str, Finished] = {}
+        self._running: dict[str, _Running] = {}
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        for process, _ in self._running.values():
-            _kill(process)
+        with contextlib.ExitStack() as stack:  # one that cannot be killed keeps no other alive
+            for running in self._running.values():
+                stack.callback(running.end)
 
     def start(self, jobs: Sequence[Job]) -> None:
         self._waiting.extend(jobs)
         self._fill()
 
     def results(self) -> Iterator[tuple[str, Finished]]:
-        """Each job's name and result, as they end."""
+        """Each job's name and result, as they end. Raises OSError for a disk that is full, InfrastructureError."""
         while self._running or self._waiting:
-            ended = [name for name, (process, _) in self._running.items() if process.poll() is not None]
-            late = [name for name, (_, since) in self._running.items() if time.monotonic() - since > TIMEOUT_S]
-            for name in dict.fromkeys([*ended, *late]):
-                process, _ = self._running.pop(name)
-                _kill(process)
-                folder = self._scratch / name
-                yield (
-                    name,
-                    Finished(
-                        process.returncode if name in ended else None,
-                        (folder / "printed").read_text(errors="replace"),
-                        (folder / "said").read_text(errors="replace")[-SAID_CHARS:],
-                    ),
-                )
+            over = [name for name, running in self._running.items() if running.is_over()]
+            for name in over:
+                yield name, self._running.pop(name).finished()
             self._fill()
-            if not ended:
+            if not over:
                 time.sleep(POLL_S)
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self._limit:
             job = self._waiting.popleft()
-            self._running[job.name] = (self._spawn(job), time.monotonic())
+            self._running[job.name] = _Running(job, self._hidden)
 
-    def _spawn(self, job: Job) -> subprocess.Popen[bytes]:
-        folder = self._scratch / job.name
-        folder.mkdir(parents=True)
-        with open(folder / "printed", "wb") as printed, open(folder / "said", "wb") as said:
-            return subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", "-m", "harness.offline.processes", str(os.getpid()), *job.words],
-                cwd=folder,
-                env=self._environment(job, folder),
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=said,
-                start_new_session=True,
+
+class _Running:
+    """A process, its scratch directory and the end of what it said. `finished` or `end` must be called."""
+
+    def __init__(self, job: Job, hidden: tuple[Path, ...]) -> None:
+        self._job = job
+        self._status: int | None = None
+        self._since = time.monotonic()
+        found = isolation()
+        with contextlib.ExitStack() as stack:
+            self._scratch = stack.enter_context(scratch(job.source, found.new_uid()))
+            self._work = self._scratch / "work"
+            for name, folder in job.given.items():
+                _give(folder, self._work / name)
+            flags = ["-s", "-P", "-B"]  # no user site, no implicit path, no .pyc files
+            self._enclosure = Enclosure(
+                [sys.executable, *flags, "-m", "harness.offline.confined", *job.words],
+                found,
+                NO_DEVICE,
+                self._scratch,
+                hidden=hidden,
+                environment={"OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if job.interpreted else {})},
             )
+            self._said = _Tail(self._enclosure.stdout)
+            self._resources = stack.pop_all()
 
-    def _environment(self, job: Job, folder: Path) -> dict[str, str]:
-        inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        return {
-            **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-            "PYTHONPATH": os.pathsep.join([str(_ROOT), *inherited]),
-            "HOME": str(folder),
-            "TMPDIR": str(folder),
-            "XDG_CACHE_HOME": str(folder / "cache"),
-            "TRITON_CACHE_DIR": str(self._triton_cache),
-            "CUDA_VISIBLE_DEVICES": "",
-            "HIP_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-            **({"TRITON_INTERPRET": "1"} if job.interpreted else {}),
-        }
+    def is_over(self) -> bool:
+        """Whether it has ended, or must."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._status = self._enclosure.wait(0)
+            return True
+        return time.monotonic() - self._since > TIMEOUT_S
+
+    def finished(self) -> Finished:
+        """What it left, once all that it started is dead."""
+        with self._resources:
+            excess = self._kill()
+            printed = leavings.text(self._work, PRINTED, MAX_PRINTED_BYTES)
+            for name, destination in self._job.collect.items():
+                leavings.copy(self._work, name, destination)
+            submission = str((self._scratch / SUBMISSION.name).resolve())
+            return Finished(self._status, printed, self._said.text(), excess, submission)
+
+    def end(self) -> None:
+        with self._resources:
+            self._kill()
+
+    def _kill(self) -> str | None:
+        """End it, with all that it started. What it had taken too much of."""
+        try:
+            self._enclosure.kill()
+            return self._enclosure.excess()
+        finally:
+            self._enclosure.close()
+
+
+def _give(folder: Path, to: Path) -> None:
+    """Copy a directory of files for another user to read, whatever this one's umask."""
+    to.mkdir()
+    to.chmod(0o755)
+    for path in folder.iterdir():
+        (to / path.name).write_bytes(path.read_bytes())
+        (to / path.name).chmod(0o444)
+
+
+class _Tail:
+    """Drains a pipe in the background, however much comes, and keeps its end."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe, self._kept = pipe, b""
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        self._thread.join(1.0)  # all who could write to it are dead
+        return self._kept.decode(errors="replace")
+
+    def _drain(self) -> None:
+        with self._pipe:
+            while data := os.read(self._pipe.fileno(), 1 << 16):
+                self._kept = (self._kept + data)[-SAID_BYTES:]
+
+
+def name_of_signal(number: int) -> str:
+    """`SIGABRT`; a real-time signal has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def room() -> int:
@@ -151,30 +233,3 @@ def room() -> int:
     except (OSError, KeyError, ValueError):
         free = MEMORY_EACH_BYTES
     return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY_EACH_BYTES))
-
-
-def main() -> None:
-    """In the process: run the module that is asked for, and die with whoever started this."""
-    _die_with_parent()
-    if os.getppid() != int(sys.argv[1]):
-        sys.exit("whoever started this is gone already")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    del sys.argv[:2]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG, linux/prctl.h
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a process's group, and wait for it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-if __name__ == "__main__":
-    main()

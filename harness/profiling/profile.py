@@ -27,6 +27,11 @@ CALLS, WARMUP = 3, 3
 EXCERPT, SOURCE = "profile.json", "submission.py"
 OWN_FILES = (OUTCOME, process.PRINTED, EXCERPT, SOURCE)
 
+UNCONFINED = (
+    "profile runs {} outside the sandbox, with your own rights: it can read, change and send all that you can. "
+    "Profile only what you know."
+)
+
 Narrate = Callable[[str], None]
 
 
@@ -48,6 +53,7 @@ def profile(
     UsageError, InfrastructureError where the tool is missing or fails, process.Unprofiled where the submission fails,
     ProblemError.
     """
+    narrate(UNCONFINED.format(submission.path))
     chosen = tools.chosen(tool, device)
     program = tools.find(chosen)
     number, floor, needed_bytes = _case(root, problem, device, case)
@@ -66,9 +72,7 @@ def profile(
     )
     (folder / SOURCE).write_bytes(submission.source)
     label = problem.cases_for(device.kind).benchmark[number - 1].label
-    narrate(
-        f"{submission.name}: {calls} calls of {label} under {tools.named(chosen)}, unconfined, with your own rights"
-    )
+    narrate(f"{submission.name}: {calls} calls of {label} under {tools.named(chosen)}, unconfined")
     with docket.device_to_ourselves(device, narrate):
         outcome, found, notes = _RUNS[chosen](program, settings, narrate)
     result = Profile(
