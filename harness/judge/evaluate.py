@@ -7,7 +7,8 @@ import ctypes
 import datetime
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -54,11 +55,12 @@ def evaluate(
     threads: int | None = None,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
+    exclusive: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     narrate: Narrate = lambda line: None,
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases; `threads` is how many a worker on a CPU
     may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`; one
-    with the `master_seed` of another never.
+    with the `master_seed` of another never. What `exclusive` gives is held while the device must be ours alone.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -71,7 +73,8 @@ def evaluate(
         trial = Trial(reference, submission.path, device, folder, config.sampling(device.kind, quick), narrate, threads)
         trial.master_seed = master_seed or trial.master_seed
         try:
-            trial.run(timed)
+            with exclusive():
+                trial.run(timed)
             measurements = [
                 _measurement(timings, reference, device, config, trial.null_kernel_ns, trial.tick_ns)
                 for timings in trial.timings

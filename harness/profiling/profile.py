@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import docket, roofline
+from harness import machine_lock, roofline
 from harness.device import detect
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Floor, Problem, Submission
@@ -69,7 +69,7 @@ def profile(
     narrate(
         f"{submission.name}: {calls} calls of {label} under {tools.named(chosen)}, unconfined, with your own rights"
     )
-    with docket.device_to_ourselves(device, narrate):
+    with machine_lock.hold(device, narrate):
         outcome, found, notes = _RUNS[chosen](program, settings, narrate)
     result = Profile(
         problem=problem.name,
