@@ -38,8 +38,8 @@ from harness import calibration, catalog, stats
 from harness import device as devices
 from harness.comparison import Comparison, Noise, PairedMeasurement, Speed, compare_pairs, paired_scores
 from harness.config import DUEL_PAIRS, load_config
-from harness.machine_lock import hold
 from harness.judge.duel import Duel, duel
+from harness.machine_lock import hold
 from harness.model import Submission
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,9 +23,9 @@ from tabulate import tabulate
 
 from harness import catalog, config
 from harness.device import detect
-from harness.machine_lock import hold
 from harness.judge import clock
 from harness.judge.evaluate import evaluate
+from harness.machine_lock import hold
 from harness.model import Run, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import catalog, config, stats
 from harness import device as devices
-from harness.machine_lock import hold
 from harness.judge.evaluate import evaluate
+from harness.machine_lock import hold
 from harness.model import Estimate
 
 ROOT = Path(__file__).resolve().parents[1]

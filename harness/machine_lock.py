@@ -7,8 +7,8 @@ The kernel gives the lock back when its holder ends, however it ends.
 
 Covered: all users of a machine together, root among them; eight cards of one model, which eight evaluations use at
 once; the same card under two numbers (CUDA_VISIBLE_DEVICES); any $TMPDIR; links and pipes laid in the file's place.
-Not covered: containers that share no directory of locks; a user who takes the lock and keeps it (his process is named); a lock
-file that is removed while somebody holds it.
+Not covered: containers that share no directory of locks; a user who takes the lock and keeps it (his process is named);
+a lock file that is removed while somebody holds it.
 """
 
 from __future__ import annotations
