@@ -70,6 +70,7 @@ def judge(
 
     tier = _isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
+    narrate(problem.limits.sentence)
     runs = []
     with machine_lock.hold_if_gpu(device, narrate):
         for submission in submissions:

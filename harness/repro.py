@@ -164,6 +164,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
 
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
+    narrate(recipe.problem.limits.sentence)
     with machine_lock.hold_if_gpu(device, narrate):
         try:
             run = evaluate(
