@@ -24,7 +24,7 @@ from typing import Any
 from tabulate import tabulate
 
 from harness import device as devices
-from harness.docket import device_to_ourselves
+from harness.machine_lock import hold
 from harness.model import Device
 from harness.worker.timers import CpuTimer, GpuTimer, Timer
 
@@ -54,7 +54,7 @@ def options(doc: str | None, seconds: float) -> Options:
 @contextlib.contextmanager
 def measuring(device: Device) -> Iterator[None]:
     """The device ours alone, and the current one of this process."""
-    with device_to_ourselves(device, lambda line: print(line, file=sys.stderr)):
+    with hold(device, lambda line: print(line, file=sys.stderr)):
         if device.kind != "cpu":
             import torch
 

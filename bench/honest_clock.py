@@ -23,9 +23,9 @@ from tabulate import tabulate
 
 from harness import catalog, config
 from harness.device import detect
-from harness.docket import device_to_ourselves
 from harness.judge import clock
 from harness.judge.evaluate import evaluate
+from harness.machine_lock import hold
 from harness.model import Run, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +75,7 @@ def main() -> None:
         parser.error("--waits needs a GPU: a CPU has computed when the call returns")
     margin = clock.MARGINS[here.kind]
     began, rows, alarms, objections, processes = time.monotonic(), {}, [], [], 0
-    with tempfile.TemporaryDirectory() as folder, device_to_ourselves(here, lambda line: print(line, file=sys.stderr)):
+    with tempfile.TemporaryDirectory() as folder, hold(here, lambda line: print(line, file=sys.stderr)):
         root = Path(folder)
         root.chmod(0o755)
         problem = _problem(root, CASES["cpu" if here.kind == "cpu" else "gpu"], options.waits)

@@ -155,7 +155,7 @@ def _release_unused() -> None:
 
 def _largest(keeper_pid: int) -> str:
     """The worker: of a keeper's descendants the one that takes most memory."""
-    from harness.sandbox.keeper import descendants, process_table
+    from harness.sandbox.footprint import descendants, process_table
 
     return max(map(str, descendants(keeper_pid, process_table())), key=lambda pid: _status_kb(pid, "VmRSS"))
 

@@ -33,7 +33,7 @@ from harness.judge.reference import Reference
 from harness.judge.reply import CallReply
 from harness.model import Ending, Estimate, Verdict
 from harness.sandbox import enclosure
-from harness.sandbox.keeper import descendants, process_table
+from harness.sandbox.footprint import descendants, process_table
 from harness.store import load_run
 
 SLOW = """

@@ -133,7 +133,8 @@ class _Match:
                 hint = "a duel takes a device that runs its kernels"
                 raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)
             if self._null is None:
-                stack.enter_context(exclusive())
+                with entrant.deadline.stopped():
+                    stack.enter_context(exclusive())
                 self._null = self._assembly.null_worker()
                 stack.callback(self._null.close)
                 entrant.calibrate(self._null)

@@ -78,12 +78,12 @@ class Entrant:
         threads: int,
         clocks: Clocks,
         flusher: Flusher,
-        deadline: Deadline | None = None,
+        deadline: Deadline,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
-        self._threads, self._deadline = threads, deadline
+        self._threads, self.deadline = threads, deadline
         self.clocks = clocks
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
@@ -125,7 +125,7 @@ class Entrant:
             self.printed = session.printed or self.printed
 
     def _new_session(self) -> Session:
-        return Session(self._reference.problem, self._device, self.folder, self._threads, self._deadline)
+        return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline)
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
         """Every test case, each twice with fresh values, so that an answer remembered by shape shows.

@@ -211,7 +211,7 @@ class Session:
         return answer[kind]
 
     def _limit_s(self, limit_s: float) -> float:
-        return limit_s if self._deadline is None else min(limit_s, max(self._deadline.left_s(), 0.0))
+        return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
         if self._deadline is not None:

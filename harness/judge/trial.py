@@ -93,7 +93,8 @@ class Trial:
             correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
             paces: dict[str, Pace] = {}
             if timed and correct and entrant.benchmarks and not entrant.caller.interpreted:
-                stack.enter_context(self._exclusive())
+                with entrant.deadline.stopped():
+                    stack.enter_context(self._exclusive())
                 if null is None:
                     stack.callback((null := self._new_null()).close)
                 entrant.calibrate(null)

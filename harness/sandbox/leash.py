@@ -16,7 +16,7 @@ import signal
 import time
 from pathlib import Path
 
-from harness.sandbox import keeper
+from harness.sandbox import footprint
 from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOPPED
 
 STOP_S = 0.1
@@ -141,7 +141,7 @@ def _host_pid(ancestor: int, number: int) -> int:
     """The process below `ancestor` that calls itself `number`: in a process namespace it has two numbers."""
     if not Path("/proc/self/status").exists():
         return number
-    for pid in keeper.descendants(ancestor, keeper.process_table()):
+    for pid in footprint.descendants(ancestor, footprint.process_table()):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():
                 if line.startswith("NSpid:") and int(line.split()[-1]) == number and _leads_a_group(pid):
