@@ -20,7 +20,7 @@ from harness.offline.kept import Kept
 from harness.offline.processes import Finished, Job, Processes
 from harness.offline.survey import Tools
 from harness.render.check import table
-from harness.sandbox import enclosure, keeper
+from harness.sandbox import enclosure, footprint
 from harness.temporary import remove_abandoned
 
 CHECKOUT = Path(__file__).resolve().parents[1]
