@@ -64,7 +64,11 @@ def request(call: Call, manner: str, null: int | None, **more: bool) -> dict[str
 
 class StopClock:
     """The worker stands still until its inputs are there, and its own stop is the end. Both stamps are of
-    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it sees it stopped."""
+    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it sees it stopped.
+
+    A null call is one whose worker stops again at once. What saying where the outputs lie takes is not in it: that
+    stays in the latency, since a submission could do without.
+    """
 
     manner = Manner.STOPPED
 
@@ -72,7 +76,7 @@ class StopClock:
         leash = session.leash
         session.map(call.arena)
         stage.set_up(call.arena, call.places)
-        session.begin(request(call, "stopped", null), label)
+        session.begin(request(call, "stopped" if null is None else "bare", null), label)
         session.await_stop()
         leash.stop()  # its children as well
         stopped = leash.others_stopped()
@@ -88,6 +92,8 @@ class StopClock:
             # They may have computed for it when it had stopped itself: the end is when they are stopped, too.
             stopped &= leash.others_stopped()
             ended_ns = max(ended_ns, time.monotonic_ns())
+        if null is not None:
+            leash.resume()  # its answer comes afterwards
         reply = session.reply()
         snapshot = stage.snapshot({"arena": call.arena}, [])
         void = Void.RAN_WHILE_STOPPED if ran else None if stopped else Void.NOT_STOPPED

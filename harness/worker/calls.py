@@ -1,5 +1,6 @@
 """One call of a submission, in the manner that the judge asks for (docs/measurement.md).
 
+    bare      ready, stop │ ─► stop │ ─► answer
     stopped   ready, stop │ ─► custom_kernel ─► outputs in place ─► answer, stop │
     armed     ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
     timed     ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
@@ -76,6 +77,15 @@ class Calls:
         if self._device_type != "cpu":
             _synchronize()
         return reply
+
+    def bare(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+        """Two stops and nothing between them: the least that a stopped call takes."""
+        self._data(request)
+        self._transport.poison(request["poison"])
+        ready(False)
+        stop()
+        stop()
+        return self._describe((), request, {})
 
     def armed(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call of which all is enqueued when this returns, and nothing may have run yet."""

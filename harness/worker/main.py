@@ -76,7 +76,7 @@ class Worker:
     def _call(self, request: dict[str, Any]) -> dict[str, Any]:
         submission, calls = self._submission, self._calls
         kernel = submission.kernel if request["null"] is None else calls.null(request["null"])
-        manners = {"stopped": calls.stopped, "armed": calls.armed, "timed": calls.timed}
+        manners = {"bare": calls.bare, "stopped": calls.stopped, "armed": calls.armed, "timed": calls.timed}
         reply = manners[request["manner"]](kernel, request, submission.around_call, self._be_ready)
         return {**reply, "interpreted": submission.interpreted_launches() > 0}
 
