@@ -10,16 +10,19 @@ in runs of five calls of one duration, the durations in random order:
     sleep        torch.cuda._sleep, a fixed count of cycles
     busy loop    on a CPU: until CLOCK_MONOTONIC has advanced by the time
 
-What a spin took by %globaltimer is read inside the kernel and returned by the call; the line  latency = offset +
-slope x that  is fitted with relative weights, so that short spins fix the offset and long ones the slope. `order` is how often
-3.03 us comes out above 3 us: interquartile means of consecutive blocks of samples, in one process. The rows `events`
+What a spin took by %globaltimer is read inside the kernel and returned by the call. The line  latency = offset +
+slope x that  is fitted with relative weights, so that short spins fix the offset and long ones the slope. `order` is
+how often 3.03 us comes out above 3 us: interquartile means of consecutive blocks of samples, in one process.
+
+The rows `events`
 are of more calls of the same kinds, by a pair of events in the worker: the clock that this one has replaced, shown
 beside it as in `show`. Also: the constant that is subtracted and the spread of the calls that it comes from; what an
 empty kernel takes between two events; the tick of the judge's stamps and of %globaltimer; the events' rate against the
 host's clock over 0.2 s.
 
-On a CPU caches are left as they are, and latencies scatter by tens of microseconds: 3 and 3.03 us cannot be told apart. Where harness.hip
-cannot compile, only `sleep` is run, and its duration is what its cycles make of itself.
+On a CPU caches are left as they are, the offset is what allocating, describing and copying an output take, which the
+calls that the constant is of do not do, and latencies scatter by tens of microseconds: 3 and 3.03 us cannot be told
+apart. Where harness.hip cannot compile, only `sleep` is run, and its duration is what its cycles make of itself.
 """
 
 from __future__ import annotations

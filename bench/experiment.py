@@ -17,6 +17,7 @@ import contextlib
 import csv
 import functools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -262,7 +263,8 @@ class Children:
         nothing."""
         while len(self._waiting) < (self._ahead if another_follows else 1):
             pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-            self._waiting.append(subprocess.Popen(self._command, text=True, errors="replace", **pipes))
+            alone = os.environ | {"OMP_NUM_THREADS": "1"}
+            self._waiting.append(subprocess.Popen(self._command, text=True, errors="replace", env=alone, **pipes))
         child = self._waiting.popleft()
         try:
             out, log = child.communicate("go\n", timeout=timeout_s)
