@@ -39,7 +39,7 @@ if not __package__:
 import numpy as np
 
 from bench import rules
-from bench.experiment import Children, Judging, Options, Raw, judging, measuring, options, report, toy
+from bench.experiment import Children, Judging, Options, Raw, judging, measuring, one_pass, options, report
 from harness.judge.reply import Fault
 from harness.model import Case, Device
 
@@ -67,27 +67,6 @@ FRESH: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
     "interquartile mean over five processes (ours)": ("judge", rules.interquartile_mean_of_fresh),
 }
 DRAWS = 1000
-
-REFERENCE = """
-import torch
-
-def generate_input(variant, elements, seed, device):
-    generator = torch.Generator(device).manual_seed(seed)
-    return torch.randn(elements, generator=generator, device=device), {}
-
-def ref_kernel(data):
-    return data[0] + 1
-
-def cost(variant, elements):
-    return {"float32": {"bytes": 8 * elements, "flops": {}}}
-"""
-
-SUBMISSION = """
-import torch
-
-def custom_kernel(data):
-    return data[0] + 1
-"""
 
 Samples = dict[tuple[str, str], list[list[float]]]
 """By way and variant: a list a process, in nanoseconds."""
@@ -124,7 +103,7 @@ def _processes(given: Options) -> tuple[Samples, list[str], list[str]]:
     cases = [_parameters(given.device, variant) for variant in EXTRA]
     with (
         tempfile.TemporaryDirectory() as folder,
-        judging(given.device, *toy(Path(folder), REFERENCE, cases, SUBMISSION)) as judge,
+        judging(given.device, *one_pass(Path(folder), cases)) as judge,
         Children(command, AHEAD[given.device.kind]) as children,
     ):
         for number in itertools.count():

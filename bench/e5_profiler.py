@@ -63,6 +63,7 @@ class Task:
 
     problem: Problem
     submission: Submission
+    path: Path
 
     @property
     def case(self) -> Case:
@@ -111,15 +112,17 @@ def _try(name: str, failures: dict[str, str], step: Callable[[], Any]) -> None:
 
 def _tasks(folder: Path) -> dict[str, Task]:
     made = {}
-    for name in e4_heater.CALLS:
-        (folder / name).mkdir()
-        made[f"torch: {name}"] = Task(*toy(folder / name, e4_heater.REFERENCE, [{"call": name}], e4_heater.SUBMISSION))
+    for number, name in enumerate(e4_heater.CALLS):
+        root = folder / str(number)
+        root.mkdir()
+        task = toy(root, e4_heater.REFERENCE, [{"call": name}], e4_heater.SUBMISSION)
+        made[f"torch: {name}"] = Task(*task, root / "submissions" / "bench" / "mine.py")
     for problem_name, submission, number in SUBMISSIONS:
         problem = catalog.load_problem(ROOT, problem_name)
         cases = problem.cases.model_copy(update={"benchmark": (problem.cases.benchmark[number],)})
         path = ROOT / "submissions" / problem_name / f"{submission}.py"
         made[f"{problem_name}/{submission} case {number}"] = Task(
-            problem.model_copy(update={"cases": cases}), catalog.load_submission(problem, path)
+            problem.model_copy(update={"cases": cases}), catalog.load_submission(problem, path), path
         )
     return made
 
@@ -180,10 +183,7 @@ def _compare(name: str, task: Task, judged: dict[str, Any], device: Device, raw:
 def _call(task: Task, device: Device) -> Callable[[], Any]:
     """The submission in this process, on inputs of its own."""
     data = Reference(task.problem, device).generate(task.case, 1)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "submission.py"
-        path.write_bytes(task.submission.source)
-        kernel = load.load(path, interpreted=False).kernel
+    kernel = load.load(task.path, interpreted=False).kernel
     return lambda: kernel(data)
 
 

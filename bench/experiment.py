@@ -1,7 +1,7 @@
 """What the experiments share: the device, the judge's clock as an evaluation has it, and the form of a report.
 
     options(doc, seconds)        ─► device, out, seconds
-    toy(root, ...)               ─► a problem of the bench's own, and a submission to it
+    toy(root, ...), one_pass     ─► a problem of the bench's own, and a submission to it
     judging(device, ...)         ─► Judging: that submission in workers, its calls timed by the judge's clock
     Children(command, ahead)     ─► fresh processes, one of which measures at a time
     Raw                          ─► OUT/<name>.csv, a row a sample, on disk as soon as it is written
@@ -65,6 +65,27 @@ cases: {cases}
 cpu: {cases}
 """
 
+ONE_PASS = """
+import torch
+
+def generate_input(variant, elements, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(elements, generator=generator, device=device), {}
+
+def ref_kernel(data):
+    return data[0] + 1
+
+def cost(variant, elements):
+    return {"float32": {"bytes": 8 * elements, "flops": {}}}
+"""
+
+PASSES_ONCE = """
+import torch
+
+def custom_kernel(data):
+    return data[0] + 1
+"""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -108,6 +129,11 @@ def toy(root: Path, reference: str, cases: Sequence[Mapping[str, Any]], source: 
     (submissions / "mine.py").write_text(source)
     loaded = catalog.load_problem(root, "bench")
     return loaded, catalog.load_submission(loaded, submissions / "mine.py")
+
+
+def one_pass(root: Path, cases: Sequence[Mapping[str, Any]]) -> tuple[Problem, Submission]:
+    """A toy whose call is an elementwise pass over so many float32. Cases have `variant`, a text, and `elements`."""
+    return toy(root, ONE_PASS, cases, PASSES_ONCE)
 
 
 class Judging:
