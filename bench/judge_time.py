@@ -1,6 +1,6 @@
 """Where the time of an evaluation goes: by what the judge is at, and for each benchmark case within one call.
 
-    python bench/judge_time.py PROBLEM [FILE] [--device auto] [--full]        as long as an evaluation, here a --quick one
+    python bench/judge_time.py PROBLEM [FILE] [--device auto] [--full]        as long as an evaluation, a --quick one
 
 The first table has the seconds of starting and loading workers, tests, calibrating the clock, the pilot, the timed
 processes, ending workers, and the rest. A worker that starts while something else is done costs only what it is waited
