@@ -26,6 +26,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
+import torch
 
 from bench.experiment import Children, Judging, Raw, judging, measuring, one_pass, options, report
 from harness.device import Device
@@ -97,6 +98,8 @@ def child(device_json: str) -> None:
     case = Case(parameters={"variant": "A", "elements": ELEMENTS[device.kind]})
     if not sys.stdin.readline():
         return
+    if device.kind != "cpu":
+        torch.cuda.set_device(device.torch_device)
     with (
         tempfile.TemporaryDirectory() as folder,
         judging(device, *one_pass(Path(folder), [case.parameters])) as judge,

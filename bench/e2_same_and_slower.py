@@ -41,7 +41,7 @@ import numpy as np
 from bench import rules
 from bench.experiment import Children, Judging, Options, Raw, judging, measuring, one_pass, options, report
 from harness.judge.reply import Fault
-from harness.model import Case, Device
+from harness.model import Case, CaseValue, Device
 
 NAME = "e2_same_and_slower"
 EXTRA = {"A": 0.0, "A'": 0.0, "B 0.3": 0.003, "B 0.5": 0.005, "B 1.0": 0.01}
@@ -138,9 +138,12 @@ def judged(judge: Judging) -> list[tuple[str, list[float]]]:
     return [(variant, [max(each - judge.constant_ns, 1.0) for each in found]) for variant, found in elapsed_ns.items()]
 
 
-def _parameters(device: Device, variant: str) -> dict[str, str | int]:
-    elements = READ_BYTES[device.kind] // 4
-    return {"variant": variant, "elements": int(elements * (1 + EXTRA[variant]))}
+def _parameters(device: Device, variant: str) -> dict[str, CaseValue]:
+    return {"variant": variant, "elements": _elements(device, variant)}
+
+
+def _elements(device: Device, variant: str) -> int:
+    return int(READ_BYTES[device.kind] // 4 * (1 + EXTRA[variant]))
 
 
 def child(device_json: str) -> None:
@@ -155,7 +158,7 @@ def child(device_json: str) -> None:
     if device.kind != "cpu":
         torch.cuda.set_device(device.torch_device)
     source = torch.ones(
-        max(int(_parameters(device, variant)["elements"]) for variant in EXTRA),
+        max(_elements(device, variant) for variant in EXTRA),
         dtype=torch.float32,
         device=device.torch_device,
     )
@@ -163,7 +166,7 @@ def child(device_json: str) -> None:
     ways = _ways(device, PROCESSES * SAMPLES[device.kind])
     blocks = []
     for variant in random.sample(list(EXTRA), len(EXTRA)):
-        size = int(_parameters(device, variant)["elements"])
+        size = _elements(device, variant)
         read, written = source[:size], target[:size]
         for way in random.sample(list(ways), len(ways)):
             blocks.append((way, variant, ways[way](lambda: torch.add(read, 1, out=written))))  # noqa: B023

@@ -16,11 +16,12 @@ it is the flush, and the rest of a sample is the call.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,17 +82,11 @@ def main() -> None:
         judged: dict[str, dict[str, Any]] = {}
         tasks = _tasks(Path(folder))
         for name, task in tasks.items():  # before the profiler is attached to this process
-            _try(
-                name,
-                failures,
-                lambda name=name, task=task: judged.update({name: _judge(task, given.device, raw, name)}),
-            )
+            with _failing_alone(name, failures):
+                judged[name] = _judge(task, given.device, raw, name)
         for name in judged:
-            _try(
-                name,
-                failures,
-                lambda name=name: rows.append(_compare(name, tasks[name], judged[name], given.device, raw)),
-            )
+            with _failing_alone(name, failures):
+                rows.append(_compare(name, tasks[name], judged[name], given.device, raw))
     if not rows:
         raise SystemExit(f"{NAME}: no call could be compared: {failures}")
     overs, by_events = ([row[column] for row in rows] for column in ("over us", "events over us"))
@@ -102,9 +97,11 @@ def main() -> None:
     report(NAME, given.device, headline, rows, failures=failures)
 
 
-def _try(name: str, failures: dict[str, str], step: Callable[[], Any]) -> None:
+@contextlib.contextmanager
+def _failing_alone(name: str, failures: dict[str, str]) -> Iterator[None]:
+    """What goes wrong with one call is noted, and the others are compared."""
     try:
-        step()
+        yield
     except (Exception, SystemExit) as error:
         failures[name] = f"{type(error).__name__}: {error}"[:300]
         print(f"{name}: {failures[name]}", file=sys.stderr)

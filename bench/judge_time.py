@@ -26,7 +26,7 @@ import contextlib
 import json
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class Ledger:
 
     def __init__(self, on_gpu: bool) -> None:
         self._on_gpu = on_gpu
-        self.seconds: Counter[tuple[str, str, str]] = Counter()
+        self.seconds: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self.calls: Counter[str] = Counter()
         self.phase, self.case = REST, ""
         self._open: list[str] = [REST]
@@ -189,7 +189,7 @@ def main() -> None:
 
 def by_phase(ledger: Ledger) -> dict[str, float]:
     """Seconds; starting and ending workers stand for themselves, wherever that was."""
-    phases: Counter[str] = Counter()
+    phases: defaultdict[str, float] = defaultdict(float)
     for (phase, _, part), seconds in ledger.seconds.items():
         phases[{"start": "start, load", "end": "end of workers"}.get(part, phase)] += seconds
     order = ["start, load", *PHASES.values(), "end of workers", REST]

@@ -4,9 +4,10 @@
     python bench/voids.py --stored [RESULTS]                 of the runs in RESULTS (default: results), at once
 
 An honest submission to a toy problem is judged again and again on the CPU, every second time beside as many busy
-processes as there are processors, which this program starts and ends (`quiet` is beside none of its own). Counted is how many runs are ranked, how many are
-not and why, and how many are accused, that is, have any verdict but accepted. None should be; `at most` is the rate
-that is still compatible with what was counted, at 95 % (Clopper and Pearson; of none in n it is about 3 / n).
+processes as there are processors, which this program starts and ends (`quiet`: beside none of its own). Counted is how
+many runs are ranked, how many are not and why, and how many are accused, that is, have any verdict but accepted. None
+should be; `at most` is the rate that is still compatible with what was counted, at 95 % (Clopper and Pearson; of none
+in n it is about 3 / n).
 
 With --stored, which is how it is learnt of GPUs: of each device's runs by the judge's clock the same counts, and by the
 manner of timing how many sittings and calls there were, and how many calls were void, by the reason. Those runs are of
