@@ -45,7 +45,10 @@ def generate_input(call, seed, device):
     return torch.randn(2048 * 2048, generator=generator, device=device).to(torch.bfloat16), {"call": call}
 
 def ref_kernel(data):
-    return torch.zeros_like(data[0])
+    x, config = data
+    if config["call"] == "pass over 64 MiB":
+        return x + 1
+    return torch.mm(x.view(2048, 2048), x.view(2048, 2048)).view(-1)
 
 def cost(call):
     return {"float32": {"bytes": 1, "flops": {}}}

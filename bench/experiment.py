@@ -60,7 +60,7 @@ revision: 1
 inputs: [x, config]
 outputs: [y]
 axes: {{y: [i]}}
-tolerances: {{close: {{rel_l2: 0.001}}}}
+tolerances: {{close: {{rel_l2: 0.01}}}}
 cases: {cases}
 cpu: {cases}
 """
