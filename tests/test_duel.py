@@ -47,7 +47,7 @@ def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
     assert len(counts) == 4 and len(set(counts)) == 1 and counts[0] % 2 == 0 and counts[0] >= 2
 
 
-def test_one_that_is_far_slower_is_found_slower(fight, toy_root, unobjected):
+def test_one_that_is_far_slower_is_found_slower(fight, toy_root, roomy):
     found = fight(HONEST, SLOW, pairs=3)
     noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 3)
     compared = compare_pairs("double", "here", ("first", "second"), found.measurements, noise, 0.95)

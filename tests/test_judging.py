@@ -30,7 +30,7 @@ def children() -> set[int]:
     return {int(pid) for pid in listed.split()}
 
 
-def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, unobjected):
+def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):
     run = judge(toy_root, HONEST)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert run.tolerance == "close" and run.ranked

@@ -162,7 +162,7 @@ class Sandwich:
         self._stamps.b.record()
         outputs = reply.outputs if reply is not None else []
         try:
-            snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values())))
+            snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
         except (LookupError, ValueError):
             snapshot = Snapshot(regions, {})  # it lies where nothing can: wrong whatever it holds
         self._stamps.taken.record()
