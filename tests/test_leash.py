@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -20,9 +21,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 class OnALeash(Inside):
     """A confined program with the waiter for its parent, as the judge starts a worker."""
 
-    def __init__(self, isolation, program, *arguments):  # noqa: F811
+    def __init__(self, isolation, program, *arguments, pass_fds=()):  # noqa: F811
         seen, self._reported = os.pipe()
-        super().__init__(isolation, program, *arguments, pass_fds=(self._reported,))
+        super().__init__(isolation, program, *arguments, pass_fds=(self._reported, *pass_fds))
         os.close(self._reported)
         self.leash = Leash(seen, self.enclosure.pid)
         self.leash.attach(60)
@@ -164,12 +165,11 @@ def test_it_cannot_arrange_to_be_woken_nor_signal_whoever_watches_it(isolation):
 
 
 WAKES_ITSELF = """
-    import ctypes, os, signal, sys
-    libc = ctypes.CDLL(None, use_errno=True)
-    timer, event = (ctypes.c_void_p * 1)(), (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0)
-    assert libc.timer_create(1, event, timer) == 0
-    every_millisecond = (ctypes.c_long * 4)(0, 1_000_000, 0, 1_000_000)
-    assert libc.timer_settime(timer[0], 0, every_millisecond, None) == 0
+    import fcntl, signal, sys, os
+    end = int(sys.argv[1])
+    fcntl.fcntl(end, 10, signal.SIGCONT)  # F_SETSIG
+    fcntl.fcntl(end, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(end, fcntl.F_SETFL, os.O_ASYNC)
     print("awake", flush=True)
     while True:
         pass
@@ -177,9 +177,12 @@ WAKES_ITSELF = """
 
 
 def test_without_a_filter_one_that_wakes_itself_is_seen_to_have_run():
-    with OnALeash(NO_ISOLATION, WAKES_ITSELF) as inside:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, OnALeash(NO_ISOLATION, WAKES_ITSELF, theirs.fileno(), pass_fds=(theirs.fileno(),)) as inside:
         inside.await_line("awake")
         inside.leash.stop()
+        assert not inside.leash.ran_while_stopped()
+        ours.send(b"x")
         time.sleep(0.2)
         assert inside.leash.ran_while_stopped()
 

@@ -136,9 +136,9 @@ class Sandwich:
     def _stopped(self, session: Session, stage: Stage, call: Call, label: str, null: int | None) -> Answer:
         leash, stamps = session.leash, self._stamps
         session.begin(request(call, "stopped", null), label)
-        session.await_stop()
-        leash.stop()
-        with _no_collection():
+        with _no_collection(), session.alive():
+            session.await_stop()
+            leash.stop()
             self._pour(stage)
             until(stamps.a.query)
             ran = leash.ran_while_stopped()

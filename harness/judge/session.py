@@ -126,10 +126,17 @@ class Session:
     def await_stop(self) -> int:
         """Wait until the worker has stopped itself; when that was, on time.monotonic_ns."""
         limit_s = self._limit_s(self.limits.call_s)
+        with self.alive():
+            try:
+                return self.leash.await_stop(limit_s)
+            except TimeoutError:
+                raise self._took_too_long(self.limits.call_s) from None
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """While the worker is held on its leash: its end is a Fault with the verdict that it earns."""
         try:
-            return self.leash.await_stop(limit_s)
-        except TimeoutError:
-            raise self._took_too_long(self.limits.call_s) from None
+            yield
         except Ended:
             raise self._death() from None
 

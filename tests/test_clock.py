@@ -1,0 +1,281 @@
+"""The judge's clock on a CPU, with real workers: nothing that a submission does makes its calls seem shorter."""
+
+import contextlib
+import os
+import platform
+import signal
+import textwrap
+import time
+
+import pytest
+from test_sandbox import CPU
+
+from harness import catalog
+from harness.device import detect
+from harness.flusher import Flusher
+from harness.judge.calls import Caller
+from harness.judge.clock import StopClock, Void
+from harness.judge.reference import Reference
+from harness.judge.reply import Fault
+from harness.judge.seeds import Seeds, new_master_seed
+from harness.judge.session import Session
+from harness.model import Verdict
+from harness.sandbox import tiers
+from harness.sandbox.isolation import NO_ISOLATION
+from harness.sandbox.scratch import scratch
+
+ACCEPTED, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
+
+
+class Worker:
+    """A worker with a submission loaded, whose calls of the toy problem's benchmark case the judge times."""
+
+    def __init__(self, session, caller, series):
+        self.session, self._caller, self._series = session, caller, series
+
+    def call(self, everything=False):
+        """The verdict on the outputs of one call, and what the clock says of it."""
+        check, answer = self._caller.put(self.session, self._series, StopClock(), everything)
+        return check.verdict, answer
+
+    def null(self):
+        return self._caller.put_null(self.session, self._series, StopClock())
+
+
+@pytest.fixture
+def worker(toy_root):
+    with contextlib.ExitStack() as stack:
+
+        def worker(source):
+            problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+            reference, case = Reference(problem, device), problem.cpu.benchmark[0]
+            uid = tiers.strongest(device).new_uid()
+            folder = stack.enter_context(scratch(textwrap.dedent(source).encode(), uid))
+            session = Session(problem, device, folder, 2)
+            stack.callback(session.kill)
+            session.load(folder / "submission.py")
+            caller = Caller(reference, "x.py", device, Flusher(1 << 10, "cpu"))
+            series = stack.enter_context(caller.series(Seeds(new_master_seed(), "test", case), case))
+            return Worker(session, caller, series)
+
+        yield worker
+
+
+PATCHED = {
+    "nothing": "",
+    "Python's clocks": """
+        import time
+        for name in ("time", "monotonic", "perf_counter", "process_time"):
+            setattr(time, name, lambda: 0.0)
+            setattr(time, name + "_ns", lambda: 0)
+        time.clock_gettime_ns = time.clock_gettime = lambda which: 0
+    """,
+    "the C library's clocks": """
+        import mmap
+        stubs = b"\\x31\\xc0\\xc3"  # xor eax, eax; ret
+        for name in ("clock_gettime", "gettimeofday", "time"):
+            address = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+            page = address & -mmap.PAGESIZE
+            if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(2 * mmap.PAGESIZE), 7) == 0:
+                ctypes.memmove(address, stubs, len(stubs))
+                print("patched", name)
+    """,
+    "the worker": """
+        import signal, sys
+        calls = sys.modules["harness.worker.calls"]
+        stopped = calls.Calls.stopped
+        def with_a_claim(self, *arguments):
+            return {**stopped(self, *arguments), "inside_ns": 1.0}
+        calls.Calls.stopped = with_a_claim
+        calls._synchronize = lambda: None
+    """,
+}
+
+
+@pytest.mark.parametrize("what", PATCHED)
+def test_a_call_is_never_timed_as_shorter_than_it_is_whatever_was_patched(worker, what):
+    if what == "the C library's clocks" and platform.machine() != "x86_64":
+        pytest.skip("the stub is x86's")
+    source = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        + textwrap.dedent(PATCHED[what])
+        + "def custom_kernel(data):\n    libc.usleep(20_000)\n    return data[0] * 2\n"
+    )
+    subject = worker(source)
+    for _ in range(3):
+        verdict, answer = subject.call()
+        assert verdict is ACCEPTED and answer.void is None and answer.elapsed_ns >= 20e6
+    if what.startswith("the C"):
+        assert "patched clock_gettime" in subject.session.printed
+
+
+def test_a_null_call_goes_the_way_of_the_others_and_computes_nothing(worker):
+    subject = worker("def custom_kernel(data):\n    raise RuntimeError\n")
+    with pytest.raises(Fault):
+        subject.call()
+    answer = subject.null()
+    assert answer.void is None and answer.elapsed_ns > 0 and answer.reply.outputs == []
+
+
+LATE = """
+    import ctypes, os, threading, time
+    usleep = ctypes.CDLL(None).usleep
+    def custom_kernel(data):
+        x = data[0]
+        def compute():
+            usleep(LATE)
+            x.mul_(2)
+        START
+        return x
+"""
+IN_A_THREAD = "threading.Thread(target=compute, daemon=True).start()"
+IN_A_CHILD = "pid = os.fork()\n        if pid == 0:\n            compute()\n            os._exit(0)"
+
+
+@pytest.mark.parametrize("how", [IN_A_THREAD, IN_A_CHILD], ids=["thread", "child"])
+def test_what_is_computed_when_the_worker_has_stopped_is_not_there(worker, how):
+    subject = worker(LATE.replace("LATE", "100_000").replace("START", how))
+    assert subject.call()[0] is WRONG
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "thread = threading.Thread(target=compute)\n        thread.start()\n        thread.join()",
+        f"{IN_A_CHILD}\n        os.waitpid(pid, 0)",
+    ],
+    ids=["thread", "child"],
+)
+def test_what_is_waited_for_is_there_and_its_time_counts(worker, how):
+    """The control: the same work, within the call."""
+    verdict, answer = worker(LATE.replace("LATE", "30_000").replace("START", how)).call()
+    assert verdict is ACCEPTED and answer.elapsed_ns >= 30e6
+
+
+def test_a_child_that_goes_on_computing_ends_the_call_only_when_it_is_stopped(worker):
+    source = """
+        import os, threading
+        if os.fork() == 0:
+            while True:
+                pass
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    subject = worker(source)
+    for _ in range(3):
+        verdict, answer = subject.call()
+        assert verdict is ACCEPTED and answer.void is None
+        assert subject.session.leash.others_stopped(0)
+        assert not subject.session.leash.ran_while_stopped()
+
+
+def test_a_child_that_cannot_be_stopped_voids_the_call(worker):
+    source = """
+        import ctypes, os, platform, time
+        number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+        if os.fork() == 0:
+            if ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(0x4000 | 17), 0, 0, 0, 0) == 0:
+                time.sleep(600)  # its parent waits as vfork's does, deaf to signals
+            os._exit(0)
+        time.sleep(0.2)
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    assert worker(source).call()[1].void is Void.NOT_STOPPED
+
+
+WAKES = """
+    import ctypes, signal
+    libc, refused = ctypes.CDLL(None), 0
+    signal.signal(signal.SIGCONT, lambda *_: None)  # a signal that is ignored does not set a timer again
+    for number in range(1, 9):  # several: a signal that is on its way when it stops is lost, and its timer with it
+        timer, event = (ctypes.c_void_p * 1)(), (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0)
+        if libc.timer_create(1, event, timer) != 0:
+            refused += 1
+        else:
+            libc.timer_settime(timer[0], 0, (ctypes.c_long * 4)(0, 40_000_000, 0, number * 5_000_000), None)
+    print("refused" if refused else "ticks", flush=True)
+    def custom_kernel(data):
+        return data[0] * 2
+"""
+
+
+def test_a_worker_that_wakes_itself_is_refused_its_timer_and_without_a_filter_found_out(worker, monkeypatch):
+    if tiers.strongest(CPU).seccomp:
+        subject = worker(WAKES)
+        assert subject.call()[1].void is None and subject.session.printed.startswith("refused")
+    monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
+    subject = worker(WAKES)
+    monkeypatch.setattr(Flusher, "flush", lambda self: time.sleep(0.1))  # so that its timer ticks meanwhile
+    # Where it goes on too soon it has no answer when the judge looks, which ends it.
+    with contextlib.suppress(Fault):
+        assert subject.call()[1].void is Void.RAN_WHILE_STOPPED
+    assert subject.session.printed.startswith("ticks")
+
+
+STOPS = "import os, signal, threading, time\nstop = lambda: os.kill(os.getpid(), signal.SIGSTOP)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "doing"),
+    [
+        (STOPS + "stop()\n", "loading"),
+        (STOPS + "def custom_kernel(data):\n    stop()\n    return data[0] * 2\n", "a call with rows=64 cols=64"),
+        (
+            STOPS + "def custom_kernel(data):\n    t = threading.Thread(target=stop)\n    t.start()\n    t.join()\n"
+            "    return data[0] * 2\n",
+            "a call with rows=64 cols=64",
+        ),
+        (
+            STOPS + "def custom_kernel(data):\n    os.kill(0, signal.SIGSTOP)\n    return data[0] * 2\n",
+            "a call with rows=64 cols=64",
+        ),
+    ],
+    ids=["import", "call", "thread", "group"],
+)
+def test_one_that_stops_its_own_process_is_told_so_at_once(worker, source, doing):
+    """No limit has passed: it would be a timeout."""
+    with pytest.raises(Fault) as caught:
+        worker(source).call()
+    assert caught.value.ending.verdict is Verdict.RUNTIME_ERROR
+    assert caught.value.ending.message == f"the submission stopped its own process during {doing}"
+
+
+def test_one_that_is_killed_while_it_is_stopped_has_ended_and_the_judge_has_not(worker):
+    """By its own child, or by the keeper because of what it took."""
+    source = """
+        import os, signal, time
+        def custom_kernel(data):
+            parent = os.getpid()
+            if os.fork() == 0:
+                while open(f"/proc/{parent}/stat").read().rpartition(")")[2].split()[0] != "T":
+                    pass
+                os.kill(parent, signal.SIGKILL)
+                os._exit(0)
+            return data[0] * 2
+    """
+    subject = worker(source)
+    with pytest.raises(Fault) as caught:
+        for _ in range(20):  # its child may be stopped with it
+            subject.call()
+    assert caught.value.ending.verdict is Verdict.RUNTIME_ERROR and "SIGKILL" in caught.value.ending.message
+
+
+@pytest.mark.parametrize("moment", ["stopped", "resumed"])
+def test_whenever_the_worker_s_group_vanishes_it_is_a_fault(worker, monkeypatch, moment):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+    leash = subject.session.leash
+    method = {"stopped": "ran_while_stopped", "resumed": "others"}[moment]
+    whole = getattr(leash, method)
+
+    def killed_before(*arguments):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(leash.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while os.path.exists(f"/proc/{leash.pid}") and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return whole(*arguments)
+
+    monkeypatch.setattr(leash, method, killed_before)
+    with pytest.raises(Fault, match="SIGKILL"):
+        subject.call()
