@@ -295,10 +295,12 @@ class _Wire:
     def recv(self, most: int) -> bytes:
         while self._pieces:
             piece = self._pieces.popleft()
-            if len(piece) > most:
-                self._pieces.appendleft(piece[most:])
+            asked_later = piece.find(SECOND_NONCE)
+            given = min(most, asked_later if asked_later > 0 else most)
+            if len(piece) > given:
+                self._pieces.appendleft(piece[given:])
             if piece:
-                return piece[:most]
+                return piece[:given]
         if self._ends:
             return b""
         raise TimeoutError
