@@ -1,15 +1,18 @@
 """What a call returned is described and lies where the judge can read it; and how the worker goes about a call."""
 
 import contextlib
+import ctypes
 
 import pytest
 import torch
+from test_transports import FakeRuntime
 
 from harness.arena import ALIGNMENT, Arena, TensorSpec, extent, flatten, layout
 from harness.judge.reply import CallReply
 from harness.worker import calls
 from harness.worker.calls import Calls
-from harness.worker.transports import CpuTransport
+from harness.worker.timers import Sample
+from harness.worker.transports import CpuTransport, GpuTransport
 
 
 class World:
@@ -139,6 +142,60 @@ class TestWhereAnOutputLies:
     def test_scalars_and_empty_outputs_have_one(self, world, shape):
         (output,) = world.call(lambda data: torch.full(shape, 3.0))["outputs"]
         assert torch.equal(world.at(output), torch.full(shape, 3.0))
+
+
+class TestCallsThatTheWorkerTimes:
+    """For GPUs that the judge's clock does not work on; here with a runtime whose device memory is the host's."""
+
+    def call(self, kernel, data, state=()):
+        tree, leaves = flatten(data, [f"in{i}" for i in range(len(data))])
+        tensors = [tensor for _, tensor in leaves]
+        specs = layout(tensors, 2 * ALIGNMENT)
+        tail = extent(specs)
+        arena, log = Arena.create(tail + 4096), []
+        for tensor, spec in zip(tensors, specs):
+            arena.view(spec).copy_(tensor)
+
+        class Timer:
+            def sample(self, call, page_in):
+                page_in()
+                log.append("timed")
+                return Sample(call(), 5.0)
+
+        worker = Calls("cpu", GpuTransport(FakeRuntime(), "cpu"), Timer)
+        worker.regions["arena"] = arena
+        request = {"tree": tree, "inputs": [spec.to_json() for spec in specs], "state": list(state), "poison": []}
+        ready = lambda waits: log.append(f"ready, waits {waits}")  # noqa: E731
+        reply = worker.timed(kernel, {**request, "tail": tail}, contextlib.nullcontext, ready)
+        CallReply.model_validate({**reply, "interpreted": False})
+        assert log == ["ready, waits True", "timed"] and reply["inside_ns"] == 5.0
+        return reply, lambda place, like: arena.view(TensorSpec("float32", tuple(like.shape), place)), specs
+
+    def test_inputs_are_copied_to_fresh_addresses_and_what_is_left_in_them_and_returned_is_copied_back(self):
+        x = torch.ones(3, 3)
+
+        def kernel(data):
+            data[1].fill_(9)
+            return data[0] + 1, data[1]
+
+        reply, at, specs = self.call(kernel, (x, x.clone()), state=[1])
+        assert torch.equal(at(specs[0].offset, x), x) and (at(specs[1].offset, x) == 9).all()
+        one, other = reply["outputs"]
+        assert (at(one["offset"], x) == 2).all() and one["copied"] is True
+        assert other["offset"] == specs[1].offset and reply["overrun"] == []
+
+    def test_an_input_that_is_no_state_and_returned_is_copied_like_any_other(self):
+        x = torch.ones(3, 3)
+        reply, at, specs = self.call(lambda data: data[0].mul_(2), (x,))
+        assert reply["outputs"][0]["copied"] is True and (at(reply["outputs"][0]["offset"], x) == 2).all()
+        assert torch.equal(at(specs[0].offset, x), x)
+
+    def test_a_store_beyond_an_input_is_in_the_reply(self):
+        def kernel(data):
+            ctypes.memset(data[0].data_ptr() + 36, 0, 1)
+            return data[0] + 0
+
+        assert self.call(kernel, (torch.ones(3, 3), torch.ones(2)))[0]["overrun"] == [0]
 
 
 class Lazy(torch.Tensor):
