@@ -77,7 +77,7 @@ def voiding(monkeypatch, every):
 def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_root, monkeypatch, roomy):
     monkeypatch.setattr(Sampling, "samples_for", lambda *_: 20)
     counts = []
-    for every in (10**9, 15, 3):
+    for every in (15, 3):
         with monkeypatch.context() as patch:
             voiding(patch, every)
             run = judge(toy_root, HONEST)
@@ -85,9 +85,9 @@ def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_roo
         (measurement,) = run.measurements
         counts.append([len(samples) for samples in measurement.samples_ns])
         voids = sum(measurement.voids.values())
-        assert set(measurement.voids) <= {Void.NOT_STOPPED.value} and (voids > 0) == (every < 100)
+        assert set(measurement.voids) == {Void.NOT_STOPPED.value}
         assert run.unranked_because == ("voided" if every == 3 else None), voids
-    assert counts == [[20, 20]] * 3
+    assert counts == [[20, 20]] * 2
 
 
 def test_one_that_cannot_be_timed_is_accepted_and_not_ranked_and_it_is_said_why(toy_root, monkeypatch, roomy):

@@ -1,6 +1,7 @@
 """A worker process from its birth to its death, and what the judge makes of what it says."""
 
 import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ from harness.judge.reply import Fault, reported_failure
 from harness.judge.session import MAX_REPLY_BYTES, Session
 from harness.model import Limits, Verdict
 from harness.protocol import Channel
+from harness.sandbox import syscalls, tiers
+from harness.sandbox.isolation import NO_ISOLATION
 
 REPLY = {"several": False, "returned": 0, "outputs": [], "interpreted": False}
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
@@ -20,7 +23,7 @@ class ByHand(Session):
 
     def __init__(self, channel):
         self._channel, self.limits, self._deadline = channel, Limits(call_s=1), None
-        self.leash = SimpleNamespace(stopped=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None)
+        self.leash = SimpleNamespace(stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None)
         self._turn, self._doing, self._nonce = 0, "a call with a case", ""
 
 
@@ -90,6 +93,51 @@ def test_a_worker_does_as_it_is_told_and_ends_in_good_order(worker):  # noqa: F8
     assert subject.session.processor_s > 0
     subject.session.finish()
     assert subject.session.printed == "loaded\n"
+
+
+def test_one_that_rests_stands_still_until_it_is_asked(worker):  # noqa: F811
+    source = """
+        import threading
+        def spin():
+            while True:
+                pass
+        threading.Thread(target=spin, daemon=True).start()
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    subject = worker(source)
+    leash = subject.session.leash
+    for _ in range(2):
+        subject.session.rest()
+        time.sleep(0.01)
+        before = leash.processor_ns()
+        time.sleep(0.1)
+        assert leash.processor_ns() == before and not leash.ran_while_stopped()
+        assert subject.call()[0] is Verdict.ACCEPTED
+
+
+def test_one_that_stops_late_for_the_judge_has_not_stopped_itself(worker, monkeypatch):  # noqa: F811
+    """It waits for a child as after a vfork, deaf to signals; where nothing confines, that child is in no group of it."""
+    monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
+    source = f"""
+        import ctypes, os, threading, time
+        def wait_in_the_kernel():
+            time.sleep(0.3)
+            number, vfork = {syscalls.number("clone")}, 0x4000 | 17  # CLONE_VFORK, SIGCHLD
+            if ctypes.PyDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(vfork), 0, 0, 0, 0) == 0:
+                os.setsid()
+                time.sleep(1.5)
+                os._exit(0)
+        threading.Thread(target=wait_in_the_kernel, daemon=True).start()
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    subject = worker(source)
+    time.sleep(0.6)
+    subject.session.rest()
+    assert not subject.session.leash.stopped
+    for _ in range(2):
+        assert subject.call()[0] is Verdict.ACCEPTED
 
 
 def test_whoever_says_something_unasked_before_it_quits_is_found_out(worker):  # noqa: F811

@@ -14,6 +14,7 @@ nothing may arrive unasked, and the process must end with status 0 when told to.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -156,6 +157,12 @@ class Session:
         with well_formed("aftermath"):
             return Aftermath.model_validate(answer)
 
+    def rest(self) -> None:
+        """Have the worker stand still until it is asked for something. Raises Fault if it has ended."""
+        if not self.leash.told:
+            with self.alive(), contextlib.suppress(TimeoutError):
+                self.leash.stop()
+
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
         if not self._channel.is_quiet():
@@ -194,6 +201,8 @@ class Session:
         """The request's nonce."""
         nonce = os.urandom(8).hex()
         with self._faults(timeout_s):
+            if self.leash.told:
+                self.leash.await_stop(timeout_s)  # where it is late, or it would be taken for one of the worker's own
             if self.leash.stopped:
                 self.leash.resume()
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
