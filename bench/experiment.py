@@ -33,7 +33,7 @@ from tabulate import tabulate
 from harness import catalog
 from harness import device as devices
 from harness.config import load_config
-from harness.docket import device_to_ourselves
+from harness.machine_lock import hold
 from harness.flusher import Flusher
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.calls import Series
@@ -110,7 +110,7 @@ def options(doc: str | None, seconds: float) -> Options:
 @contextlib.contextmanager
 def measuring(device: Device) -> Iterator[None]:
     """The device ours alone, and the current one of this process."""
-    with device_to_ourselves(device, lambda line: print(line, file=sys.stderr)):
+    with hold(device, lambda line: print(line, file=sys.stderr)):
         if device.kind != "cpu":
             torch.cuda.set_device(device.torch_device)
         yield

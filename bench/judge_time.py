@@ -40,7 +40,7 @@ from tabulate import tabulate
 from harness import catalog
 from harness import device as devices
 from harness.config import load_config
-from harness.docket import device_to_ourselves
+from harness.machine_lock import hold
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock
 from harness.judge.entrant import Entrant
@@ -176,7 +176,7 @@ def main() -> None:
     file = options.file or ROOT / "submissions" / problem.name / f"{problem.baselines[0]}.py"
     submission, config = catalog.load_submission(problem, file), load_config(ROOT)
     ledger = Ledger(here.kind != "cpu")
-    with device_to_ourselves(here, lambda line: print(line, file=sys.stderr)), ledger.kept():
+    with hold(here, lambda line: print(line, file=sys.stderr)), ledger.kept():
         run = evaluate(problem, submission, here, config, quick=not options.full)
     phases, cases = by_phase(ledger), by_case(ledger)
     print(f"{problem.name}/{submission.name} on {here.name}: {run.ending.verdict.words}, {run.duration_s:.1f} s")

@@ -165,12 +165,13 @@ class Channel:
     def _wait(self, deadline: float | None, watch: Watch) -> None:
         """Until there is something to read, or nothing more will come."""
         while True:
-            if watch.stopped and not self.awaits(0.0):
-                raise PeerStopped
             poll = select.poll()
             poll.register(self._connection, select.POLLIN)
-            if not watch.stopped:
-                poll.register(watch.fileno(), select.POLLIN)
+            if watch.stopped:
+                if not poll.poll(0):
+                    raise PeerStopped
+                return
+            poll.register(watch.fileno(), select.POLLIN)
             ready = {fd for fd, _ in poll.poll(None if deadline is None else max(deadline - time.monotonic(), 0) * 1e3)}
             if not ready:
                 raise ReplyTimeout

@@ -137,14 +137,6 @@ def custom_kernel(data):
 
 
 @pytest.fixture
-def unobjected(monkeypatch):
-    """The judge's clock objects to nothing: on a busy machine it may, and then a process more is timed."""
-    from harness.judge import clock
-
-    monkeypatch.setattr(clock, "objection", lambda *_: None)
-
-
-@pytest.fixture
 def roomy(monkeypatch):
     """The machine is never too crowded for a verdict: beside other tests it may be."""
     from harness.judge import neighbours

@@ -1,11 +1,13 @@
 """What the checker accepts and what it never does; and that its report says what a person needs to mend a kernel.
 
-Every output goes the way of a real one: a kernel returns it within the worker's own bracket, which takes the snapshot.
+Every output goes the way of a real one: a kernel returns it to the worker's own code, which says where it lies, and the
+judge takes its snapshot of the stage.
 """
 
 import contextlib
 import ctypes
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,17 +16,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.arena import Arena, extent, flatten, layout, room
+from harness.arena import ALIGNMENT, Arena, extent, flatten, room
+from harness.flusher import Flusher
 from harness.judge import check, mismatch
 from harness.judge.check import compare, differences, overruns
-from harness.judge.inputs import Call, Expectation
+from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, _scattered
 from harness.judge.reference import Selection
 from harness.judge.reply import CallReply
-from harness.model import Case, Tolerance
-from harness.worker.bracket import Bracket
-from harness.worker.timers import CpuTimer
+from harness.judge.stage import Stage
+from harness.model import Case, Device, Tolerance
+from harness.worker import calls
+from harness.worker.calls import Calls
 from harness.worker.transports import CpuTransport
 
+CPU = Device(kind="cpu", name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1 << 10)
 CLOSE = {"close": Tolerance(rel_l2=1e-3)}
 EXACT = {"exact": Tolerance(bitwise=True)}
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -43,30 +48,35 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     before = tuple(pair[0].clone() for pair in inputs)
     names = [f"in{i}" for i in range(len(before))]
     tree, leaves = flatten(before, names)
-    specs = layout([tensor for _, tensor in leaves])
-    arena = Arena.create(max(extent(specs), room([t.numel() * t.itemsize for t in expected.values()])) + spare)
-    for tensor, spec in zip(before, specs):
-        arena.view(spec).copy_(tensor)
-    bracket = Bracket("cpu", CpuTimer(1), CpuTransport())
-    bracket.arena = arena
+    tensors = [tensor for _, tensor in leaves]
+    specs = _scattered(tensors)
+    gaps = STARTS + (GAPS + 1) * (len(before) + 1)
+    arena = Arena.create(room([gaps * ALIGNMENT, *(t.numel() * t.itemsize for t in (*tensors, *expected.values()))]) + spare)
+    stage = Stage(CPU, Flusher(1, "cpu"))
+    stage.set_up(arena, list(zip(tensors, specs)))
+    stage.pour()
+    worker = Calls("cpu", CpuTransport())
+    worker.regions["arena"] = arena
     request = {
         "tree": tree,
         "inputs": [spec.to_json() for spec in specs],
         "poison": [],
-        "page_in": True,
-        "flush": True,
-        "turn": 1,
+        "state": list(range(len(before))),
+        "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
     }
-    request["state"] = list(range(len(before)))
     kernel = returned if callable(returned) else lambda data: returned
-    reply = {**bracket.call(kernel, request, contextlib.nullcontext), "interpreted": False}
-    overrun = bracket.aftermath()["overrun"]
+    with mock.patch.object(calls, "stop"):  # it would be this process that stops
+        reply = {**worker.stopped(kernel, request, contextlib.nullcontext, lambda waits: None), "interpreted": False}
     if amend is not None:
         amend(reply)
     state = dict(zip(names, (pair[1] for pair in inputs)))
-    call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), seed=7)
+    places = list(zip(tensors, specs))
+    call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), places,
+                arena, (), seed=7)  # fmt: skip
+    snapshot = stage.snapshot({"arena": arena}, [])
+    found = differences(call, CallReply.model_validate(reply), snapshot, tolerances)
+    overrun = stage.overrun()
     arena.close()
-    found = differences(call, CallReply.model_validate(reply), arena, tolerances)
     if overwrite:
         ctypes.memset(arena.address, 0xFF, arena.size)
     return compare(call, found + overruns(call, overrun), tolerances)
@@ -387,6 +397,17 @@ class TestStructure:
 
         assert "outside the shared memory" in fault(self.want, self.want.clone(), CLOSE, amend=amend)
 
+    def test_an_output_said_to_lie_where_there_is_no_memory_is_refused(self):
+        def amend(reply):
+            reply["outputs"][0]["region"] = "pool"
+
+        assert "outside the shared memory" in fault(self.want, self.want.clone(), CLOSE, amend=amend)
+
+    @pytest.mark.parametrize("shape", [[0, 2**70], [2**62, 4, 6], [-4, -6]])
+    def test_a_shape_that_cannot_be_is_a_wrong_one(self, shape):
+        said = fault(self.want, self.want.clone(), CLOSE, amend=lambda r: r["outputs"][0].update(shape=shape))
+        assert "its shape is" in said
+
     def test_a_lie_about_the_shape_does_not_move_what_is_compared(self):
         comparison = judged(self.want, torch.zeros(4, 6), CLOSE, amend=lambda r: r["outputs"][0].update(stride=[0, 0]))
         assert comparison.tolerance is None
@@ -436,11 +457,6 @@ class TestState:
             return torch.ones(1)
 
         assert not accepted(torch.ones(1), kernel, CLOSE, inputs=[(same, same), (other, other)])
-
-    @pytest.mark.parametrize("state", [[], [None], [0, 0]])
-    def test_state_that_is_not_returned_is_wrong(self, state):
-        said = fault(torch.ones(1), torch.ones(1), CLOSE, inputs=[self.pair()], amend=lambda r: r.update(state=state))
-        assert said == "the worker did not return it"
 
 
 class TestSampledRows:

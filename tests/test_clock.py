@@ -1,192 +1,281 @@
-"""The judge's clock: what is made of time that a call took outside its interval."""
+"""The judge's clock on a CPU, with real workers: nothing that a submission does makes its calls seem shorter."""
 
-from collections import Counter
-from dataclasses import replace
+import contextlib
+import os
+import platform
+import signal
+import textwrap
+import time
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from test_sandbox import CPU
 
-from harness import stats
-from harness.judge.clock import (
-    MARGINS,
-    MOST_SET_ASIDE,
-    Doubts,
-    Sitting,
-    Turnarounds,
-    find,
-    objection,
+from harness import catalog
+from harness.device import detect
+from harness.flusher import Flusher
+from harness.judge.calls import Caller
+from harness.judge.clock import StopClock, Void
+from harness.judge.reference import Reference
+from harness.judge.reply import Fault
+from harness.judge.seeds import Seeds, new_master_seed
+from harness.judge.session import Session
+from harness.model import Verdict
+from harness.sandbox import tiers
+from harness.sandbox.isolation import NO_ISOLATION
+from harness.sandbox.scratch import scratch
+
+ACCEPTED, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
+
+
+class Worker:
+    """A worker with a submission loaded, whose calls of the toy problem's benchmark case the judge times."""
+
+    def __init__(self, session, caller, series):
+        self.session, self._caller, self._series = session, caller, series
+
+    def call(self, everything=False):
+        """The verdict on the outputs of one call, and what the clock says of it."""
+        check, answer = self._caller.put(self.session, self._series, StopClock(), everything)
+        return check.verdict, answer
+
+    def null(self):
+        return self._caller.put_null(self.session, self._series, StopClock())
+
+
+@pytest.fixture
+def worker(toy_root):
+    with contextlib.ExitStack() as stack:
+
+        def worker(source):
+            problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+            reference, case = Reference(problem, device), problem.cpu.benchmark[0]
+            uid = tiers.strongest(device).new_uid()
+            folder = stack.enter_context(scratch(textwrap.dedent(source).encode(), uid))
+            session = Session(problem, device, folder, 2)
+            stack.callback(session.kill)
+            session.load(folder / "submission.py")
+            caller = Caller(reference, "x.py", device, Flusher(1 << 10, "cpu"))
+            series = stack.enter_context(caller.series(Seeds(new_master_seed(), "test", case), case))
+            return Worker(session, caller, series)
+
+        yield worker
+
+
+PATCHED = {
+    "nothing": "",
+    "Python's clocks": """
+        import time
+        for name in ("time", "monotonic", "perf_counter", "process_time"):
+            setattr(time, name, lambda: 0.0)
+            setattr(time, name + "_ns", lambda: 0)
+        time.clock_gettime_ns = time.clock_gettime = lambda which: 0
+    """,
+    "the C library's clocks": """
+        import mmap
+        stubs = b"\\x31\\xc0\\xc3"  # xor eax, eax; ret
+        for name in ("clock_gettime", "gettimeofday", "time"):
+            address = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+            page = address & -mmap.PAGESIZE
+            if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(2 * mmap.PAGESIZE), 7) == 0:
+                ctypes.memmove(address, stubs, len(stubs))
+                print("patched", name)
+    """,
+    "the worker": """
+        import signal, sys
+        calls = sys.modules["harness.worker.calls"]
+        stopped = calls.Calls.stopped
+        def with_a_claim(self, *arguments):
+            return {**stopped(self, *arguments), "inside_ns": 1.0}
+        calls.Calls.stopped = with_a_claim
+        calls._synchronize = lambda: None
+    """,
+}
+
+
+@pytest.mark.parametrize("what", PATCHED)
+def test_a_call_is_never_timed_as_shorter_than_it_is_whatever_was_patched(worker, what):
+    if what == "the C library's clocks" and platform.machine() != "x86_64":
+        pytest.skip("the stub is x86's")
+    source = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        + textwrap.dedent(PATCHED[what])
+        + "def custom_kernel(data):\n    libc.usleep(20_000)\n    return data[0] * 2\n"
+    )
+    subject = worker(source)
+    for _ in range(3):
+        verdict, answer = subject.call()
+        assert verdict is ACCEPTED and answer.void is None and answer.elapsed_ns >= 20e6
+    if what.startswith("the C"):
+        assert "patched clock_gettime" in subject.session.printed
+
+
+def test_a_null_call_goes_the_way_of_the_others_and_computes_nothing(worker):
+    subject = worker("def custom_kernel(data):\n    raise RuntimeError\n")
+    with pytest.raises(Fault):
+        subject.call()
+    answer = subject.null()
+    assert answer.void is None and answer.elapsed_ns > 0 and answer.reply.outputs == []
+
+
+LATE = """
+    import ctypes, os, threading, time
+    usleep = ctypes.CDLL(None).usleep
+    def custom_kernel(data):
+        x = data[0]
+        def compute():
+            usleep(LATE)
+            x.mul_(2)
+        START
+        return x
+"""
+IN_A_THREAD = "threading.Thread(target=compute, daemon=True).start()"
+IN_A_CHILD = "pid = os.fork()\n        if pid == 0:\n            compute()\n            os._exit(0)"
+
+
+@pytest.mark.parametrize("how", [IN_A_THREAD, IN_A_CHILD], ids=["thread", "child"])
+def test_what_is_computed_when_the_worker_has_stopped_is_not_there(worker, how):
+    subject = worker(LATE.replace("LATE", "100_000").replace("START", how))
+    assert subject.call()[0] is WRONG
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "thread = threading.Thread(target=compute)\n        thread.start()\n        thread.join()",
+        f"{IN_A_CHILD}\n        os.waitpid(pid, 0)",
+    ],
+    ids=["thread", "child"],
 )
-from harness.judge.neighbours import Crowding
+def test_what_is_waited_for_is_there_and_its_time_counts(worker, how):
+    """The control: the same work, within the call."""
+    verdict, answer = worker(LATE.replace("LATE", "30_000").replace("START", how)).call()
+    assert verdict is ACCEPTED and answer.elapsed_ns >= 30e6
 
 
-def turnarounds(besides, latency=1e6):
-    return Turnarounds([latency + ns for ns in besides], [latency] * len(besides))
+def test_a_child_that_goes_on_computing_ends_the_call_only_when_it_is_stopped(worker):
+    source = """
+        import os, threading
+        if os.fork() == 0:
+            while True:
+                pass
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    subject = worker(source)
+    for _ in range(3):
+        verdict, answer = subject.call()
+        assert verdict is ACCEPTED and answer.void is None
+        assert subject.session.leash.others_stopped(0)
+        assert not subject.session.leash.ran_while_stopped()
 
 
-TIMES = st.lists(st.floats(1e3, 1e8), min_size=2, max_size=30)
+def test_a_child_that_cannot_be_stopped_voids_the_call(worker):
+    source = """
+        import ctypes, os, platform, time
+        number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+        if os.fork() == 0:
+            if ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(0x4000 | 17), 0, 0, 0, 0) == 0:
+                time.sleep(600)  # its parent waits as vfork's does, deaf to signals
+            os._exit(0)
+        time.sleep(0.2)
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    assert worker(source).call()[1].void is Void.NOT_STOPPED
 
 
-def idle_calls(flushed=(50e3,) * 4, unflushed=(20e3,) * 2):
-    """Those of a process without the submission, by what they take besides their latencies."""
-    return Sitting(idle=turnarounds(flushed, 100.0), idle_unflushed=turnarounds(unflushed, 100.0))
+WAKES = """
+    import ctypes, signal
+    libc, refused = ctypes.CDLL(None), 0
+    signal.signal(signal.SIGCONT, lambda *_: None)  # a signal that is ignored does not set a timer again
+    for number in range(1, 9):  # several: a signal that is on its way when it stops is lost, and its timer with it
+        timer, event = (ctypes.c_void_p * 1)(), (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0)
+        if libc.timer_create(1, event, timer) != 0:
+            refused += 1
+        else:
+            libc.timer_settime(timer[0], 0, (ctypes.c_long * 4)(0, 40_000_000, 0, number * 5_000_000), None)
+    print("refused" if refused else "ticks", flush=True)
+    def custom_kernel(data):
+        return data[0] * 2
+"""
 
 
-def timed(latencies, claims=None, hidden=0.0, idle_excess=0.0, warm=None):
-    """A sitting beside `idle_calls()`: what its calls really take and what the worker claims, with so much work beside
-    the interval, or in idle calls too; `warm` is what it takes with warm caches."""
-    claims = list(claims or latencies)
-    warm = float(np.median(latencies)) if warm is None else warm
-    apart = idle_calls([50e3 + idle_excess] * 4, [20e3 + idle_excess] * 2)
-    return Sitting(
-        Turnarounds([latency + hidden + 50e3 for latency in latencies], claims),
-        apart.idle,
-        Turnarounds([warm + hidden + 20e3] * 2, [float(np.median(claims))] * 2),
-        apart.idle_unflushed,
-    )
+def test_a_worker_that_wakes_itself_is_refused_its_timer_and_without_a_filter_found_out(worker, monkeypatch):
+    if tiers.strongest(CPU).seccomp:
+        subject = worker(WAKES)
+        assert subject.call()[1].void is None and subject.session.printed.startswith("refused")
+    monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
+    subject = worker(WAKES)
+    monkeypatch.setattr(Flusher, "flush", lambda self: time.sleep(0.1))  # so that its timer ticks meanwhile
+    # Where it goes on too soon it has no answer when the judge looks, which ends it.
+    with contextlib.suppress(Fault):
+        assert subject.call()[1].void is Void.RAN_WHILE_STOPPED
+    assert subject.session.printed.startswith("ticks")
 
 
-def hidden_ns(kind, sitting, apart=None):
-    return find(kind, sitting, apart or idle_calls()).hidden_ns
+STOPS = "import os, signal, threading, time\nstop = lambda: os.kill(os.getpid(), signal.SIGSTOP)\n"
 
 
-KINDS = st.sampled_from(sorted(MARGINS))
+@pytest.mark.parametrize(
+    ("source", "doing"),
+    [
+        (STOPS + "stop()\n", "loading"),
+        (STOPS + "def custom_kernel(data):\n    stop()\n    return data[0] * 2\n", "a call with rows=64 cols=64"),
+        (
+            STOPS + "def custom_kernel(data):\n    t = threading.Thread(target=stop)\n    t.start()\n    t.join()\n"
+            "    return data[0] * 2\n",
+            "a call with rows=64 cols=64",
+        ),
+        (
+            STOPS + "def custom_kernel(data):\n    os.kill(0, signal.SIGSTOP)\n    return data[0] * 2\n",
+            "a call with rows=64 cols=64",
+        ),
+    ],
+    ids=["import", "call", "thread", "group"],
+)
+def test_one_that_stops_its_own_process_is_told_so_at_once(worker, source, doing):
+    """No limit has passed: it would be a timeout."""
+    with pytest.raises(Fault) as caught:
+        worker(source).call()
+    assert caught.value.ending.verdict is Verdict.RUNTIME_ERROR
+    assert caught.value.ending.message == f"the submission stopped its own process during {doing}"
 
 
-@given(KINDS, TIMES, st.floats(0, 1))
-def test_an_honest_submission_hides_nothing_be_its_caches_warm_or_cold(kind, latencies, warmth):
-    middle = stats.interquartile_mean(latencies)
-    found = hidden_ns(kind, timed(latencies, warm=warmth * min(middle, np.median(latencies))))
-    assert found <= max(float(np.median(latencies)) - middle, 0) + 1
+def test_one_that_is_killed_while_it_is_stopped_has_ended_and_the_judge_has_not(worker):
+    """By its own child, or by the keeper because of what it took."""
+    source = """
+        import os, signal, time
+        def custom_kernel(data):
+            parent = os.getpid()
+            if os.fork() == 0:
+                while open(f"/proc/{parent}/stat").read().rpartition(")")[2].split()[0] != "T":
+                    pass
+                os.kill(parent, signal.SIGKILL)
+                os._exit(0)
+            return data[0] * 2
+    """
+    subject = worker(source)
+    with pytest.raises(Fault) as caught:
+        for _ in range(20):  # its child may be stopped with it
+            subject.call()
+    assert caught.value.ending.verdict is Verdict.RUNTIME_ERROR and "SIGKILL" in caught.value.ending.message
 
 
-@given(KINDS, st.floats(1e3, 1e8), st.floats(1e3, 1e8))
-def test_work_outside_the_interval_is_found_to_the_full(kind, latency, work):
-    assert hidden_ns(kind, timed([latency] * 8, hidden=work)) == pytest.approx(work, abs=1)
+@pytest.mark.parametrize("moment", ["stopped", "resumed"])
+def test_whenever_the_worker_s_group_vanishes_it_is_a_fault(worker, monkeypatch, moment):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+    leash = subject.session.leash
+    method = {"stopped": "ran_while_stopped", "resumed": "others"}[moment]
+    whole = getattr(leash, method)
 
+    def killed_before(*arguments):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(leash.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while os.path.exists(f"/proc/{leash.pid}") and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return whole(*arguments)
 
-@given(KINDS, st.floats(2e6, 100e6), st.integers(1, 8))
-def test_it_does_not_matter_in_which_calls_a_worker_lies(kind, latency, lies):
-    """What counts is what it is scored by: an interquartile mean of 12, in which 4 lies are the first to tell."""
-    claims = [1.0] * lies + [latency] * (12 - lies)
-    scored = stats.interquartile_mean(claims)
-    assert hidden_ns(kind, timed([latency] * 12, claims, warm=0.0)) == pytest.approx(latency - scored, abs=1)
-
-
-@given(KINDS, st.floats(2e6, 100e6))
-def test_work_in_the_place_of_the_flush_shows_in_calls_without_one(kind, latency):
-    """Its calls with a flush take no longer than they should, and it claims a microsecond."""
-    assert hidden_ns(kind, timed([1e3] * 8, warm=latency)) >= latency - 2e3
-
-
-@given(KINDS, st.floats(1e8, 1e9), st.floats(1e9, 1e10), st.booleans())
-def test_idle_calls_made_slow_hide_no_more_than_idle_calls_may_be_slower(kind, work, excess, with_a_flush):
-    sitting = timed([1e3] * 8, hidden=work)
-    slow = turnarounds([50e3 + excess] * 3 + [50e3], 100.0)  # and one as quick as it should be
-    cheat = replace(sitting, idle=slow, idle_unflushed=turnarounds([20e3 + excess] * 2, 100.0))
-    one_kind = replace(cheat, idle=sitting.idle) if with_a_flush else cheat
-    assert hidden_ns(kind, one_kind) >= work - MARGINS[kind].idle(1e3) - 2e3
-    assert objection(kind, one_kind, idle_calls()).certain
-
-
-@given(KINDS, st.floats(1e3, 2e5))
-def test_a_machine_that_becomes_slower_is_allowed_for_within_bounds(kind, excess):
-    """All calls take longer, idle ones too."""
-    assert hidden_ns(kind, timed([1e5] * 8, hidden=excess, idle_excess=excess)) <= 1
-    found = find(kind, timed([1e5] * 8, idle_excess=excess), idle_calls())
-    assert found.idle_excess_ns == pytest.approx(excess, abs=1) and found.latency_ns == 1e5
-
-
-@given(KINDS, st.floats(1e4, 1e6))
-def test_what_idle_calls_scatter_by_without_the_submission_is_put_down_to_noise(kind, scatter):
-    unsteady = idle_calls([50e3, 50e3, 50e3, 50e3 + 2 * scatter, 50e3 + 2 * scatter], [20e3, 20e3 + scatter])
-    steady = find(kind, timed([1e5] * 8, hidden=2 * scatter), idle_calls())
-    assert find(kind, timed([1e5] * 8, hidden=2 * scatter), unsteady).hidden_ns < steady.hidden_ns - scatter / 4
-
-
-def test_of_idle_calls_timed_twice_the_slower_of_each_kind_count():
-    slower = idle_calls([50e3] * 4, [90e3] * 2).slower(idle_calls([70e3] * 4, [20e3] * 2), "cuda")
-    assert slower.idle.besides_ns == [70e3] * 4 and slower.idle_unflushed.besides_ns == [90e3] * 2
-
-
-def test_a_sitting_bears_the_labels_of_more_calls_than_its_mean_leaves_out():
-    calls = turnarounds([1.0] * 8)
-    assert Sitting(calls, borne=Counter({"host-bound": 2})).labels == set()
-    assert Sitting(calls, borne=Counter({"host-bound": 3})).labels == {"host-bound"}
-
-
-STEADY, SCATTERED = [1e5] * 8, [1e7, 2e7, 3e7, 4e7] * 2
-
-
-@pytest.mark.parametrize("kind", MARGINS)
-def test_work_outside_the_interval_is_objected_to(kind):
-    much = 2 * MARGINS[kind].hidden_ns
-    found = objection(kind, timed(STEADY, hidden=much), idle_calls())
-    assert "outside the timed interval, beside 100.0 us in it" in found.words and found.certain
-    assert objection(kind, timed(STEADY), idle_calls()) is objection(kind, timed(SCATTERED), idle_calls()) is None
-    assert objection(kind, timed([10 * much] * 8, hidden=much / 2), idle_calls()) is None, (
-        "a small share of a long call"
-    )
-
-
-@pytest.mark.parametrize("kind", MARGINS)
-def test_while_others_take_the_processors_nothing_is_certain(kind):
-    """It may have waited for them: the more so the fewer calls the judge's clock has seen."""
-    sitting = timed([100.0] * 8, hidden=1e9)
-    for crowding, certain in ((None, True), (Crowding(0.1, 0.0), True), (Crowding(0.6, 0.7), True)):
-        assert objection(kind, replace(sitting, crowding=crowding), idle_calls()).certain == certain
-    found = objection(kind, replace(sitting, crowding=Crowding(0.6, 0.1)), idle_calls())
-    assert not found.certain and found.words.endswith("other processes took 60% of the processors meanwhile")
-
-
-@pytest.mark.parametrize("kind", sorted(MARGINS))
-def test_where_the_latencies_scatter_more_than_the_margin_nothing_is_certain(kind):
-    assert not objection(kind, timed(SCATTERED, hidden=1e9), idle_calls()).certain
-    jitter = [1e3, 2e3, 3e3, 4e3] * 2
-    assert objection(kind, timed(jitter, hidden=1e9), idle_calls()).certain, "too little to explain as much"
-
-
-CASES = ("one", "other")
-HONEST, HIDING, SCATTERING = timed(STEADY), timed(STEADY, hidden=1e9), timed(SCATTERED, hidden=1e9)
-
-
-def counted(doubts, *sittings):
-    """Which cases a process is objected to for, and the one that is now a verdict."""
-    apart = dict.fromkeys(CASES, idle_calls())
-    found = doubts.objections(dict(zip(CASES, sittings, strict=True)), apart, 0.0)
-    return list(found), doubts.count(found)
-
-
-def test_work_hidden_in_one_case_of_three_processes_is_a_verdict_however_many_lie_between():
-    doubts = Doubts("cuda")
-    assert counted(doubts, HONEST, HONEST) == ([], None)
-    assert counted(doubts, HONEST, HIDING) == (["other"], None)
-    assert counted(doubts, HIDING, HIDING) == (["one", "other"], None)
-    assert counted(doubts, HONEST, HONEST) == ([], None)
-    assert counted(doubts, HONEST, HIDING) == (["other"], "other")
-
-
-def test_among_many_processes_three_objections_are_no_verdict_and_a_third_of_them_is():
-    """A long duel meets three of them by chance."""
-    doubts = Doubts("cuda")
-    assert all(counted(doubts, HONEST, HONEST) == ([], None) for _ in range(20))
-    found = [counted(doubts, HONEST, HIDING)[1] for _ in range(10)]
-    assert found == [None] * 9 + ["other"]  # 10 of 30
-
-
-def test_a_long_duel_has_more_pairs_to_play_again():
-    doubts = Doubts("cuda")
-    for _ in range(40):
-        counted(doubts, HONEST, HONEST)
-    assert [doubts.set_aside() for _ in range(12)] == [True] * 10 + [False] * 2
-
-
-def test_what_scatters_is_objected_to_and_never_a_verdict():
-    doubts = Doubts("cuda")
-    assert all(counted(doubts, SCATTERING, HONEST) == (["one"], None) for _ in range(20))
-
-
-def test_a_run_s_processes_are_not_timed_again_for_ever():
-    doubts = Doubts("cuda")
-    assert [doubts.set_aside() for _ in range(6)] == [True] * MOST_SET_ASIDE + [False] * (6 - MOST_SET_ASIDE)
+    monkeypatch.setattr(leash, method, killed_before)
+    with pytest.raises(Fault, match="SIGKILL"):
+        subject.call()

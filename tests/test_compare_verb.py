@@ -199,7 +199,7 @@ def test_pairs_are_of_a_duel(podium, store):
     assert (code, out) == (2, "") and "--pairs is of a duel" in err and "add --duel" in err
 
 
-def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, unobjected):
+def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy):
     slow = "import time\n" + NEW.replace("    return", "    time.sleep(0.05)\n    return")
     for name, source in (("old", OLD), ("new", slow)):
         path = toy_root / "submissions" / "double" / f"{name}.py"

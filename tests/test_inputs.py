@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.arena import ALIGNMENT, TensorSpec, extent, unflatten
 from harness.errors import ProblemError
-from harness.judge.inputs import STARTS, Dealer
+from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed, Seeds, derive_seed, new_master_seed
 from harness.model import Case, Device
@@ -45,8 +45,9 @@ def make(toy_root, monkeypatch):
 
 
 def poured(dealer, call):
-    """The data as the worker will page them in."""
-    dealer.pour()
+    """The data as the worker will find them."""
+    for tensor, spec in call.places:
+        call.arena.view(spec).copy_(tensor)
     specs = [TensorSpec.from_json(fields) for fields in call.request["inputs"]]
     return unflatten(call.request["tree"], lambda index: dealer.arena.view(specs[index]).clone())
 
@@ -102,16 +103,14 @@ class TestCalls:
         assert call.request["state"] == [0] and call.request["poison"] == [4 * 8 * 4]
         assert call.seed == Seeds(MASTER, "test", dealer._case).of_inputs(0)
 
-    def test_the_inputs_are_in_the_arena_when_they_are_poured_and_not_before(self, make):
+    def test_what_is_dealt_is_not_in_the_arena_before_it_is_poured(self, make):
         dealer = make()
         call = dealer.deal(everything=True)
-        (spec,) = [TensorSpec.from_json(fields) for fields in call.request["inputs"]]
-        before = dealer.arena.view(spec).clone()
-        assert not before.any() and poured(dealer, call)[0].any()
+        assert not dealer.arena.bytes.any() and poured(dealer, call)[0].any()
 
     def test_the_request_tells_nothing_of_seed_or_expectation(self, make):
         call = make().deal(everything=True)
-        assert set(call.request) == {"tree", "inputs", "state", "poison"}
+        assert set(call.request) == {"tree", "inputs", "state", "poison", "tail"}
         assert str(call.seed) not in str(call.request)
 
     def test_each_call_has_fresh_inputs_and_the_same_master_the_same(self, make):
@@ -292,7 +291,7 @@ class TestInPlace:
         )
         dealer = make(reference, case="{rows: 4096, cols: 1}", **self.KEYS)
         dealer.deal(False)
-        assert dealer.arena.size == 4096 * 4 + 2 * STARTS * ALIGNMENT
+        assert dealer.arena.size == 4096 * 4 + (2 * STARTS + 2 * (GAPS + 1)) * ALIGNMENT
 
     def test_an_output_that_is_a_part_of_the_state_has_room_for_its_snapshot(self, make):
         reference = (
@@ -300,7 +299,7 @@ class TestInPlace:
             "def ref_kernel(data): return data[0].add_(1)[: len(data[0]) // 2]\n"
         )
         dealer = make(reference, case="{rows: 4096, cols: 1}", **self.KEYS)
-        dealer.deal(False)
+        assert dealer.deal(False).fresh_bytes == (2048 * 4,)
         assert dealer.arena.size >= 4096 * 4 + 2048 * 4
 
     def test_an_oracle_that_works_in_place_does_not_change_what_the_worker_gets(self, make):
@@ -347,15 +346,26 @@ class TestRoom:
         assert dealer.arena.size >= 3 * 4096 * 4
 
 
-def test_nobody_knows_where_in_the_arena_inputs_will_lie(make):
-    dealer = make()
-    offsets = {dealer.deal(everything=False).request["inputs"][0]["offset"] for _ in range(40)}
-    assert len(offsets) > 20 and all(offset % ALIGNMENT == 0 for offset in offsets)
+THREE = (
+    "def generate_input(*, rows, cols, seed, device): return [torch.ones(rows) for _ in range(3)], 1\n"
+    "def ref_kernel(data): return data[0][0] + 1\n"
+)
+
+
+def test_nobody_knows_where_in_the_arena_inputs_will_lie_nor_how_far_from_each_other(make):
+    dealer = make(THREE)
+    found = [[TensorSpec.from_json(fields) for fields in dealer.deal(False).request["inputs"]] for _ in range(40)]
+    assert len({specs[0].offset for specs in found}) > 20
+    for one, other in ((0, 1), (1, 2)):
+        gaps = {specs[other].offset - specs[one].offset - specs[one].nbytes for specs in found}
+        assert len(gaps) > 15 and min(gaps) >= LEAST_GAP * ALIGNMENT
+    assert all(spec.offset % ALIGNMENT == 0 for specs in found for spec in specs)
 
 
 def test_behind_the_inputs_there_is_room_for_outputs_that_are_new_and_some_more(make):
-    dealer = make()
+    dealer = make(THREE)
     for _ in range(20):
         call = dealer.deal(everything=False)
         specs = [TensorSpec.from_json(fields) for fields in call.request["inputs"]]
-        assert dealer.arena.size >= extent(specs) + sum(call.request["poison"]) + STARTS * ALIGNMENT
+        assert call.request["tail"] >= extent(specs) + LEAST_GAP * ALIGNMENT
+        assert dealer.arena.size >= call.request["tail"] + sum(call.request["poison"]) + (STARTS // 2) * ALIGNMENT

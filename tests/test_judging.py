@@ -3,16 +3,34 @@
 import os
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness import catalog
-from harness.config import load_config
+from harness.config import Sampling, load_config
 from harness.device import detect
-from harness.judge.evaluate import evaluate, replay
+from harness.judge.clock import StopClock, Void
+from harness.judge.evaluate import _unranked_because, evaluate, replay
+from harness.judge.neighbours import Crowding
+from harness.judge.pace import Pace
 from harness.judge.reply import Fault
-from harness.model import Run, Verdict
+from harness.judge.sitting import Sitting
+from harness.judge.trial import Timings
+from harness.model import (
+    Case,
+    Clock,
+    Ending,
+    Estimate,
+    Floor,
+    Manner,
+    Measurement,
+    Round,
+    Run,
+    Verdict,
+)
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 
@@ -30,7 +48,7 @@ def children() -> set[int]:
     return {int(pid) for pid in listed.split()}
 
 
-def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, unobjected):
+def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):
     run = judge(toy_root, HONEST)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert run.tolerance == "close" and run.ranked
@@ -38,6 +56,89 @@ def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, unobjected)
     problem = catalog.load_problem(toy_root, "double")
     assert [m.case for m in run.measurements] == list(problem.cpu.benchmark)
     assert all(len(m.samples_ns) == 2 and all(map(all, m.samples_ns)) for m in run.measurements)
+
+
+def voiding(monkeypatch, every):
+    """Have the judge's clock find each `every`-th call that may count void."""
+    seen, time = [], StopClock.time
+
+    def sometimes_void(self, session, stage, call, label, null=None):
+        answer = time(self, session, stage, call, label, null)
+        if null is None and label == "rows=64 cols=64":
+            seen.append(answer)
+            if len(seen) > 6 and len(seen) % every == 0:
+                return replace(answer, void=Void.NOT_STOPPED)
+        return answer
+
+    monkeypatch.setattr(StopClock, "time", sometimes_void)
+    return seen
+
+
+def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_root, monkeypatch, roomy):
+    monkeypatch.setattr(Sampling, "samples_for", lambda *_: 20)
+    counts = []
+    for every in (15, 3):
+        with monkeypatch.context() as patch:
+            voiding(patch, every)
+            run = judge(toy_root, HONEST)
+        assert run.ending.verdict is Verdict.ACCEPTED
+        (measurement,) = run.measurements
+        counts.append([len(samples) for samples in measurement.samples_ns])
+        voids = sum(measurement.voids.values())
+        assert set(measurement.voids) == {Void.NOT_STOPPED.value}
+        assert run.unranked_because == ("voided" if every == 3 else None), voids
+    assert counts == [[20, 20]] * 2
+
+
+def test_one_that_cannot_be_timed_is_accepted_and_not_ranked_and_it_is_said_why(toy_root, monkeypatch, roomy):
+    seen = voiding(monkeypatch, 1)
+    run = judge(toy_root, HONEST)
+    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == "voided" and run.score is None
+    assert "it could not be timed" in run.ending.message and Void.NOT_STOPPED.value in run.ending.message
+    assert not run.measurements and len(seen) < 60
+
+
+def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, roomy):
+    """On a GPU a call that was cut off looks like that."""
+    voiding(monkeypatch, 1)
+    source = """
+        calls = 0
+        def custom_kernel(data):
+            global calls
+            calls += data[0].shape[0] == 64
+            return data[0] * (2 if calls <= 6 else 3)
+    """
+    assert judge(toy_root, source).unranked_because == "voided"
+
+
+@pytest.mark.parametrize("late", [1, 2, 3, 4, 5, 6, 7, 8, 9])
+def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(late):
+    reasons = ["reproduced", "interpreted", "skipped", "quick", "voided", "crowded", "unstable", "below the floor",
+               "unsandboxed", "worker-timed"]  # fmt: skip
+    holds = [False] * late + [True] * (len(reasons) - late)
+    said = dict(zip(reasons, holds, strict=True))
+    sitting = Sitting(Manner.STOPPED, elapsed_ns=[1.0])
+    sitting.crowding = Crowding(1.0, 0.0) if said["crowded"] else None
+    case = Case(parameters={"n": 1})
+    trial = SimpleNamespace(
+        timings=[Timings(case, Pace(1, Manner.STOPPED), [sitting])],
+        unclockable="no" if said["voided"] else "",
+        rounds=[Round(copy_ns=1.0, product_ns=1.0, disturbed="hot" if said["unstable"] else None)],
+        entrant=SimpleNamespace(
+            caller=SimpleNamespace(interpreted=said["interpreted"]),
+            skipped=[case] if said["skipped"] else [],
+            clocks=SimpleNamespace(whose=Clock.WORKER if said["worker-timed"] else Clock.JUDGE),
+        ),
+    )
+    measurement = Measurement(
+        case=case, samples_ns=((1.0,),), latency=Estimate(latency_ns=1.0), bound_ns=1.0,
+        floor=Floor(latency_ns=100.0 if said["below the floor"] else 1.0, binds="bandwidth", format="bf16"),
+    )  # fmt: skip
+    ending = Ending(verdict=Verdict.ACCEPTED, message="")
+    found = _unranked_because(trial, ending, [measurement], said["quick"], not said["unsandboxed"], said["reproduced"])
+    assert found == reasons[late]
+    unjudged = Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="")
+    assert _unranked_because(trial, unjudged, [measurement], True, True, True) == "unjudged"
 
 
 def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):

@@ -1,21 +1,227 @@
-"""Of a case's calls nobody knows which come without a flush, and a submission that waits is not waited for."""
+"""How a pilot finds the manner in which a case is timed, and what is void, subtracted, trusted: with made-up answers."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from collections import Counter
 
-from harness.judge.pace import LEAST_PATIENCE_S, PATIENCE_S, UNFLUSHED_LEAST, Pace, flushes, waits_for_device
+import pytest
+
+from harness.judge import bounds, constants
+from harness.judge.clock import Answer, Void
+from harness.judge.constants import (
+    CALLS,
+    CYCLES_OF_A_CALL,
+    CYCLES_OF_A_SLICE,
+    DISTURBED_GATED_NS,
+    DISTURBED_NS,
+    GATED_ABOVE_NS,
+    LONG_ABOVE_NS,
+    NO_SLICE_NS,
+    Constants,
+    Unusable,
+    measure,
+)
+from harness.judge.pace import Pace, first_manner, next_manner
+from harness.judge.sitting import LEAST_LATENCY_NS, MOST_VOID, Sitting, void_share
+from harness.model import Case, Device, Estimate, Floor, Manner, Measurement
+
+GPU = Device(
+    kind="cuda", name="x", slug="x", arch="sm_90", torch_device="cuda:0", memory_bytes=1 << 37, flush_bytes=1 << 28
+)
+CPU = GPU.model_copy(update={"kind": "cpu", "torch_device": "cpu"})
+SMALL, LARGE = Case(parameters={"n": 1}), Case(parameters={"n": 2})
+SWITCHES_NS = 283e3
 
 
-def test_the_judge_waits_for_whoever_has_been_ready_once_and_not_for_whoever_never_was():
-    assert Pace(1, waits_for_device([False, True, False])).patience_s == PATIENCE_S
-    assert Pace(1, waits_for_device([False] * 5)).patience_s == LEAST_PATIENCE_S < PATIENCE_S
+def answer(elapsed_ns=SWITCHES_NS + 10e3, void=None, pour_ns=100e3, inside_ns=None):
+    return Answer(None, None, elapsed_ns, void, inside_ns, pour_ns)
 
 
-@given(st.integers(1, 400))
-def test_some_calls_of_a_sitting_come_without_a_flush_and_the_samples_asked_for_with_one(count):
-    plan = flushes(count)
-    assert plan.count(True) == count and plan.count(False) == max(UNFLUSHED_LEAST, count // 8)
+def following(manner, *answers, right=True):
+    """The manner after `manner`, where all outputs were right or none."""
+    return next_manner(manner, answers, [right] * len(answers), SWITCHES_NS)
 
 
-def test_nobody_knows_which_calls_come_without_a_flush():
-    assert len({tuple(flushes(20)) for _ in range(20)}) > 10
+class TestTheManner:
+    def test_what_is_sound_suits(self):
+        for manner in Manner:
+            assert following(manner, *[answer()] * 5) is None
+
+    def test_pours_that_do_not_fit_into_a_slice_begin_behind_a_gate(self):
+        assert first_manner(GATED_ABOVE_NS) is Manner.SANDWICH and first_manner(GATED_ABOVE_NS + 1) is Manner.GATED
+
+    def test_one_that_is_slow_to_arm_waits_at_a_gate_and_from_there_gets_its_inputs_first(self):
+        slow = [answer(void=Void.SLOW_TO_ARM)] * 3 + [answer()] * 2
+        assert following(Manner.SANDWICH, *slow) is Manner.GATED
+        assert following(Manner.GATED, *slow) is following(Manner.LONG, *slow) is Manner.STOPPED
+
+    @pytest.mark.parametrize("manner", [Manner.SANDWICH, Manner.GATED, Manner.LONG])
+    def test_one_that_fails_or_is_wrong_without_its_inputs_gets_them_first(self, manner):
+        assert following(manner, *[answer(void=Void.FAILED_ARMED)] * 5) is Manner.STOPPED
+        assert following(manner, *[answer()] * 5, right=False) is Manner.STOPPED
+
+    def test_one_that_is_longer_than_a_slice_has_a_word_behind_it_even_if_it_was_cut_off_and_looks_wrong(self):
+        long = [answer(SWITCHES_NS + LONG_ABOVE_NS + 1)] * 5
+        assert following(Manner.SANDWICH, *long) is following(Manner.SANDWICH, *long, right=False) is Manner.LONG
+        assert following(Manner.LONG, *long) is None and following(Manner.GATED, *long) is None
+
+    def test_a_minority_decides_nothing(self):
+        odd = [answer(void=Void.FAILED_ARMED), answer(void=Void.SLOW_TO_ARM), answer(SWITCHES_NS + 2 * LONG_ABOVE_NS)]
+        for manner in (Manner.SANDWICH, Manner.GATED, Manner.LONG):
+            assert following(manner, odd[0], odd[1], odd[2], *[answer()] * 3) is None
+
+    def test_of_calls_that_are_all_void_for_the_machine_s_sake_nothing_is_learnt_but_that_it_does_not_go(self):
+        assert following(Manner.SANDWICH, *[answer(void=Void.DISTURBED)] * 5) is Manner.STOPPED
+
+    @pytest.mark.parametrize("manner", [Manner.STOPPED, Manner.WORKER])
+    def test_there_is_nothing_else_for_one_that_has_its_inputs_already(self, manner):
+        assert following(manner, *[answer()] * 3, right=False) is None
+        assert following(manner, *[answer(void=Void.RAN_WHILE_STOPPED)] * 3) is None
+
+    def test_every_way_through_the_manners_ends(self):
+        bad = [*[answer(void=void) for void in Void], answer(SWITCHES_NS + 2 * LONG_ABOVE_NS), answer()]
+        for manner in Manner:
+            for one in bad:
+                for right in (True, False):
+                    seen, at = [], manner
+                    while at is not None:
+                        assert at not in seen
+                        seen.append(at)
+                        at = following(at, one, one, right=right)
+
+
+class FakeDevice:
+    """Null calls on a device of which only times are known."""
+
+    def __init__(self, **times):
+        self.times = {"switches": SWITCHES_NS, "slice": 2.1e6, "scatter": 0.0, "void": None, "gate": 9e3, **times}
+        self.asked: Counter = Counter()
+
+    encloses = True
+
+    def of(self, manner):
+        return manner, False
+
+    def with_events(self, manner):
+        return manner, True
+
+    def null(self, case, clock, cycles):
+        manner, events = clock
+        self.asked[case.key, manner, cycles, events] += 1
+        of_this = self.asked.total()
+        elapsed_ns = self.times["switches"] + self.times["scatter"] * (of_this % 5)
+        if cycles == CYCLES_OF_A_SLICE:
+            elapsed_ns = self.times["slice"]
+        elif cycles == CYCLES_OF_A_CALL:
+            elapsed_ns += 700e3 + (self.times["gate"] if manner is Manner.GATED else 0.0)
+        pour_ns = {SMALL.key: 100e3, LARGE.key: 2.4e6}[case.key]
+        return answer(elapsed_ns, self.times["void"], pour_ns, 3.1e3 if events else None)
+
+    def measured(self, *cases):
+        return measure(cases or (SMALL,), self, self.null)
+
+
+class TestTheConstants:
+    def test_what_null_calls_take_is_subtracted_and_each_case_s_pour_is_known(self):
+        device = FakeDevice(scatter=100.0)
+        found = device.measured()
+        assert found.of(Manner.SANDWICH) == pytest.approx(SWITCHES_NS + 200, abs=60)
+        assert found.of(Manner.LONG) == found.of(Manner.STOPPED) == found.of(Manner.SANDWICH)
+        assert found.by_manner[Manner.SANDWICH].calls >= CALLS and found.by_manner[Manner.SANDWICH].spread_ns > 0
+        assert found.pour_ns == {SMALL.key: 100e3} and found.launch_ns == pytest.approx(3.1e3)
+        assert not any(manner is Manner.GATED for _, manner, _, _ in device.asked)
+
+    def test_a_gate_s_constant_is_that_of_a_call_of_known_length_behind_it(self):
+        found = FakeDevice().measured(SMALL, LARGE)
+        assert found.of(Manner.GATED) - found.of(Manner.SANDWICH) == pytest.approx(9e3)
+        assert found.pour_ns[LARGE.key] == 2.4e6
+
+    @pytest.mark.parametrize(
+        ("times", "words"),
+        [
+            ({"switches": 1e3}, "switches in 1.0 us, beyond what is usual"),
+            ({"switches": 5e6}, "beyond what is usual"),
+            ({"scatter": 20e3}, "vary by .* something else uses it"),
+            ({"slice": 1e6}, "time slice is 1000 us: too short"),
+            ({"void": Void.DISTURBED}, "too few calls"),
+        ],
+    )
+    def test_a_device_that_is_not_as_it_should_be_is_not_timed_by_the_judge(self, times, words):
+        with pytest.raises(Unusable, match=words):
+            FakeDevice(**times).measured()
+
+    def test_without_any_case_whose_pour_fits_a_slice_there_is_no_constant(self):
+        with pytest.raises(Unusable):
+            FakeDevice().measured(LARGE)
+
+    def test_a_pour_that_took_longer_than_usual_voids_the_call(self):
+        found = FakeDevice().measured(SMALL, LARGE)
+        most = 100e3 * 1.03 + DISTURBED_NS
+        assert found.void(answer(pour_ns=most), Manner.SANDWICH, SMALL) is None
+        assert found.void(answer(pour_ns=most + 1), Manner.SANDWICH, SMALL) is Void.DISTURBED
+        assert found.void(answer(pour_ns=2.4e6 * 1.03 + DISTURBED_GATED_NS - 1), Manner.GATED, LARGE) is None
+
+    def test_an_interval_far_below_the_constant_had_no_slice(self):
+        found = FakeDevice().measured()
+        assert found.void(answer(SWITCHES_NS - NO_SLICE_NS - 1), Manner.SANDWICH, SMALL) is Void.NO_SLICE
+        assert found.void(answer(SWITCHES_NS - NO_SLICE_NS + 1), Manner.SANDWICH, SMALL) is None
+
+    def test_what_the_clock_found_void_stays_so_and_where_nothing_was_measured_nothing_else_is(self):
+        assert Constants().void(answer(1.0, pour_ns=1e12), Manner.STOPPED, SMALL) is None
+        late = answer(1.0, Void.SLOW_TO_ARM)
+        assert FakeDevice().measured().void(late, Manner.SANDWICH, SMALL) is Void.SLOW_TO_ARM
+
+    def test_the_mean_of_null_calls_is_never_nothing(self):
+        assert constants.constant(Manner.STOPPED, [0.0, 0.0]).latency_ns > 0
+
+
+class TestASitting:
+    def test_on_a_cpu_the_null_calls_among_the_others_are_subtracted_and_on_a_gpu_the_constant(self):
+        null = Sitting(Manner.STOPPED, 7.0, [100.0, 90.0], [30.0, 30.0, 30.0, 1e6])
+        assert null.latency_ns == (70.0, 60.0)
+        assert Sitting(Manner.SANDWICH, 80.0, [100.0, 70.0]).latency_ns == (20.0, LEAST_LATENCY_NS)
+
+    def test_the_share_of_the_void_is_of_all_calls(self):
+        sittings = [
+            Sitting(Manner.SANDWICH, 0.0, [1.0] * 18, voids=Counter({Void.DISTURBED: 1})),
+            Sitting(Manner.SANDWICH, 0.0, [1.0] * 9, voids=Counter({Void.NO_SLICE: 2})),
+        ]
+        assert void_share(sittings) == pytest.approx(3 / 30) and void_share([]) == 0
+        assert void_share(sittings) <= MOST_VOID < void_share([sittings[1]])
+
+
+def bound(manner, device=GPU, latency_ns=10e3, found=None, sittings=(), **pace):
+    return bounds.of(Pace(1, manner, **pace), found or Constants(), device, latency_ns, sittings)
+
+
+class TestTheBound:
+    def test_it_grows_with_the_latency_and_with_what_a_manner_leaves_open(self):
+        plain = bound(Manner.SANDWICH)
+        assert 0 < plain < bound(Manner.SANDWICH, latency_ns=20e3)
+        assert plain < bound(Manner.GATED) < bound(Manner.LONG) and bound(Manner.STOPPED) == plain
+
+    def test_what_a_gate_is_given_back_may_be_a_gift_and_is_in_its_bound(self):
+        found = FakeDevice().measured(SMALL, LARGE)
+        assert bound(Manner.GATED, found=found) - bound(Manner.GATED) == pytest.approx(9e3)
+        assert bound(Manner.GATED, found=found, own_constant=False) == bound(Manner.SANDWICH)
+
+    def test_a_cpu_s_is_never_below_the_scatter_of_its_null_calls(self):
+        steady, unsteady = (Sitting(Manner.STOPPED, null_ns=null) for null in ([40e3] * 8, [40e3, 540e3] * 4))
+        assert bound(Manner.STOPPED, CPU, sittings=[steady]) < bound(Manner.STOPPED, CPU, sittings=[unsteady])
+        assert bound(Manner.STOPPED, CPU, sittings=[unsteady]) >= 500e3
+
+    def test_what_the_worker_timed_has_none(self):
+        assert bound(Manner.WORKER) is None
+
+    def test_below_the_floor_is_what_the_bound_does_not_explain(self):
+        def is_below(latency_ns, bound_ns, floor_ns=100.0):
+            return bounds.is_below_floor(
+                Measurement(
+                    case=SMALL,
+                    samples_ns=((latency_ns,),),
+                    latency=Estimate(latency_ns=latency_ns),
+                    floor=floor_ns and Floor(latency_ns=floor_ns, binds="bandwidth", format="bf16"),
+                    bound_ns=bound_ns,
+                )
+            )
+
+        assert is_below(90.0, 9.0) and not is_below(90.0, 10.0) and not is_below(110.0, 0.0)
+        assert not is_below(1.0, None) and not is_below(1.0, 0.0, None)

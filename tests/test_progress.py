@@ -38,7 +38,7 @@ def judged(root, source, told):
     return evaluate(problem, submission, detect(root, "cpu"), load_config(root), narrate=told)
 
 
-def test_every_case_and_sample_is_a_step_and_the_last_step_is_the_whole(toy_root, unobjected):
+def test_every_case_and_sample_is_a_step_and_the_last_step_is_the_whole(toy_root, roomy):
     told = Listener()
     run = judged(toy_root, HONEST, told)
     assert list(dict.fromkeys(step.doing for step in told.steps)) == ["test", "pilot", "timing"] and not told.lines
@@ -58,7 +58,7 @@ def test_a_wrong_case_is_told_with_its_report_before_the_next_is_tried(toy_root)
     assert first.done == 1 and "reproduce:" in (first.check.report or "")
 
 
-def test_who_asks_for_lines_gets_those_and_no_step(toy_root, unobjected):
+def test_who_asks_for_lines_gets_those_and_no_step(toy_root, roomy):
     lines: list[str] = []
     judged(toy_root, HONEST, lines.append)
     assert [re.sub(r":.*", "", line) for line in lines] == [
@@ -70,7 +70,7 @@ def test_who_asks_for_lines_gets_those_and_no_step(toy_root, unobjected):
     ]
 
 
-def test_a_duel_tells_its_blocks_and_whose_test_it_is(toy_root, unobjected):
+def test_a_duel_tells_its_blocks_and_whose_test_it_is(toy_root, roomy):
     told = Listener()
     problem = catalog.load_problem(toy_root, "double")
     both = [catalog.load_submission(problem, submit(toy_root, name, HONEST)) for name in ("a", "b")]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.protocol import MAX_FRAME_BYTES, Channel, ChannelClosed, ProtocolViolation, ReplyTimeout
+from harness.protocol import MAX_FRAME_BYTES, Channel, ChannelClosed, PeerStopped, ProtocolViolation, ReplyTimeout
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**60), 10**60) | st.floats(allow_nan=False) | st.text(),
@@ -238,14 +238,62 @@ def test_sending_to_one_who_does_not_read_ends():
             os.waitpid(child, 0)
 
 
-def test_who_waits_awake_gets_what_comes_and_gives_up_in_time():
+class Watched:
+    """What tells that the far end has stopped: when a byte arrives on a socket."""
+
+    def __init__(self):
+        self._far, self._near = socket.socketpair()
+        self.stopped = False
+
+    def fileno(self):
+        return self._near.fileno()
+
+    def stop(self):
+        self._far.send(b"x")
+
+    def note(self):
+        self.stopped = self._near.recv(1) == b"x"
+
+    def close(self):
+        self._far.close()
+        self._near.close()
+
+
+@pytest.fixture
+def watch():
+    watch = Watched()
+    yield watch
+    watch.close()
+
+
+def test_of_one_that_stops_what_it_had_said_before_is_read_and_more_is_not_waited_for(watch):
     with channels() as (far, channel):
-        with pytest.raises(ReplyTimeout):
-            channel.receive(0.01, awake=True)
-        sending = threading.Timer(0.05, Channel(far).send, [{"a": 1}])
-        sending.start()
-        assert channel.receive(60, awake=True) == {"a": 1}
-        sending.join()
+        far.sendall(frame(b'{"a": 1}'))
+        watch.stop()
+        assert channel.receive(60, watch) == {"a": 1}
+        with pytest.raises(PeerStopped):
+            channel.receive(60, watch)
+
+
+@pytest.mark.parametrize("count", [0, 2, 4, 7])
+def test_half_a_message_of_one_that_stops_is_none(watch, count):
+    with channels() as (far, channel):
+        far.sendall(frame(b'{"a": 1}')[:count])
+        watch.stop()
+        with pytest.raises(PeerStopped):
+            channel.receive(60, watch)
+
+
+def test_one_that_goes_on_saying_nothing_has_a_deadline(watch):
+    with channels() as (_, channel), pytest.raises(ReplyTimeout):
+        channel.receive(0.01, watch)
+
+
+def test_who_is_asked_whether_there_is_more_counts_what_has_been_read_already():
+    with channels() as (far, channel):
+        assert not channel.awaits(0.0)
+        far.sendall(frame(b"{}") + b"x")
+        assert channel.awaits(60) and channel.receive(5) == {} and channel.awaits(0.0)
 
 
 def test_who_receives_knows_how_long_a_message_was():

@@ -26,7 +26,7 @@ def custom_kernel(data):
 NOT_JUDGED = {"verdict": "infrastructure_error", "message": "mine needs an AMD GPU", "detail": None}
 WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
 
-pytestmark = pytest.mark.usefixtures("unobjected")  # a process timed again would have other inputs
+pytestmark = pytest.mark.usefixtures("roomy")  # a process timed again would have other inputs
 
 
 @pytest.fixture

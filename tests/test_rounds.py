@@ -6,14 +6,12 @@ import typing
 import pytest
 from test_judging import HONEST, judge
 
-from harness import gauges, stats
+from harness import gauges
 from harness.device import detect
 from harness.gauges import amd_smi, nvidia_smi
-from harness.judge import anchor, clock, trial
+from harness.judge import anchor, trial
 from harness.judge.anchor import Anchor
-from harness.judge.clock import Objection
-from harness.judge.evaluate import _doubtful
-from harness.model import NOISY, Device, Round, Verdict
+from harness.model import Device, Round, Verdict
 
 H200 = Device(
     kind="cuda", name="x", slug="x", arch="sm_90", torch_device="cuda:0", memory_bytes=1 << 37, flush_bytes=1 << 28
@@ -165,7 +163,7 @@ class Scripted(Anchor):
 
 
 @pytest.fixture
-def scripted(monkeypatch, unobjected):
+def scripted(monkeypatch, roomy):
     def scripted(*disturbed):
         monkeypatch.setattr(Scripted, "script", list(disturbed))
         monkeypatch.setattr(trial, "Anchor", Scripted)
@@ -186,70 +184,10 @@ def test_a_run_on_a_machine_that_stays_disturbed_is_accepted_and_not_ranked(toy_
     assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == "unstable" and not run.ranked
 
 
-@pytest.fixture
-def objecting(monkeypatch):
-    """Has the judge's clock object to the processes that it is told to, for certain or not."""
-
-    def objecting(*certain):
-        script, known = iter(certain), []
-
-        def objection(device_kind, sitting, apart, tick_ns):
-            if not any(sitting is seen for seen, _ in known):
-                known.append((sitting, next(script, None)))
-            found = next(found for seen, found in known if sitting is seen)
-            return None if found is None else Objection("too much", found)
-
-        monkeypatch.setattr(clock, "objection", objection)
-
-    return objecting
-
-
-def test_a_process_that_the_clock_objects_to_counts_for_nothing(toy_root, objecting):
-    objecting(True, None, None)
-    run = judge(toy_root, HONEST)
-    assert [each.kept for each in run.rounds] == [False, True, True]
-    assert "too much" in run.rounds[0].objection and run.rounds[1].objection is None
-    assert run.ranked and all(len(m.samples_ns) == 2 for m in run.measurements)
-
-
-def test_a_case_objected_to_in_three_processes_for_certain_is_a_violation(toy_root, objecting):
-    objecting(True, None, True, True)
-    run = judge(toy_root, HONEST)
-    assert run.ending.verdict is Verdict.INTEGRITY_VIOLATION and "too much" in run.ending.message and not run.score
-    assert [each.kept for each in run.rounds] == [False, True, False, False] and not run.ranked
-    assert "too much" in run.rounds[-1].objection
-
-
-def test_a_run_of_which_more_than_a_third_was_set_aside_is_not_ranked(toy_root, objecting):
-    objecting(True, None, False, None)
-    run = judge(toy_root, HONEST)
-    assert [each.kept for each in run.rounds] == [False, True, False, True]
-    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == NOISY
-
-
-def test_a_run_that_the_clock_is_never_sure_of_is_accepted_and_not_ranked(toy_root, objecting):
-    objecting(*[False] * 20)
-    run = judge(toy_root, HONEST)
-    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == NOISY and not run.ranked
-    assert [each.kept for each in run.rounds] == [False] * clock.MOST_SET_ASIDE + [True, True]
-
-
-def test_a_process_that_counts_although_it_was_objected_to_is_doubtful_among_however_many():
-    sound = Round(copy_ns=1.0, product_ns=1.0)
-    assert not _doubtful([sound] * 2 + [sound.model_copy(update={"objection": "x", "kept": False})])
-    assert _doubtful([sound] * 1 + [sound.model_copy(update={"objection": "x", "kept": False})])
-    assert _doubtful([sound] * 20 + [sound.model_copy(update={"objection": "x"})])
-
-
-def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root, unobjected):
+def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root, roomy):
     config = toy_root / "configs" / "eval.yml"
     config.write_text(config.read_text().replace("  processes: 2", "  extra_processes: 2\n  processes: 2"))
     config.write_text(config.read_text().replace("  processes: 2", "  target_half_width: 1.0e-9\n  processes: 2"))
     run = judge(toy_root, HONEST)
     assert all(len(m.samples_ns) == 4 for m in run.measurements) and len(run.rounds) == 4
     assert len(judge(toy_root, HONEST, quick=True).rounds) == 1
-
-
-def test_the_tick_is_the_least_step_that_is_no_rounding():
-    assert stats.tick([2816.0, 2848.0, 2848.00002, 2976.0]) == 32.0
-    assert stats.tick([5.0, 5.0]) == stats.tick([]) == 0.0

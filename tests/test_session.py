@@ -1,99 +1,169 @@
-"""A call to a worker whose device waits for a word in memory, as on CUDA; the worker, a thread, answers by hand."""
+"""A worker process from its birth to its death, and what the judge makes of what it says."""
 
-import ctypes
 import socket
-import threading
 import time
+from types import SimpleNamespace
 
 import pytest
-from test_judging import HONEST, judge
+from test_clock import worker  # noqa: F401
 
-from harness.arena import FLAG_BYTES, Arena
-from harness.judge import trial
-from harness.judge.reply import reported_failure
-from harness.judge.session import Session
+from harness.judge.reply import Fault, reported_failure
+from harness.judge.session import MAX_REPLY_BYTES, Session
 from harness.model import Limits, Verdict
 from harness.protocol import Channel
+from harness.sandbox import syscalls, tiers
+from harness.sandbox.isolation import NO_ISOLATION
 
-REPLY = {
-    "latency_ns": 5.0,
-    "labels": [],
-    "several": False,
-    "returned": 0,
-    "outputs": [],
-    "state": [],
-    "interpreted": False,
-}
-ARENA = object()
-
-
-class SeenChannel(Channel):
-    """Notes for each message whether it was waited for awake, and whether the word had been written by then."""
-
-    def __init__(self, connection, flag):
-        super().__init__(connection)
-        self.flag, self.seen = flag, []
-
-    def receive(self, timeout_s=None, awake=False):
-        opened = ctypes.c_uint32.from_address(self.flag.address).value > 0
-        message = super().receive(timeout_s, awake)
-        self.seen.append((message.keys() - {"nonce"}, opened, awake))
-        return message
+REPLY = {"several": False, "returned": 0, "outputs": [], "interpreted": False}
+HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 
 
 class ByHand(Session):
-    def __init__(self, channel, flag):
-        self._channel, self._flag, self._arena, self._calls, self._limits = channel, flag, ARENA, 0, Limits()
+    """The judge's end of a session; what the worker says is given by hand."""
+
+    def __init__(self, channel):
+        self._channel, self.limits, self._deadline = channel, Limits(call_s=1), None
+        self.leash = SimpleNamespace(stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None)
+        self._turn, self._doing, self._nonce = 0, "a call with a case", ""
 
 
-@pytest.mark.parametrize("waits_for_the_device", [True, False])
-def test_all_that_comes_when_the_clock_runs_is_waited_for_awake(waits_for_the_device):
+@pytest.fixture
+def by_hand():
     ours, theirs = socket.socketpair()
-    flag = Arena.create(FLAG_BYTES)
-    judge, worker = SeenChannel(ours, flag), Channel(theirs)
-
-    def answer():
-        nonce = worker.receive(60)["nonce"]
-        word = ctypes.c_uint32.from_address(flag.address)
-
-        def opened():
-            while word.value == 0:
-                time.sleep(0.001)
-
-        steps = [opened, lambda: worker.send({"nonce": nonce, "ready": True})]
-        for step in steps if waits_for_the_device else steps[::-1]:
-            step()
-        worker.send({"nonce": nonce, "reply": REPLY})
-        worker.send({"nonce": nonce, "aftermath": {"overrun": [], "more_threads": 0, "left": []}})
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        patience_s = 0.01 if waits_for_the_device else 60
-        found = ByHand(judge, flag).call({}, ARENA, "a case", lambda: 0.0, patience_s)
-    finally:
-        thread.join()
-        flag.close()
-        ours.close()
-        theirs.close()
-    assert found.was_ready is not waits_for_the_device
-    assert judge.seen == [({"ready"}, True, True), ({"reply"}, True, True), ({"aftermath"}, True, False)]
+    session, far = ByHand(Channel(ours)), Channel(theirs)
+    yield session, far
+    ours.close()
+    theirs.close()
 
 
-@pytest.mark.parametrize("waits_for_the_device", [True, False])
-def test_idle_calls_wait_for_the_device_where_the_submission_s_calls_do(toy_root, monkeypatch, waits_for_the_device):
-    asked = []
-    call = Session.call
+def test_a_call_is_begun_when_the_worker_says_that_it_is_ready(by_hand):
+    session, far = by_hand
+    far.send({"nonce": "guessed", "ready": True})
+    with pytest.raises(Fault, match="answered a request that was not put to it"):
+        session.begin({"state": []}, "a case")
+    asked = far.receive(1)
+    assert asked["op"] == "call" and asked["turn"] == 1 and asked["state"] == []
 
-    def on_a_cpu(self, request, *arguments, **named):
-        if "idle" in request:
-            asked.append(request["waits"])
-        return call(self, {**request, "waits": False} if "idle" in request else request, *arguments, **named)
 
-    monkeypatch.setattr(Session, "call", on_a_cpu)
-    monkeypatch.setattr(trial, "waits_for_device", lambda was_ready: waits_for_the_device)
-    assert judge(toy_root, HONEST, quick=True).ending.verdict is Verdict.ACCEPTED
-    assert set(asked) == {waits_for_the_device}
+@pytest.mark.parametrize(
+    ("message", "verdict", "words"),
+    [
+        ({"reply": REPLY, "more": 1}, Verdict.INTEGRITY_VIOLATION, "not put to it"),
+        ({"ready": True}, Verdict.INTEGRITY_VIOLATION, "neither a reply nor a failure"),
+        ({"reply": {**REPLY, "score": 1}}, Verdict.INTEGRITY_VIOLATION, "malformed: score"),
+        ({"reply": {**REPLY, "returned": "0"}}, Verdict.INTEGRITY_VIOLATION, "malformed: returned"),
+        ({"reply": {**REPLY, "outputs": [{"type": "Tensor", "region": "elsewhere"}]}},
+         Verdict.INTEGRITY_VIOLATION, "malformed: outputs.0.region"),
+        ({"reply": {**REPLY, "outputs": [{"type": "x"}] * 17}}, Verdict.INTEGRITY_VIOLATION, "malformed: outputs"),
+        ({"reply": {**REPLY, "outputs": [{"type": "x" * MAX_REPLY_BYTES}]}},
+         Verdict.INTEGRITY_VIOLATION, "bytes; 16,384 do"),
+        ({"failure": {"kind": "runtime_error", "message": "m", "detail": "d"}}, Verdict.RUNTIME_ERROR, "m"),
+        ({"failure": {"kind": "accepted", "message": "m", "detail": "d"}}, Verdict.INTEGRITY_VIOLATION, "malformed"),
+    ],
+)  # fmt: skip
+def test_a_reply_is_looked_at_to_the_last_field(by_hand, message, verdict, words):
+    session, far = by_hand
+    session._nonce = "n"
+    far.send({"nonce": "n", **message})
+    with pytest.raises(Fault, match=words) as caught:
+        session.reply()
+    assert caught.value.ending.verdict is verdict
+
+
+def test_one_that_has_stopped_must_have_answered_before(by_hand):
+    session, far = by_hand
+    session._nonce, session.leash.stopped = "n", True
+    with pytest.raises(Fault, match="the submission stopped its own process during a call with a case"):
+        session.reply()
+    far.send({"nonce": "n", "reply": REPLY})
+    assert session.reply().returned == 0
+
+
+def test_one_that_stops_in_the_midst_of_its_answer_has_given_none(by_hand):
+    session, far = by_hand
+    session._nonce, session.leash.stopped = "n", True
+    far._connection.send(b"\0\0\0\x30{")
+    with pytest.raises(Fault, match="the submission stopped its own process"):
+        session.reply()
+
+
+def test_a_worker_does_as_it_is_told_and_ends_in_good_order(worker):  # noqa: F811
+    subject = worker(HONEST + "print('loaded')\n")
+    assert subject.call()[0] is Verdict.ACCEPTED
+    assert subject.session.processor_s > 0
+    subject.session.finish()
+    assert subject.session.printed == "loaded\n"
+
+
+def test_one_that_rests_stands_still_until_it_is_asked(worker):  # noqa: F811
+    source = """
+        import threading
+        def spin():
+            while True:
+                pass
+        threading.Thread(target=spin, daemon=True).start()
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    subject = worker(source)
+    leash = subject.session.leash
+    for _ in range(2):
+        subject.session.rest()
+        time.sleep(0.01)
+        before = leash.processor_ns()
+        time.sleep(0.1)
+        assert leash.processor_ns() == before and not leash.ran_while_stopped()
+        assert subject.call()[0] is Verdict.ACCEPTED
+
+
+def test_one_that_stops_late_for_the_judge_has_not_stopped_itself(worker, monkeypatch):  # noqa: F811
+    """It waits for a child as after a vfork, deaf to signals; where nothing confines, that child is in no group of it."""
+    monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
+    source = f"""
+        import ctypes, os, threading, time
+        def wait_in_the_kernel():
+            time.sleep(0.3)
+            number, vfork = {syscalls.number("clone")}, 0x4000 | 17  # CLONE_VFORK, SIGCHLD
+            if ctypes.PyDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(vfork), 0, 0, 0, 0) == 0:
+                os.setsid()
+                time.sleep(1.5)
+                os._exit(0)
+        threading.Thread(target=wait_in_the_kernel, daemon=True).start()
+        def custom_kernel(data):
+            return data[0] * 2
+    """
+    subject = worker(source)
+    time.sleep(0.6)
+    subject.session.rest()
+    assert not subject.session.leash.stopped
+    for _ in range(2):
+        assert subject.call()[0] is Verdict.ACCEPTED
+
+
+def test_whoever_says_something_unasked_before_it_quits_is_found_out(worker):  # noqa: F811
+    source = """
+        import os, socket
+        def custom_kernel(data):
+            for fd in range(3, 256):
+                try:
+                    with socket.socket(fileno=os.dup(fd)) as s:
+                        if s.family == socket.AF_UNIX:
+                            found = fd
+                except OSError:
+                    pass
+            if os.fork() == 0:
+                import time
+                time.sleep(0.3)
+                os.write(found, b"unasked")
+                os._exit(0)
+            return data[0] * 2
+    """
+    subject = worker(source)
+    assert subject.call()[0] is Verdict.ACCEPTED
+    subject.session.leash.resume()
+    assert subject.session._channel.awaits(30)
+    with pytest.raises(Fault, match="a message that nobody had asked for"):
+        subject.session.finish()
 
 
 def test_a_failure_is_told_in_so_many_words_and_no_more():

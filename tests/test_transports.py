@@ -33,9 +33,14 @@ class FakeRuntime:
         self.log.append("synchronize")
 
 
+@pytest.fixture
+def transport():
+    return GpuTransport(FakeRuntime(), "cpu")
+
+
 @pytest.fixture(params=["cpu", "gpu"])
-def transport(request):
-    return CpuTransport() if request.param == "cpu" else GpuTransport(FakeRuntime(), "cpu")
+def either(request, transport):
+    return CpuTransport() if request.param == "cpu" else transport
 
 
 def paged_in(transport, arena, spec):
@@ -123,7 +128,6 @@ def test_operators_that_a_submission_overrides_do_not_get_between(transport, mon
     for name in ("data_ptr", "view", "copy_", "clone", "to"):
         monkeypatch.setattr(torch.Tensor, name, evil)
     monkeypatch.setattr(torch, "empty", evil)
-    monkeypatch.setattr(ctypes, "memmove", evil) if isinstance(transport, CpuTransport) else None
     tensor = paged_in(transport, arena, spec)
     transport.poison([64])
     monkeypatch.undo()
@@ -131,7 +135,24 @@ def test_operators_that_a_submission_overrides_do_not_get_between(transport, mon
     arena.close()
 
 
-def test_poison_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(transport, monkeypatch):
+def test_on_a_cpu_what_is_copied_out_goes_past_them_too(monkeypatch):
+    content = random_bytes(64)
+    arena, spec = arena_with(torch.zeros(64, dtype=torch.uint8))
+    address = content.data_ptr()
+
+    def evil(*_, **__):
+        raise AssertionError("called the submission's")
+
+    for owner, name in ((torch.Tensor, "data_ptr"), (torch.Tensor, "copy_"), (torch, "empty"), (ctypes, "memmove")):
+        monkeypatch.setattr(owner, name, evil)
+    CpuTransport().page_out(arena, spec, address)
+    CpuTransport().poison([64])
+    monkeypatch.undo()
+    assert torch.equal(arena.view(spec), content)
+    arena.close()
+
+
+def test_poison_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(either, monkeypatch):
     blocks = []
     empty = torch.empty
 
@@ -140,7 +161,7 @@ def test_poison_fills_blocks_of_the_sizes_asked_for_and_holds_them_all_at_once(t
         return blocks[-1]
 
     monkeypatch.setattr(transports, "_empty", recorded)
-    transport.poison([100, 0, 4096])
+    either.poison([100, 0, 4096])
     assert [block.numel() for block in blocks] == [100, 0, 4096]
     assert all((block == POISON_BYTE).all() for block in blocks)
 

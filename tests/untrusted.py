@@ -1,6 +1,6 @@
 """The two surfaces that read untrusted bytes, and inputs that try them.
 
-    ProtocolSurface   what a worker sends ─► Channel ─► Session.call ─► compare ─► mismatch report
+    ProtocolSurface   what a worker sends ─► Channel ─► Session ─► compare ─► mismatch report
     ResultsSurface    a file in results/  ─► load_run ─► show; index ─► boards
 
 `make(rng)` gives one input, `take(input)` hands it to the real code and names what came of it. Whatever the input, that
@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import struct
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-
-from pydantic import BaseModel
 
 from harness import catalog
 from harness.arena import layout
-from harness.judge.check import Difference, compare, differences, overruns
+from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report
 from harness.judge.reference import Reference
-from harness.judge.reply import Aftermath, CallReply, Fault
+from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
+from harness.judge.stage import Snapshot
 from harness.model import (
     Case,
     CaseCheck,
@@ -53,8 +54,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 CPU = Device(
     kind="cpu", name="CPU", slug="cpu", arch="x86_64", torch_device="cpu", memory_bytes=1 << 34, flush_bytes=1 << 20
 )
-NONCE = b"0123456789abcdef"
-"""Stands in a stream for the nonce of the request that it answers."""
+NONCE, SECOND_NONCE = b"0123456789abcdef", b"fedcba9876543210"
+"""Stand in a stream for the nonces of the call and of the question what came of it."""
 
 SENSIBLE = {Verdict.INTEGRITY_VIOLATION, Verdict.TIMEOUT, Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR}
 
@@ -89,27 +90,28 @@ class ProtocolSurface:
         self._problem = catalog.load_problem(CHECKOUT, "kv_decode")
         self._case = self._problem.cpu.test[-1]
         dealer = Dealer(Reference(self._problem, CPU), self._case, Seeds("00", "fuzz", self._case))
-        self._call = dealer.deal(True)
-        assert dealer.arena is not None
-        self._arena = dealer.arena
-        expected = self._call.expectation
-        tensors = [*expected.outputs.values(), *expected.state.values()]
-        specs = layout(tensors)
+        self._call = call = dealer.deal(True)
+        self._arena = call.arena
+        expected = call.expectation
+        for name, tensor in expected.state.items():
+            self._arena.view(call.state_specs[name]).copy_(tensor)
+        tensors = list(expected.outputs.values())
+        specs = layout(tensors, call.request["tail"])
         for spec, tensor in zip(specs, tensors, strict=True):
             self._arena.view(spec).copy_(tensor)
-        outputs, state = specs[: len(expected.outputs)], specs[len(expected.outputs) :]
         self._reply = {
-            **_nothing_about(CallReply),
-            "several": len(outputs) > 1,
-            "returned": len(outputs),
+            "several": len(specs) > 1,
+            "returned": len(specs),
             "outputs": [
                 {
                     **{"type": "Tensor", "dtype": spec.dtype, "shape": list(spec.shape), "device": "cpu"},
-                    **{"stride": list(tensor.stride()), "offset": spec.offset},
+                    **{"stride": list(tensor.stride()), "region": "arena", "offset": spec.offset, "copied": True},
                 }
-                for spec, tensor in zip(outputs, tensors, strict=False)
+                for spec, tensor in zip(specs, tensors, strict=True)
             ],
-            "state": [spec.offset for spec in state],
+            "interpreted": False,
+            "inside_ns": 1.0,
+            "overrun": [],
         }
         self._offsets = [spec.offset for spec in specs]
         self._values = [*EXTREMES, *self._offsets]
@@ -131,15 +133,13 @@ class ProtocolSurface:
         return [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
     def take(self, pieces: list[bytes]) -> str:
-        session = _SessionWithoutWorker(self._problem, Channel(_Wire(pieces)), self._arena)  # type: ignore[arg-type]
+        session = _SessionWithoutWorker(self._problem, Channel(_Wire(pieces)))  # type: ignore[arg-type]
         tolerances = self._problem.tolerances_for(self._case)
-        found: list[Difference] = []
-
-        def read(reply: CallReply) -> None:
-            found.extend(differences(self._call, reply, self._arena, tolerances))
-
         try:
-            answer = session.call(self._call.request, self._arena, self._case.label, lambda: 0.0, 0.0, read)
+            session.begin({**self._call.request}, self._case.label)
+            session.go()
+            reply = session.reply()
+            session.aftermath()
             session.channel_is_quiet()
         except Fault as fault:
             ending = fault.ending
@@ -147,8 +147,8 @@ class ProtocolSurface:
             assert ending.verdict in SENSIBLE or unjudged
             assert Ending.model_validate_json(ending.model_dump_json()) == ending
             return ending.verdict.words
-        reply = answer.reply
-        comparison = compare(self._call, found + overruns(self._call, answer.aftermath.overrun), tolerances)
+        found = differences(self._call, reply, Snapshot({"arena": self._arena}), tolerances)
+        comparison = compare(self._call, found + overruns(self._call, reply.overrun), tolerances)
         met = comparison.tolerance
         text = None if met is not None else report(self._problem, self._case, comparison, "python3 -m harness replay")
         check = CaseCheck(
@@ -161,7 +161,7 @@ class ProtocolSurface:
         )
         assert CaseCheck.model_validate_json(check.model_dump_json()) == check
         if met is not None:
-            assert [output.offset for output in reply.outputs] + reply.state == self._offsets
+            assert [(output.region, output.offset) for output in reply.outputs] == [("arena", o) for o in self._offsets]
         return check.verdict.words
 
     def _frame(self, rng: random.Random) -> bytes:
@@ -171,7 +171,7 @@ class ProtocolSurface:
         else:
             content: dict[str, Any] = {"nonce": NONCE.decode(), "reply": self._reply}
             if rng.random() < 0.15:
-                content = {"nonce": NONCE.decode(), "aftermath": _nothing_about(Aftermath)}
+                content = {"nonce": SECOND_NONCE.decode(), "reply": {"inside_ns": 1.0}}
             if rng.random() < 0.25:
                 failure = {"kind": rng.choice(("compile_error", "cannot_judge", "x")), "message": "m", "detail": "d"}
                 content = {"nonce": NONCE.decode(), "failure": failure}
@@ -260,22 +260,18 @@ def frame(body: bytes) -> bytes:
 READY = frame(json.dumps({"nonce": NONCE.decode(), "ready": True}).encode())
 
 
-def _nothing_about(model: type[BaseModel]) -> dict[str, Any]:
-    """Every field of it: times one, counts zero, lists empty, nothing true."""
-    empty: dict[str, Any] = {"array": [], "boolean": False, "integer": 0, "number": 1.0}
-    return {name: empty[field["type"]] for name, field in model.model_json_schema()["properties"].items()}
-
-
-AFTERMATH = frame(json.dumps({"nonce": NONCE.decode(), "aftermath": _nothing_about(Aftermath)}).encode())
+AFTERMATH = frame(json.dumps({"nonce": SECOND_NONCE.decode(), "reply": {"inside_ns": None}}).encode())
 
 
 class _Wire:
-    """Stands for a socket: gives `pieces` as they are, the request's nonce put in, then silence or the end."""
+    """Stands for a socket: gives `pieces` as they are, the requests' nonces put in, then silence or the end."""
 
     def __init__(self, pieces: list[bytes]) -> None:
-        self._sent = pieces
-        self._pieces: deque[bytes] = deque()
+        self._pieces = deque(pieces)
         self._ends = sum(map(len, pieces)) % 2 == 0
+
+    def fileno(self) -> int:
+        return _ALWAYS_READABLE.fileno()
 
     def settimeout(self, seconds: float | None) -> None:
         pass
@@ -284,39 +280,49 @@ class _Wire:
         pass
 
     def sendall(self, request: bytes) -> None:
-        if json.loads(request[4:])["op"] == "go":
-            return
-        nonce = json.loads(request[4:])["nonce"].encode()
-        whole = b"".join(self._sent).replace(NONCE, nonce)
+        message = json.loads(request[4:])
+        if message["op"] != "go":
+            self._put_in(NONCE if message["op"] == "call" else SECOND_NONCE, message["nonce"].encode())
+
+    def _put_in(self, placeholder: bytes, nonce: bytes) -> None:
+        whole = b"".join(self._pieces).replace(placeholder, nonce)
         start = 0
-        for piece in self._sent:
-            self._pieces.append(whole[start : start + len(piece)])
-            start += len(piece)
+        for _ in range(len(self._pieces)):
+            size = len(self._pieces.popleft())
+            self._pieces.append(whole[start : start + size])
+            start += size
 
     def recv(self, most: int) -> bytes:
         while self._pieces:
             piece = self._pieces.popleft()
-            if len(piece) > most:
-                self._pieces.appendleft(piece[most:])
+            asked_later = piece.find(SECOND_NONCE)
+            given = min(most, asked_later if asked_later > 0 else most)
+            if len(piece) > given:
+                self._pieces.appendleft(piece[given:])
             if piece:
-                return piece[:most]
+                return piece[:given]
         if self._ends:
             return b""
         raise TimeoutError
 
 
+_ALWAYS_READABLE = open(os.devnull, "rb")  # noqa: SIM115
+_NEVER_READABLE = os.pipe()[0]
+
+
 class _SessionWithoutWorker(Session):
     """The judge's end of a session, the worker's being written by hand."""
 
-    def __init__(self, problem: Problem, channel: Channel, arena: Any) -> None:
-        self._limits, self._channel, self._arena = problem.limits, channel, arena
-        self._flag, self._calls = None, 0
+    def __init__(self, problem: Problem, channel: Channel) -> None:
+        self.limits, self._channel, self._deadline = problem.limits, channel, None
+        self.leash = SimpleNamespace(stopped=False, told=False, fileno=lambda: _NEVER_READABLE)  # type: ignore[assignment]
+        self._turn = 0
 
     def channel_is_quiet(self) -> bool:
         return self._channel.is_quiet()
 
-    def _death(self, doing: str) -> Fault:
-        return Fault(Verdict.RUNTIME_ERROR, f"the process ended during {doing}")
+    def _death(self) -> Fault:
+        return Fault(Verdict.RUNTIME_ERROR, f"the process ended during {self._doing}")
 
 
 def _mutated_json(rng: random.Random, document: Any, values: list[Any]) -> bytes:

@@ -73,10 +73,19 @@ class StopClock:
     manner = Manner.STOPPED
 
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
-        leash = session.leash
         session.map(call.arena)
         stage.set_up(call.arena, call.places)
         session.begin(request(call, "stopped" if null is None else "bare", null), label)
+        with session.alive():
+            elapsed_ns, void = self._between_stops(session, stage)
+        if null is not None:
+            session.leash.resume()  # its answer comes afterwards
+        reply = session.reply()
+        return Answer(reply, stage.snapshot({"arena": call.arena}, []), elapsed_ns, void)
+
+    def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None]:
+        """From the worker's going on to the moment at which all of it stands still again, in ns. Raises Ended, Fault."""
+        leash = session.leash
         session.await_stop()
         leash.stop()  # its children as well
         stopped = leash.others_stopped()
@@ -92,9 +101,5 @@ class StopClock:
             # They may have computed for it when it had stopped itself: the end is when they are stopped, too.
             stopped &= leash.others_stopped()
             ended_ns = max(ended_ns, time.monotonic_ns())
-        if null is not None:
-            leash.resume()  # its answer comes afterwards
-        reply = session.reply()
-        snapshot = stage.snapshot({"arena": call.arena}, [])
         void = Void.RAN_WHILE_STOPPED if ran else None if stopped else Void.NOT_STOPPED
-        return Answer(reply, snapshot, float(ended_ns - began_ns), void)
+        return float(ended_ns - began_ns), void

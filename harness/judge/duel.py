@@ -167,6 +167,7 @@ class _Match:
                 side = self._sides[number]
                 stack.enter_context(side.named())
                 sessions[number] = stack.enter_context(side.entrant.session())
+                sessions[number].rest()
             assert self._null is not None
             neighbours = Neighbours([*sessions.values(), self._null.ready()])
             for number, case in enumerate(random.sample(self._cases, len(self._cases))):
@@ -192,6 +193,7 @@ class _Match:
             for number, side in enumerate(self._sides):
                 with side.named():
                     side.entrant.warm_up(sessions[number], series[number], paces[number])
+                    sessions[number].rest()
             for block in range(1, count + 1):
                 swapped = secrets.randbelow(2)
                 for position in BLOCK:
@@ -201,6 +203,7 @@ class _Match:
                     while len(sitting.elapsed_ns) == counted:
                         with side.named():
                             side.entrant.take(sessions[number], series[number], paces[number], sitting, null)
+                    sessions[number].rest()
                 tell(self._narrate, replace(step, done=step.done + block / count, sample=(block, count)))
         return sittings
 

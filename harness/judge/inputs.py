@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import ALIGNMENT, Arena, TensorSpec, extent, flatten, layout, room
+from harness.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
 from harness.errors import ProblemError
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
@@ -65,6 +65,12 @@ class Call:
     arena: Arena
     fresh_bytes: tuple[int, ...]
     seed: int
+
+    @property
+    def due(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Of each output its dtype's name and its shape."""
+        expected = self.expectation
+        return [(dtype_name(output.dtype), expected.shape(name)) for name, output in expected.outputs.items()]
 
 
 class Dealer:

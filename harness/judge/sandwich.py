@@ -136,9 +136,9 @@ class Sandwich:
     def _stopped(self, session: Session, stage: Stage, call: Call, label: str, null: int | None) -> Answer:
         leash, stamps = session.leash, self._stamps
         session.begin(request(call, "stopped", null), label)
-        session.await_stop()
-        leash.stop()
-        with _no_collection():
+        with _no_collection(), session.alive():
+            session.await_stop()
+            leash.stop()
             self._pour(stage)
             until(stamps.a.query)
             ran = leash.ran_while_stopped()
@@ -162,7 +162,7 @@ class Sandwich:
         self._stamps.b.record()
         outputs = reply.outputs if reply is not None else []
         try:
-            snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values())))
+            snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
         except (LookupError, ValueError):
             snapshot = Snapshot(regions, {})  # it lies where nothing can: wrong whatever it holds
         self._stamps.taken.record()

@@ -14,6 +14,7 @@ nothing may arrive unasked, and the process must end with status 0 when told to.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -126,10 +127,17 @@ class Session:
     def await_stop(self) -> int:
         """Wait until the worker has stopped itself; when that was, on time.monotonic_ns."""
         limit_s = self._limit_s(self.limits.call_s)
+        with self.alive():
+            try:
+                return self.leash.await_stop(limit_s)
+            except TimeoutError:
+                raise self._took_too_long(self.limits.call_s) from None
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """While the worker is held on its leash: its end is a Fault with the verdict that it earns."""
         try:
-            return self.leash.await_stop(limit_s)
-        except TimeoutError:
-            raise self._took_too_long(self.limits.call_s) from None
+            yield
         except Ended:
             raise self._death() from None
 
@@ -148,6 +156,12 @@ class Session:
         answer = self._ask({"op": "collect"}, self.limits.call_s, self._doing)
         with well_formed("aftermath"):
             return Aftermath.model_validate(answer)
+
+    def rest(self) -> None:
+        """Have the worker stand still until it is asked for something. Raises Fault if it has ended."""
+        if not self.leash.told:
+            with self.alive(), contextlib.suppress(TimeoutError):
+                self.leash.stop()
 
     def finish(self) -> None:
         """End the worker in good order. Raises Fault if it sent anything unasked or does not end with status 0."""
@@ -187,6 +201,8 @@ class Session:
         """The request's nonce."""
         nonce = os.urandom(8).hex()
         with self._faults(timeout_s):
+            if self.leash.told:
+                self.leash.await_stop(timeout_s)  # where it is late, or it would be taken for one of the worker's own
             if self.leash.stopped:
                 self.leash.resume()
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec
+from harness.arena import GUARD_BYTE, Arena, TensorSpec
 from harness.flusher import Flusher
 from harness.model import Device
 
@@ -112,11 +112,15 @@ class Stage:
         self._poured, self._kept, self.arena = [], torch.empty(0, dtype=torch.uint8), None
 
 
-def spans_of(outputs: Sequence[Any], state: Sequence[TensorSpec]) -> list[Span]:
-    """Where the worker says that its outputs lie (OutputDescription), and where state lies. Those that are described
-    as lying nowhere, or as what cannot be, are left out: they are wrong whatever they hold."""
+def spans_of(
+    outputs: Sequence[Any], state: Sequence[TensorSpec], due: Sequence[tuple[str, tuple[int, ...]]]
+) -> list[Span]:
+    """Where state lies, and where the worker says that its outputs lie (OutputDescription). Those that are not of the
+    dtypes and shapes that are `due`, or lie nowhere, are left out: they are wrong whatever they hold, and what a worker
+    claims must not decide how much the judge copies."""
     found = [Span("arena", spec) for spec in state]
-    for output in outputs:
-        if output.offset is not None and output.dtype in DTYPES and output.shape is not None:
-            found.append(Span(output.region, TensorSpec(output.dtype, tuple(output.shape), output.offset)))
+    if len(outputs) == len(due):
+        for output, (dtype, shape) in zip(outputs, due, strict=True):
+            if output.offset is not None and (output.dtype, tuple(output.shape or ())) == (dtype, shape):
+                found.append(Span(output.region, TensorSpec(dtype, shape, output.offset)))
     return found

@@ -44,7 +44,7 @@ class Leash:
         self._poll = select.poll()
         self._poll.register(report_fd, select.POLLIN)
         self.pid = 0
-        self.stopped = False
+        self.stopped = self.told = False  # `told` to stop by the judge
         self._clock_at_stop_ns = self._stopped_at_ns = 0
 
     def fileno(self) -> int:
@@ -77,13 +77,14 @@ class Leash:
         return self._stopped_at_ns
 
     def stop(self) -> None:
-        """Stop the whole group and wait until the worker is stopped. Raises Ended, TimeoutError."""
+        """Stop the whole group and wait until the worker is stopped. Raises Ended, TimeoutError: then it stops later."""
+        self.told = True
         self._signal(signal.SIGSTOP)
         self.await_stop(STOP_S)
 
     def resume(self) -> int:
         """Let the group go on; the time just before, on time.monotonic_ns."""
-        self.stopped = False
+        self.stopped = self.told = False
         at_ns = _clock_ns()
         self._signal(signal.SIGCONT)
         return at_ns

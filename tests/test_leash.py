@@ -1,0 +1,270 @@
+"""Stopping a worker, seeing that all of it is stopped, and that it cannot wake itself: in every isolation there is here."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+import pytest
+from test_sandbox import CONFINE, CPU, Inside, isolation  # noqa: F401
+
+from harness.sandbox import syscalls, waiter
+from harness.sandbox.isolation import NO_ISOLATION
+from harness.sandbox.leash import Ended, Leash
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a sandbox")
+
+
+class OnALeash(Inside):
+    """A confined program with the waiter for its parent, as the judge starts a worker."""
+
+    def __init__(self, isolation, program, *arguments, pass_fds=()):  # noqa: F811
+        seen, self._reported = os.pipe()
+        super().__init__(isolation, program, *arguments, pass_fds=(self._reported, *pass_fds))
+        os.close(self._reported)
+        self.leash = Leash(seen, self.enclosure.pid)
+        self.leash.attach(60)
+
+    def command(self, *words):
+        return [sys.executable, "-I", "-S", "-B", waiter.__file__, str(self._reported), *words]
+
+    def __exit__(self, *_):
+        super().__exit__(*_)
+        self.leash.close()
+
+    def await_line(self, expected):
+        assert self.enclosure.stdout.readline().decode().strip() == expected
+
+
+BUSY = """
+    import os, threading
+    def spin():
+        while True:
+            pass
+    def child(left_alone):
+        pid = os.fork()
+        if pid == 0:
+            if left_alone:  # its child, which has lost its parent
+                if os.fork() != 0:
+                    os._exit(0)
+                os.setsid()
+                os.setpgid(0, 0)
+            os.write(1, b".")
+            spin()
+        if left_alone:
+            os.waitpid(pid, 0)
+    child(False)
+    child(True)
+    for _ in range(3):
+        threading.Thread(target=spin, daemon=True).start()
+    os.write(1, b".")
+    spin()
+"""
+
+
+def spent_ns(leash):
+    return {**leash.others(), leash.pid: leash.processor_ns()}
+
+
+def await_progress(leash, before):
+    """Until each of these processes has computed some more."""
+    deadline = time.monotonic() + 60
+    while any(now <= before[pid] for pid, now in spent_ns(leash).items()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_stop_is_seen_when_all_threads_and_children_stand_still_and_so_they_stay(isolation):  # noqa: F811
+    with OnALeash(isolation, BUSY) as inside:
+        leash = inside.leash
+        assert inside.enclosure.stdout.read(3) == b"..."
+        for _ in range(3):
+            leash.stop()
+            assert leash.others_stopped(10) and leash.stopped
+            time.sleep(0.01)  # what the kernel books late
+            before = spent_ns(leash)
+            assert len(before) == 3
+            time.sleep(0.1)
+            assert spent_ns(leash) == before and not leash.ran_while_stopped()
+            leash.resume()
+            await_progress(leash, before)
+
+
+def test_one_that_stops_itself_is_seen_to_and_goes_on_when_it_is_let(isolation):  # noqa: F811
+    program = """
+        import os, signal, time
+        for _ in range(3):
+            time.sleep(0.02)
+            print(time.monotonic_ns(), flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+    """
+    with OnALeash(isolation, program) as inside:
+        began_ns = 0
+        for _ in range(3):
+            stopped_ns = inside.leash.await_stop(60)
+            said_ns = int(inside.enclosure.stdout.readline())
+            assert began_ns < said_ns < stopped_ns < time.monotonic_ns()
+            assert not inside.leash.ran_while_stopped()
+            began_ns = inside.leash.resume()
+            assert inside.leash.stopped is False
+        with pytest.raises(Ended):
+            inside.leash.await_stop(60)
+
+
+WAKERS = """
+    import ctypes, json, os, signal, sys
+    numbers = json.loads(sys.argv[1])
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent, read_end = os.getppid(), os.pipe()[0]
+    me = os.getpid()
+    event = (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0)  # struct sigevent: SIGEV_SIGNAL
+    def call(name, *arguments):
+        given = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+        found = libc.syscall(ctypes.c_long(numbers[name]), *given)
+        if name == "clone" and found == 0:
+            os._exit(0)
+        return found
+    information = (ctypes.c_int * 32)(signal.SIGCONT, 0, -1)  # siginfo_t: SI_QUEUE
+    tried = {
+        "timer_create": call("timer_create", 1, event, (ctypes.c_int * 1)()),
+        "F_SETSIG": call("fcntl", read_end, 10, signal.SIGCONT),
+        "clone": call("clone", signal.SIGCONT, 0, 0, 0, 0),
+        "PR_SET_PDEATHSIG": call("prctl", 1, signal.SIGCONT, 0, 0, 0),
+        "io_setup": call("io_setup", 1, (ctypes.c_long * 1)()),
+        "pidfd": call("pidfd_send_signal", os.pidfd_open(parent), 0, 0, 0),
+        "pidfd of its own": call("pidfd_send_signal", os.pidfd_open(me), 0, 0, 0),
+        "kill the waiter": call("kill", parent, 0),
+        "kill its group": call("kill", -parent, 0),
+        "kill everybody": call("kill", -1, 0),
+        "tkill": call("tkill", parent, 0),
+        "tgkill": call("tgkill", parent, parent, 0),
+        "sigqueue": call("rt_sigqueueinfo", parent, signal.SIGCONT, information),
+        "trace the waiter": call("ptrace", 16, parent, 0, 0),
+    }
+    controls = {
+        "a child": call("clone", signal.SIGCHLD, 0, 0, 0, 0),
+        "its own signal": call("kill", me, 0),
+        "another signal at its parent's death": call("prctl", 1, signal.SIGKILL, 0, 0, 0),
+        "a timer": libc.setitimer(0, (ctypes.c_long * 4)(0, 0, 1000, 0), None),
+    }
+    print(json.dumps([[name for name, found in each.items() if found != -1] for each in (tried, controls)]))
+"""
+CALLS = """timer_create fcntl clone prctl io_setup pidfd_send_signal kill tkill tgkill rt_sigqueueinfo
+ptrace""".split()
+
+
+def test_it_cannot_arrange_to_be_woken_nor_signal_whoever_watches_it(isolation):  # noqa: F811
+    numbers = json.dumps({name: syscalls.number(name) for name in CALLS})
+    with OnALeash(isolation, WAKERS, numbers) as inside:
+        done, controls = json.loads(inside.printed())
+    assert done == []
+    assert len(controls) == 4, "what is no way to wake is allowed"
+
+
+WAKES_ITSELF = """
+    import fcntl, signal, sys, os
+    end = int(sys.argv[1])
+    fcntl.fcntl(end, 10, signal.SIGCONT)  # F_SETSIG
+    fcntl.fcntl(end, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(end, fcntl.F_SETFL, os.O_ASYNC)
+    print("awake", flush=True)
+    while True:
+        pass
+"""
+
+
+def test_without_a_filter_one_that_wakes_itself_is_seen_to_have_run():
+    ours, theirs = socket.socketpair()
+    with ours, theirs, OnALeash(NO_ISOLATION, WAKES_ITSELF, theirs.fileno(), pass_fds=(theirs.fileno(),)) as inside:
+        inside.await_line("awake")
+        inside.leash.stop()
+        assert not inside.leash.ran_while_stopped()
+        ours.send(b"x")
+        time.sleep(0.2)
+        assert inside.leash.ran_while_stopped()
+
+
+def test_one_that_goes_on_by_no_fault_of_its_own_is_seen_as_well():
+    """Continued from outside for a moment and stopped again, so that nothing but the waiter's word tells."""
+    with OnALeash(NO_ISOLATION, "import time\nprint('up', flush=True)\ntime.sleep(600)\n") as inside:
+        inside.await_line("up")
+        inside.leash.stop()
+        os.kill(inside.leash.pid, signal.SIGCONT)
+        os.kill(inside.leash.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        assert inside.leash.ran_while_stopped()
+
+
+@pytest.mark.parametrize("who", ["itself", "a child"])
+def test_one_that_cannot_be_stopped_in_time_is_not_taken_for_stopped(who):
+    """Whoever waits for its vfork's child is deaf to all but SIGKILL, and that child is stopped."""
+    program = f"""
+        import ctypes, os, time
+        def waits_in_the_kernel():
+            libc, vfork = ctypes.CDLL(None), 0x4000 | 17  # CLONE_VFORK, SIGCHLD
+            if libc.syscall(ctypes.c_long({syscalls.number("clone")}), ctypes.c_long(vfork), 0, 0, 0, 0) == 0:
+                os.write(1, b"up\\n")
+                time.sleep(600)
+        if {who!r} == "itself" or os.fork() == 0:
+            waits_in_the_kernel()
+        time.sleep(600)
+    """
+    with OnALeash(NO_ISOLATION, program) as inside:
+        inside.await_line("up")
+        if who == "itself":
+            with pytest.raises(TimeoutError):
+                inside.leash.stop()
+        else:
+            inside.leash.stop()
+            assert not inside.leash.others_stopped()
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("os._exit(0)", 0),
+        ("os._exit(3)", 3),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("os.kill(os.getpid(), 40)", -40),
+    ],
+)
+def test_its_end_is_seen_and_how_it_ended(isolation, ending, status):  # noqa: F811
+    with OnALeash(isolation, f"import os, signal\n{ending}\n") as inside:
+        with pytest.raises(Ended):
+            inside.leash.await_stop(60)
+        assert inside.enclosure.wait(60) == status
+        with pytest.raises(Ended):
+            inside.leash.stop()
+        assert inside.leash.processor_ns() == 0
+
+
+def test_a_program_that_cannot_be_started_is_an_end(tmp_path):
+    seen, reported = os.pipe()
+    program = [sys.executable, "-I", "-S", "-B", waiter.__file__, str(reported), "/no/such/program"]
+    with os.fdopen(seen, "rb") as records:
+        pid = os.posix_spawn(
+            program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reported, reported)]
+        )
+        os.close(reported)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
+        said = [waiter.RECORD.unpack(records.read(waiter.RECORD.size))[0] for _ in range(2)]
+        assert said == [waiter.STARTED, waiter.ENDED] and records.read() == b""
+
+
+def test_it_dies_with_the_waiter(isolation):  # noqa: F811
+    """Not by the worker's own doing: it is the keeper's."""
+    with OnALeash(isolation, "import time\nprint('up', flush=True)\ntime.sleep(600)\n") as inside:
+        inside.await_line("up")
+        with open(f"/proc/{inside.leash.pid}/stat") as state:
+            parent = int(state.read().rpartition(")")[2].split()[1])
+        os.kill(parent, signal.SIGKILL)
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        with pytest.raises(Ended):
+            inside.leash.await_stop(60)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(inside.leash.pid, 0)
+            raise AssertionError("the worker lives")

@@ -1,0 +1,120 @@
+"""The memory in which a call takes place: guarded, empty until the judge pours, and read when the call is over."""
+
+import pytest
+import torch
+
+from harness.arena import ALIGNMENT, Arena, TensorSpec, extent
+from harness.flusher import Flusher
+from harness.judge.inputs import LEAST_GAP, _scattered
+from harness.judge.reply import OutputDescription
+from harness.judge.stage import GUARD_BYTES, Span, Stage, spans_of
+from harness.model import Device
+
+CPU = Device(kind="cpu", name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1 << 10)
+INPUTS = (torch.arange(1.0, 100.0), torch.arange(1, 8), torch.ones(0, 3))
+
+
+@pytest.fixture
+def stage():
+    return Stage(CPU, Flusher(1, "cpu"))
+
+
+@pytest.fixture
+def arena():
+    arena = Arena.create(1 << 18)
+    yield arena
+    arena.close()
+
+
+def placed(arena, *tensors):
+    specs = _scattered(list(tensors or INPUTS))
+    assert extent(specs) + LEAST_GAP * ALIGNMENT <= arena.size
+    return list(zip(tensors or INPUTS, specs, strict=True))
+
+
+def test_nothing_of_the_inputs_is_there_before_they_are_poured(stage, arena):
+    first = placed(arena)
+    stage.set_up(arena, first)
+    stage.pour()
+    assert all(torch.equal(arena.view(spec), tensor) for tensor, spec in first)
+    others = placed(arena, *(tensor + 1000 for tensor in INPUTS))
+    stage.set_up(arena, others)
+    assert not any(torch.equal(arena.view(spec), tensor) for tensor, spec in others if tensor.numel())
+
+
+def test_lengths_that_are_not_there_yet_are_zeros_and_not_garbage_to_allocate_by(stage, arena):
+    arena.bytes.fill_(0x7F)
+    stage.set_up(arena, places := placed(arena))
+    assert not arena.view(places[1][1]).any() and arena.view(places[0][1]).any()
+
+
+@pytest.mark.parametrize("number", range(len(INPUTS)))
+@pytest.mark.parametrize("where", ["before", "after", "far before", "far after"])
+def test_a_byte_written_beside_an_input_is_found_and_by_which(stage, arena, number, where):
+    places = placed(arena)
+    stage.set_up(arena, places)
+    stage.pour()
+    assert stage.overrun() == []
+    spec = places[number][1]
+    end = spec.offset + spec.nbytes
+    place = {
+        "before": spec.offset - 1,
+        "after": end,
+        "far before": spec.offset - GUARD_BYTES,
+        "far after": end + GUARD_BYTES - 1,
+    }[where]
+    arena.bytes[place] = 0
+    assert stage.overrun() == [number]
+
+
+def test_guards_are_made_anew_for_each_call_and_never_lie_in_an_input(stage, arena):
+    for _ in range(50):
+        stage.set_up(arena, places := placed(arena))
+        stage.pour()
+        assert stage.overrun() == [] and all(torch.equal(arena.view(spec), tensor) for tensor, spec in places)
+        arena.bytes[places[0][1].offset - 1] = 0
+        assert stage.overrun() == [0]
+
+
+def test_without_inputs_there_is_nothing_to_guard(stage, arena):
+    stage.set_up(arena, [])
+    stage.pour()
+    assert stage.overrun() == []
+
+
+class TestSpans:
+    state = TensorSpec("float32", (4,), 0)
+    due = (("float32", (2, 3)), ("int64", (5,)))
+
+    def told(self, **changed):
+        one = {"type": "Tensor", "dtype": "float32", "shape": [2, 3], "offset": 512, **changed}
+        other = {"type": "Tensor", "dtype": "int64", "shape": [5], "region": "pool", "offset": 256}
+        return [OutputDescription.model_validate(each) for each in (one, other)]
+
+    def test_they_are_where_the_worker_says_and_where_the_judge_has_put_state(self):
+        assert spans_of(self.told(), [self.state], self.due) == [
+            Span("arena", self.state),
+            Span("arena", TensorSpec("float32", (2, 3), 512)),
+            Span("pool", TensorSpec("int64", (5,), 256)),
+        ]
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"offset": None},
+            {"dtype": "complex64"},
+            {"dtype": None},
+            {"dtype": "float64"},
+            {"shape": None},
+            {"shape": [0, 2**70]},
+            {"shape": [1 << 30, 3]},
+            {"shape": [-1]},
+        ],
+        ids=str,
+    )
+    def test_of_what_is_not_as_it_must_be_no_snapshot_is_taken_however_much_it_claims_to_be(self, changed):
+        assert [span.region for span in spans_of(self.told(**changed), [self.state], self.due)] == ["arena", "pool"]
+
+    def test_of_more_outputs_than_are_due_none_is_taken(self):
+        assert spans_of(self.told() * 8, [self.state], self.due) == [Span("arena", self.state)]
+        assert spans_of(self.told()[:1], [], self.due) == []
