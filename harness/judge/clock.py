@@ -64,7 +64,8 @@ def request(call: Call, manner: str, null: int | None, **more: bool) -> dict[str
 
 class StopClock:
     """The worker stands still until its inputs are there, and its own stop is the end. Both stamps are of
-    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it sees it stopped."""
+    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it has seen it stopped and stopped
+    all of its group. The snapshot is taken then, and only then may the worker say what it has returned."""
 
     manner = Manner.STOPPED
 
@@ -79,16 +80,18 @@ class StopClock:
         before = leash.others()
         stage.pour()
         stage.flush()
-        ran = leash.ran_while_stopped()
+        ran = leash.ran_while_stopped() or leash.others_ran(before)
         began_ns = leash.resume()
         ended_ns = session.await_stop()
         leash.stop()
-        after = leash.others()
-        if any(spent_ns > before.get(pid, 0) for pid, spent_ns in after.items()):
+        if leash.others_ran(before):
             # They may have computed for it when it had stopped itself: the end is when they are stopped, too.
             stopped &= leash.others_stopped()
             ended_ns = max(ended_ns, time.monotonic_ns())
+        snapshot = stage.freeze(call)
+        ran |= leash.ran_while_stopped()
+        leash.resume()
         reply = session.reply()
-        snapshot = stage.snapshot({"arena": call.arena}, [])
+        session.stop()  # until it is asked again: what it left running would disturb the calls that compute nothing
         void = Void.RAN_WHILE_STOPPED if ran else None if stopped else Void.NOT_STOPPED
         return Answer(reply, snapshot, float(ended_ns - began_ns), void)
