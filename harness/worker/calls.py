@@ -173,7 +173,7 @@ class Calls:
     def _outputs(
         self, request: dict[str, Any], regions: dict[str, Arena], supplied: dict[int, int] | None = None
     ) -> Outputs:
-        arena, copy = self.regions["arena"], self._transport.page_out
+        arena, copy = self.regions["arena"], self._transport.copy
         return Outputs(self._device_type, arena, regions, supplied or {}, request["tail"], copy)
 
 

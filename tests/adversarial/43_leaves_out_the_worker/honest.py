@@ -31,8 +31,13 @@ work = ctypes.CDLL(str(folder / "work.so")).work
 work.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
 
 
+kept: dict = {}
+
+
 def custom_kernel(data):
     x = data[0]
-    y = torch.empty_like(x)
+    y = kept.get(x.shape)
+    if y is None:
+        y = kept[x.shape] = torch.empty_like(x)
     work(x.data_ptr(), y.data_ptr(), x.numel(), WORK_MS)
     return y
