@@ -21,7 +21,6 @@ cpu:
   processes: 2
   warmup_calls: 1
   pilot_calls: 1
-  idle_calls: 1
   min_samples: 2
   max_samples: 3
   budget_s: 0.01
@@ -30,7 +29,6 @@ gpu:
   processes: 2
   warmup_calls: 1
   pilot_calls: 1
-  idle_calls: 1
   min_samples: 2
   max_samples: 3
   budget_s: 0.01
