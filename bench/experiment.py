@@ -33,7 +33,6 @@ from tabulate import tabulate
 from harness import catalog
 from harness import device as devices
 from harness.config import load_config
-from harness.machine_lock import hold
 from harness.flusher import Flusher
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.calls import Series
@@ -44,6 +43,7 @@ from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session
 from harness.judge.stage import Stage, spans_of
+from harness.machine_lock import hold
 from harness.model import Case, Device, Manner, Problem, Submission
 from harness.stats import interquartile_mean
 

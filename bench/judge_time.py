@@ -40,7 +40,6 @@ from tabulate import tabulate
 from harness import catalog
 from harness import device as devices
 from harness.config import load_config
-from harness.machine_lock import hold
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock
 from harness.judge.entrant import Entrant
@@ -51,6 +50,7 @@ from harness.judge.sandwich import Sandwich
 from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.judge.worker_clock import WorkerClock
+from harness.machine_lock import hold
 from harness.sandbox.leash import Leash
 
 ROOT = Path(__file__).resolve().parents[1]

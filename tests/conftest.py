@@ -23,7 +23,6 @@ cpu:
   processes: 2
   warmup_calls: 1
   pilot_calls: 1
-  idle_calls: 1
   min_samples: 2
   max_samples: 3
   budget_s: 0.01
@@ -32,7 +31,6 @@ gpu:
   processes: 2
   warmup_calls: 1
   pilot_calls: 1
-  idle_calls: 1
   min_samples: 2
   max_samples: 3
   budget_s: 0.01

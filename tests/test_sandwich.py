@@ -116,7 +116,7 @@ class World:
         return self._say("snapshot", "what lay there")
 
 
-class gc_untouched:  # noqa: N801
+class gc_untouched:
     def __enter__(self):
         assert not gc.isenabled()
 
@@ -169,7 +169,14 @@ class TestTheSandwich:
         ]  # fmt: skip
         assert answer.void is None and answer.snapshot == "what lay there" and answer.inside_ns == 9.0
         assert answer.elapsed_ns == pytest.approx(293e3) and answer.pour_ns == pytest.approx(100e3)
-        assert world.asked == {"tail": 1, "manner": "armed", "null": None, "gated": False, "long": False, "events": False}
+        assert world.asked == {
+            "tail": 1,
+            "manner": "armed",
+            "null": None,
+            "gated": False,
+            "long": False,
+            "events": False,
+        }
 
     def test_one_that_is_late_lets_the_device_go_and_is_void(self, world, monkeypatch):
         monkeypatch.setattr(sandwich, "ARM_S", 1e-3)

@@ -23,7 +23,9 @@ class ByHand(Session):
 
     def __init__(self, channel):
         self._channel, self.limits, self._deadline = channel, Limits(call_s=1), None
-        self.leash = SimpleNamespace(stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None)
+        self.leash = SimpleNamespace(
+            stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None
+        )
         self._turn, self._doing, self._nonce = 0, "a call with a case", ""
 
 

@@ -135,7 +135,7 @@ class Sandwich:
 
     def _stopped(self, session: Session, stage: Stage, call: Call, label: str, null: int | None) -> Answer:
         leash, stamps = session.leash, self._stamps
-        session.begin(request(call, "stopped", null), label)
+        session.begin(request(call, "awaited", null), label)
         with _no_collection(), session.alive():
             session.await_stop()
             leash.stop()

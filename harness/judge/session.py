@@ -141,6 +141,11 @@ class Session:
         except Ended:
             raise self._death() from None
 
+    def stop(self) -> None:
+        """Stop the worker and all that it has started, however long that takes."""
+        with self._faults(self.limits.call_s):
+            self.leash.stop(self._limit_s(self.limits.call_s))
+
     def reply(self) -> CallReply:
         """The worker's answer to the call. A worker that has stopped must have given it before."""
         if self.leash.stopped and not self.has_answered():
