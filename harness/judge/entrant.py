@@ -236,7 +236,9 @@ class Entrant:
 
     def new_sitting(self, pace: Pace) -> Sitting:
         constants = self.caller.constants
-        return Sitting(pace.manner, constants.of(pace.manner if pace.own_constant else Manner.SANDWICH))
+        least_ns = constants.of(Manner.SANDWICH)
+        own = pace.own_constant or pace.manner is Manner.LONG
+        return Sitting(pace.manner, constants.of(pace.manner) if own else least_ns, least_ns=least_ns)
 
     def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
         """The first call may compile, tune and allocate, and is not held to the manner of the others."""

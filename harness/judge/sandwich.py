@@ -98,7 +98,7 @@ class Sandwich:
                 _open_gate(session, turn)
             if long and fault is None:
                 _await_word(session, turn)
-            pause(ASK_GATED_AFTER_S if gated else ASK_AFTER_S)
+            pause(ASK_GATED_AFTER_S if gated else 0.0 if long else ASK_AFTER_S)
             snapshot = self._end(stage, regions, call, reply)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
