@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import pytest
+import torch
 from test_sandbox import CPU
 
 from harness import catalog
@@ -107,6 +108,30 @@ def test_a_call_is_never_timed_as_shorter_than_it_is_whatever_was_patched(worker
         assert verdict is ACCEPTED and answer.void is None and answer.elapsed_ns >= 20e6
     if what.startswith("the C"):
         assert "patched clock_gettime" in subject.session.printed
+
+
+def test_nothing_of_the_inputs_is_there_until_the_worker_stands_still_and_all_when_it_goes_on(worker, monkeypatch):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+    seen, leash = [], subject.session.leash
+
+    def looking(name):
+        act = getattr(leash, name)
+
+        def look(*arguments):
+            call = subject._series.call
+            seen.append((name, [torch.equal(call.arena.view(spec), tensor) for tensor, spec in call.places]))
+            return act(*arguments)
+
+        return look
+
+    for name in ("others_stopped", "resume"):
+        monkeypatch.setattr(leash, name, looking(name))
+    for _ in range(3):
+        seen.clear()
+        assert subject.call()[0] is ACCEPTED
+        stopped = seen.index(("others_stopped", [False]))
+        assert seen[stopped + 1] == ("resume", [True])
+        assert all(there == [False] for _, there in seen[:stopped])
 
 
 def test_a_null_call_goes_the_way_of_the_others_and_computes_nothing(worker):
