@@ -1,4 +1,5 @@
-"""What attacks on the judge's clock gain on an NVIDIA GPU: each does work of a known length and tries to have less of it measured.
+"""What attacks on the judge's clock gain on an NVIDIA GPU: each does work of a
+known length and tries to have less of it measured.
 
     python bench/attacks_gpu.py [--calls 100]
 

@@ -57,7 +57,7 @@ class Frozen(Snapshot):
         self._regions[span.region].view(span.spec)  # whether it is possible at all
         for start, part in self._parts:
             first = span.spec.offset - start
-            if 0 <= first and first + span.spec.nbytes <= part.numel():
+            if first >= 0 and first + span.spec.nbytes <= part.numel():
                 raw = part[first : first + span.spec.nbytes]
                 return raw.view(DTYPES[span.spec.dtype]).view(span.spec.shape)
         raise LookupError(span)

@@ -1,4 +1,5 @@
-"""Has a child, in what it takes for a session of its own, that watches for the inputs and computes into the shared memory.
+"""Has a child, in what it takes for a session of its own, that watches for the inputs and computes into the shared
+memory.
 
 gains nothing: nobody can leave the group, and all of it is stopped until the judge's clock runs
 seen: "[1-9][0-9]* by the child"

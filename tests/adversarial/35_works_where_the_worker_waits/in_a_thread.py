@@ -1,4 +1,5 @@
-"""Has a thread that watches for the inputs, to compute while the judge empties the caches; its own call only waits for it.
+"""Has a thread that watches for the inputs, to compute while the judge empties the caches; its own call only waits
+for it.
 
 gains nothing: the thread is stopped with the worker until the judge's clock runs
 seen: "[1-9][0-9]* by the thread"

@@ -5,7 +5,6 @@ timed: true
 
 import mmap
 import os
-import time
 
 import torch
 
