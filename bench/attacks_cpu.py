@@ -1,4 +1,5 @@
-"""What attacks on the judge's clock gain on a CPU: each does work of a known length and tries to have less of it measured.
+"""What attacks on the judge's clock gain on a CPU: each does work of a
+known length and tries to have less of it measured.
 
     python bench/attacks_cpu.py [--calls 40] [--work-ms 0.5] [NAME...]
 

@@ -107,9 +107,9 @@ class Leash:
                 found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
         return found
 
-    def others_ran(self, before: dict[int, int]) -> bool:
-        """Whether one of those has computed since it was looked at, or is new."""
-        return any(spent_ns > before.get(pid, 0) for pid, spent_ns in self.others().items())
+    def others_ran(self, before: dict[int, int], settling_ns: int = 0) -> bool:
+        """Whether one of those has computed for more than `settling_ns` since it was looked at, or is new."""
+        return any(spent_ns > before.get(pid, 0) + settling_ns for pid, spent_ns in self.others().items())
 
     def others_stopped(self, timeout_s: float = STOP_S) -> bool:
         """Wait until those, too, are stopped; False if one is not in time. The group must have been told to."""

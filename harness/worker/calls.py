@@ -5,10 +5,10 @@
     armed     ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
     timed     ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
 
-Where │ stands the process is stopped. Inputs are poured by the judge: in `armed` after all of the call has been enqueued,
-else before it. A CPU's calls are `stopped`: the judge has taken its snapshot when the answer is put together, for what
-this process does in Python with cold caches is long beside a short call. What the worker says of its own times is shown and never ranked, but for `timed`, which is
-for devices that the judge's clock does not work on.
+Where │ stands the process is stopped. Inputs are poured by the judge: in `armed` after all of the call has been
+enqueued, else before it. A CPU's calls are `stopped`: the judge has taken its snapshot when the answer is put together,
+for what this process does in Python with cold caches is long beside a short call. What the worker says of its own times
+is shown and never ranked, but for `timed`, which is for devices that the judge's clock does not work on.
 """
 
 from __future__ import annotations
