@@ -1,5 +1,5 @@
-"""Has a child that nobody waits for compute into the shared memory and end, before the judge looks, while others keep the
-judge from a processor.
+"""Has a child that nobody waits for compute into the shared memory and end before the judge looks, while
+another keeps the judge from a processor.
 
 verdict: wrong answer
 seen: a benchmark case is wrong
