@@ -244,7 +244,9 @@ def judging(device: Device, problem: Problem, submission: Submission, threads: i
 def outputs(answer: Answer) -> list[torch.Tensor]:
     """What a call returned, as it was when its time was up. Valid until the next call."""
     assert answer.reply is not None and answer.snapshot is not None
-    return [answer.snapshot.view(span) for span in spans_of(answer.reply.outputs, [])]
+    described = answer.reply.outputs
+    due = [(output.dtype or "", tuple(output.shape or ())) for output in described]
+    return [answer.snapshot.view(span) for span in spans_of(described, [], due)]
 
 
 class NoFlush:

@@ -152,7 +152,19 @@ WAKERS = """
     }
     print(json.dumps([[name for name, found in each.items() if found != -1] for each in (tried, controls)]))
 """
-CALLS = ["timer_create", "fcntl", "clone", "prctl", "io_setup", "pidfd_send_signal", "kill", "tkill", "tgkill", "rt_sigqueueinfo", "ptrace"]
+CALLS = [
+    "timer_create",
+    "fcntl",
+    "clone",
+    "prctl",
+    "io_setup",
+    "pidfd_send_signal",
+    "kill",
+    "tkill",
+    "tgkill",
+    "rt_sigqueueinfo",
+    "ptrace",
+]
 
 
 def test_it_cannot_arrange_to_be_woken_nor_signal_whoever_watches_it(isolation):  # noqa: F811

@@ -16,7 +16,7 @@ from harness.judge.sitting import Sitting
 from harness.model import Device, Manner, Measurement
 
 GPU_SHARE, GPU_NS = 0.02, 300.0
-CPU_SHARE, CPU_NS = 0.05, 50e3
+CPU_SHARE, CPU_NS = 0.05, 150e3
 GATED_NS, LONG_NS = 1e3, 5e3
 """What is added in these manners: the gate's own constant differs by as much from worker to worker, and so long before
 a call's end its word can be written (H200, 2026-11-22)."""

@@ -27,6 +27,10 @@ from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.model import Case, CaseCheck, Device, Verdict
 
+MOST_WITHOUT = 3
+"""Of one series: calls on a GPU that took no longer than one that computes nothing, and left nothing. The device may
+not have switched to them; who does so more often has not computed."""
+
 
 class WrongTimedCall(Fault):
     """A benchmark case's output is wrong, timed or not."""
@@ -42,8 +46,11 @@ class Series:
     def __init__(self, case: Case, dealer: Dealer, stage: Stage) -> None:
         self.case, self.dealer, self.stage = case, dealer, stage
         self.call: Call | None = None
+        self.without_a_slice = 0
 
     def deal(self, everything: bool) -> Call:
+        self.call = None  # its inputs may fill half of a GPU
+        self.stage.clear()
         self.call = self.dealer.deal(everything)
         return self.call
 
@@ -84,6 +91,10 @@ class Caller:
         void = self.constants.void(answer, clock.manner, case)
         timed = time.monotonic()
         check = self._check(series, call, answer)
+        wrong = check is not None and check.verdict is not Verdict.ACCEPTED
+        if void is None and wrong and self.constants.took_nothing(answer) and series.without_a_slice < MOST_WITHOUT:
+            series.without_a_slice += 1
+            void = Void.NO_SLICE
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, answer if void is answer.void else _voided(answer, void)
 

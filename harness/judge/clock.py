@@ -22,6 +22,7 @@ from harness.judge.reply import CallReply
 from harness.judge.session import Session
 from harness.judge.stage import Snapshot, Stage
 from harness.model import Manner
+from harness.sandbox.leash import SETTLING_NS
 
 
 class Void(enum.StrEnum):
@@ -95,7 +96,7 @@ class StopClock:
         before = leash.others()
         stage.pour()
         stage.flush()
-        ran = leash.ran_while_stopped() or leash.others_ran(before)
+        ran = leash.ran_while_stopped() or leash.others_ran(before, SETTLING_NS)
         began_ns = leash.resume()
         ended_ns = session.await_stop()
         leash.stop()

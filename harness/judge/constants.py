@@ -11,6 +11,7 @@ disturbs it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -35,9 +36,12 @@ DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
 """What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us. A gate at
 which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
-NO_SLICE_NS = 20e3
+NO_SLICE_NS, NOTHING_NS = 20e3, 2e3
 USUAL_NS, MOST_SPREAD_NS, LEAST_SLICE_NS = (50e3, 1e6), 5e3, 1.8e6
 """A constant, its interquartile range and a slice beyond these are not those of a device of the judge's alone."""
+
+CAP, CAP_CALLS = 1.5, 12
+"""Null calls took 146 to 230 us within minutes on two processors with other work on them (AMD EPYC, 2026-11-22)."""
 
 CYCLES_OF_A_SLICE, CYCLES_OF_A_CALL = 12_000_000, 1_000_000
 """Of a GPU's clock at 1 to 2 GHz: 6 to 12 ms, longer than any slice that was seen, and 0.5 to 1 ms."""
@@ -46,11 +50,13 @@ CYCLES_OF_A_SLICE, CYCLES_OF_A_CALL = 12_000_000, 1_000_000
 @dataclass
 class Constants:
     """Of null calls what their timing takes, by manner; what pouring and flushing take, by case; and what launching a
-    kernel that does nothing takes between two events of the worker's (`launch_ns`)."""
+    kernel that does nothing takes between two events of the worker's (`launch_ns`). `most_null_ns`: on a CPU the most
+    that is subtracted, whatever null calls take later."""
 
     by_manner: dict[Manner, Constant] = field(default_factory=dict)
     pour_ns: dict[str, float] = field(default_factory=dict)
     launch_ns: float | None = None
+    most_null_ns: float = math.inf
 
     def of(self, manner: Manner) -> float:
         """What is to be subtracted: a gated or long call's own, and of the others that of the sandwich, which nothing
@@ -69,6 +75,11 @@ class Constants:
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
             return Void.NO_SLICE
         return None
+
+    def took_nothing(self, answer: Answer) -> bool:
+        """Whether a call on a GPU was over as soon as one that computes nothing."""
+        known = self.by_manner.get(Manner.SANDWICH)
+        return known is not None and answer.elapsed_ns < known.latency_ns + NOTHING_NS
 
 
 def constant(manner: Manner, null_ns: Sequence[float]) -> Constant:
@@ -112,6 +123,12 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
         elapsed = [null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
         found.by_manner[manner] = constant(manner, [ns - length_ns for ns in elapsed])
     return found
+
+
+def cap(null_ns: Sequence[float]) -> float:
+    """The most that is to be subtracted on a CPU, from null calls made before a submission was there: what it leaves
+    behind could make later ones slow."""
+    return CAP * float(np.quantile(null_ns, 0.75))
 
 
 class Unusable(Exception):

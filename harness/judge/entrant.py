@@ -20,7 +20,7 @@ from harness.flusher import Flusher
 from harness.judge.calls import Caller, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
-from harness.judge.constants import Unusable, measure
+from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Deadline
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
@@ -153,8 +153,12 @@ class Entrant:
         return worst_of(checks)
 
     def calibrate(self, null: NullWorker) -> None:
-        """Measure what is subtracted from each call on a GPU; where that shows that the judge's clock does not work
-        there, the worker's takes its place."""
+        """Measure what is subtracted from each call on a GPU, and the most that is on a CPU. Where the judge's clock
+        does not work on a GPU, the worker's takes its place."""
+        if self._device.kind == "cpu":
+            with self.series("null", self.benchmarks[0]) as series:
+                calls = [self.caller.put_null(null.ready(), series, self.clocks.for_checks) for _ in range(CAP_CALLS)]
+            self.caller.constants.most_null_ns = cap([answer.elapsed_ns for answer in calls])
         if not self.clocks.encloses:
             return
         tell(self._narrate, Step("pilot", "", 0, len(self.benchmarks), "calibrating the clock"))
@@ -238,7 +242,8 @@ class Entrant:
         constants = self.caller.constants
         least_ns = constants.of(Manner.SANDWICH)
         own = pace.own_constant or pace.manner is Manner.LONG
-        return Sitting(pace.manner, constants.of(pace.manner) if own else least_ns, least_ns=least_ns)
+        less_ns = constants.of(pace.manner) if own else least_ns
+        return Sitting(pace.manner, less_ns, most_null_ns=constants.most_null_ns, least_ns=least_ns)
 
     def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
         """The first call may compile, tune and allocate, and is not held to the manner of the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -32,11 +33,14 @@ class Sitting:
     null_ns: list[float] = field(default_factory=list)
     voids: Counter[Void] = field(default_factory=Counter)
     crowding: Crowding | None = None
+    most_null_ns: float = math.inf
     least_ns: float = 0.0
 
     @property
     def latency_ns(self) -> tuple[float, ...]:
-        less_ns = stats.interquartile_mean(self.null_ns) if self.null_ns else self.constant_ns
+        less_ns = self.constant_ns
+        if self.null_ns:
+            less_ns = min(stats.interquartile_mean(self.null_ns), self.most_null_ns)
         if self.manner is Manner.LONG and self.elapsed_ns:
             long = stats.interquartile_mean(self.elapsed_ns) - less_ns > LONG_ABOVE_NS
             less_ns = less_ns if long else self.least_ns

@@ -131,6 +131,10 @@ class Stage:
             return []
         return sorted({number // (2 * GUARD_BYTES) for number in wrong.nonzero().flatten().tolist()})
 
+    def clear(self) -> None:
+        """Let go of the inputs of the last call."""
+        self._poured = []
+
     def close(self) -> None:
         self._poured, self._kept, self.arena = [], torch.empty(0, dtype=torch.uint8), None
 

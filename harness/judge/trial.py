@@ -98,6 +98,9 @@ class Trial:
             stack.enter_context(self._exclusive())
         if null is None:
             stack.callback((null := self._new_null()).close)
+        # The judge's own work comes first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
+        anchor = Anchor(self._device, self._sampling.anchor_tolerance)
+        anchor.begin()
         # No worker that has loaded the submission is alive: what it left running on the device would be in these times.
         entrant.calibrate(null)
         with entrant.session(another_follows=True) as session:
@@ -107,17 +110,17 @@ class Trial:
             return
         if not on_cpu:
             null.close()
-        processes = self._time_processes(paces, null if on_cpu else None)
+        processes = self._time_processes(paces, anchor, null if on_cpu else None)
         self.timings = [
             Timings(case, paces[case.key], [sittings[case.key] for sittings in processes])
             for case in entrant.benchmarks
         ]
 
-    def _time_processes(self, paces: dict[str, Pace], null: NullWorker | None) -> list[dict[str, Sitting]]:
+    def _time_processes(
+        self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
+    ) -> list[dict[str, Sitting]]:
         """The sittings of each process, by the cases' keys: as many processes as the configuration says, and some more
         while the score's interval is wide."""
-        anchor = Anchor(self._device, self._sampling.anchor_tolerance)
-        anchor.begin()
         processes: list[dict[str, Sitting]] = []
         while not self._enough(processes):
             processes.append(self._time_soundly(len(processes), paces, anchor, null))

@@ -25,6 +25,7 @@ STOP_S = 0.1
 SETTLING_NS = 50_000
 """The processor time that the kernel may still book to a process whose stop has been reported."""
 
+_LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 _clock_ns = time.monotonic_ns
 
 
@@ -108,9 +109,9 @@ class Leash:
                 found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
         return found
 
-    def others_ran(self, before: dict[int, int]) -> bool:
-        """Whether one of those has computed since it was looked at, or is new."""
-        return any(spent_ns > before.get(pid, 0) for pid, spent_ns in self.others().items())
+    def others_ran(self, before: dict[int, int], settling_ns: int = 0) -> bool:
+        """Whether one of those has computed for more than `settling_ns` since it was looked at, or is new."""
+        return any(spent_ns > before.get(pid, 0) + settling_ns for pid, spent_ns in self.others().items())
 
     def others_stopped(self, timeout_s: float = STOP_S) -> bool:
         """Wait until those, too, are stopped; False if one is not in time. The group must have been told to."""
@@ -159,7 +160,9 @@ def _leads_a_group(pid: int) -> bool:
 
 
 def _young(pid: int) -> set[int]:
-    """All that stem from `pid`. Of each thread the kernel lists the children (proc_pid_task(5))."""
+    """All that stem from `pid`. Of each thread the kernel lists the children (proc_pid_task(5)), if it was built so."""
+    if not _LISTS_CHILDREN:
+        return footprint.descendants(pid, footprint.process_table())
     found: set[int] = set()
     waiting = [pid]
     while waiting:

@@ -37,6 +37,7 @@ class Worker:
         self._device_kind, self._flush_bytes = device_kind, flush_bytes
         self._submission = load.NOTHING
         self._path = Path()
+        self._pools: list[Pool] = []
 
     def serve(self) -> None:
         """Answer requests until `quit`. Raises ChannelClosed when the judge is gone."""
@@ -113,8 +114,9 @@ class Worker:
         fd = self._channel.fds.pop()
         arena = DeviceArena.adopt_on(self._gpu_memory, fd, size) if on_device else Arena.adopt(fd, size)
         if region == "pool":
-            # The one before stays mapped: the submission may still use what was allocated there.
-            self._calls.pool = Pool(arena, ctypes.CDLL("libcuda.so.1"))
+            # Those before stay, callbacks and all: torch gives back to them what was allocated there.
+            self._pools.append(Pool(arena, ctypes.CDLL("libcuda.so.1")))
+            self._calls.pool = self._pools[-1]
         elif region in self._calls.regions:
             self._calls.regions[region].close()
         self._calls.regions[region] = arena

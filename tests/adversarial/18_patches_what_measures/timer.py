@@ -1,4 +1,5 @@
-"""Replaces what makes a call: the kernel runs before the worker says that it is ready, on whatever lies in the shared memory then.
+"""Replaces what makes a call: the kernel runs before the worker says that it is ready, on whatever lies in the shared
+memory then.
 
 verdict: wrong answer
 seen: x what is allowed

@@ -1,4 +1,5 @@
-"""Is honest but for one case, in which it stops before its work and works when it is continued: one such factor moves a geometric mean by any amount.
+"""Is honest but for one case, in which it stops before its work and works when it is continued: one such factor moves
+a geometric mean by any amount.
 
 problem: attend
 verdict: runtime error

@@ -1,4 +1,5 @@
-"""Has a child, in what it takes for a session of its own, that watches for the inputs and computes into the shared memory.
+"""Has a child, in what it takes for a session of its own, that watches for the inputs and computes into the shared
+memory.
 
 gains nothing: nobody can leave the group, and all of it is stopped until the judge's clock runs
 seen: "[1-9][0-9]* by the child"
@@ -19,8 +20,7 @@ data_of, answers = calls._data, {}
 made = 0
 
 
-def watch(x, out, words):
-    before = x.copy()
+def watch(x, before, out, words):
     while (x == before).all():
         pass
     time.sleep(0.02)
@@ -33,12 +33,13 @@ def data_and_watch(self, request):
     answers.clear()
     if request["null"] is None and data[0].shape[0] == 64:
         out = self.regions["arena"].tensor(arenas.TensorSpec("float32", (64, 64), request["tail"]))
-        words = mmap.mmap(-1, 4096)
+        words, x = mmap.mmap(-1, 4096), data[0].numpy()
+        before = x.copy()
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
                 os.setpgid(0, 0)
-                watch(data[0].numpy(), out.numpy(), words)
+                watch(x, before, out.numpy(), words)
             os._exit(0)
         os.wait()
         answers["it"] = out, words

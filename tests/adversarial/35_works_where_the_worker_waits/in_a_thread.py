@@ -1,4 +1,5 @@
-"""Has a thread that watches for the inputs, to compute while the judge empties the caches; its own call only waits for it.
+"""Has a thread that watches for the inputs, to compute while the judge empties the caches; its own call only waits
+for it.
 
 gains nothing: the thread is stopped with the worker until the judge's clock runs
 seen: "[1-9][0-9]* by the thread"
@@ -18,8 +19,7 @@ data_of, answers = calls._data, {}
 made = 0
 
 
-def watch(x, out, done):
-    before = x.clone()
+def watch(x, before, out, done):
     while torch.equal(x, before):
         pass
     time.sleep(0.02)
@@ -32,7 +32,7 @@ def data_and_watch(self, request):
     answers.clear()
     if request["null"] is None and data[0].shape[0] == 64:
         answers["it"] = torch.empty_like(data[0]), threading.Event()
-        threading.Thread(target=watch, args=(data[0], *answers["it"]), daemon=True).start()
+        threading.Thread(target=watch, args=(data[0], data[0].clone(), *answers["it"]), daemon=True).start()
     return data
 
 

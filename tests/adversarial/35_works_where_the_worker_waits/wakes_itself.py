@@ -1,4 +1,5 @@
-"""Arranges to be woken while it is stopped: by a timer, a pipe, its parent's and its child's end, and its worker's parent.
+"""Arranges to be woken while it is stopped: by a timer, a pipe, its parent's and its child's end, and its worker's
+parent.
 
 gains nothing: each is refused
 seen: 8 of 8 were refused

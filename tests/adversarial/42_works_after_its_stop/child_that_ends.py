@@ -1,4 +1,5 @@
-"""Stops at once; a child that nobody waits for computes the answer in the arena and ends before the judge looks, while another keeps the judge from a processor.
+"""Stops at once; a child that nobody waits for computes the answer in the arena and ends before the judge looks,
+while another keeps the judge from a processor.
 
 verdict: wrong answer
 seen: a benchmark case is wrong

@@ -1,6 +1,7 @@
-"""Does between the two stops nothing but its work, in C and into the shared memory, without any of the worker's own steps.
+"""Does between the two stops nothing but its work, in C and into the shared memory, without any of the worker's own
+steps.
 
-gains nothing: what it leaves out takes less than what a latency on a CPU may be wrong by
+gains nothing: only what the worker's own steps take, 60 to 120 us on a busy machine of two cores
 seen: "made [1-9][0-9]* calls of its own"
 defence: the judge's clock
 timed: true
