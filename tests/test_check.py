@@ -51,7 +51,9 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     tensors = [tensor for _, tensor in leaves]
     specs = _scattered(tensors)
     gaps = STARTS + (GAPS + 1) * (len(before) + 1)
-    arena = Arena.create(room([gaps * ALIGNMENT, *(t.numel() * t.itemsize for t in (*tensors, *expected.values()))]) + spare)
+    arena = Arena.create(
+        room([gaps * ALIGNMENT, *(t.numel() * t.itemsize for t in (*tensors, *expected.values()))]) + spare
+    )
     stage = Stage(CPU, Flusher(1, "cpu"))
     stage.set_up(arena, list(zip(tensors, specs)))
     stage.pour()

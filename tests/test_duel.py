@@ -151,7 +151,7 @@ def test_one_that_cannot_be_timed_is_named(fight, monkeypatch):
         return replace(answer, void=Void.NOT_STOPPED) if len(seen) > 20 and null is None else answer
 
     monkeypatch.setattr(StopClock, "time", void)
-    with pytest.raises(UsageError, match="cannot be timed here: .* could not be stopped in time"):
+    with pytest.raises(UsageError, match=r"cannot be timed here: .* could not be stopped in time"):
         fight(HONEST, HONEST)
 
 

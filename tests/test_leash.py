@@ -1,4 +1,4 @@
-"""Stopping a worker, seeing that all of it is stopped, and that it cannot wake itself: in every isolation there is here."""
+"""Stopping a worker, seeing that all of it is stopped, and that it cannot wake itself: in every isolation here."""
 
 import contextlib
 import json
@@ -152,8 +152,19 @@ WAKERS = """
     }
     print(json.dumps([[name for name, found in each.items() if found != -1] for each in (tried, controls)]))
 """
-CALLS = """timer_create fcntl clone prctl io_setup pidfd_send_signal kill tkill tgkill rt_sigqueueinfo
-ptrace""".split()
+CALLS = [
+    "timer_create",
+    "fcntl",
+    "clone",
+    "prctl",
+    "io_setup",
+    "pidfd_send_signal",
+    "kill",
+    "tkill",
+    "tgkill",
+    "rt_sigqueueinfo",
+    "ptrace",
+]
 
 
 def test_it_cannot_arrange_to_be_woken_nor_signal_whoever_watches_it(isolation):  # noqa: F811
@@ -246,9 +257,7 @@ def test_a_program_that_cannot_be_started_is_an_end(tmp_path):
     seen, reported = os.pipe()
     program = [sys.executable, "-I", "-S", "-B", waiter.__file__, str(reported), "/no/such/program"]
     with os.fdopen(seen, "rb") as records:
-        pid = os.posix_spawn(
-            program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reported, reported)]
-        )
+        pid = os.posix_spawn(program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reported, reported)])
         os.close(reported)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
         said = [waiter.RECORD.unpack(records.read(waiter.RECORD.size))[0] for _ in range(2)]

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import struct
-import threading
 import time
 
 import pytest

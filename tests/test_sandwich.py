@@ -4,6 +4,7 @@ order of what is asked of it is known."""
 import ctypes
 import gc
 import itertools
+import typing
 from types import SimpleNamespace
 
 import pytest
@@ -116,7 +117,7 @@ class World:
         return self._say("snapshot", "what lay there")
 
 
-class gc_untouched:  # noqa: N801
+class gc_untouched:
     def __enter__(self):
         assert not gc.isenabled()
 
@@ -169,7 +170,14 @@ class TestTheSandwich:
         ]  # fmt: skip
         assert answer.void is None and answer.snapshot == "what lay there" and answer.inside_ns == 9.0
         assert answer.elapsed_ns == pytest.approx(293e3) and answer.pour_ns == pytest.approx(100e3)
-        assert world.asked == {"tail": 1, "manner": "armed", "null": None, "gated": False, "long": False, "events": False}
+        assert world.asked == {
+            "tail": 1,
+            "manner": "armed",
+            "null": None,
+            "gated": False,
+            "long": False,
+            "events": False,
+        }
 
     def test_one_that_is_late_lets_the_device_go_and_is_void(self, world, monkeypatch):
         monkeypatch.setattr(sandwich, "ARM_S", 1e-3)
@@ -209,7 +217,7 @@ class TestTheSandwich:
 
 
 class TestWhatIsTaken:
-    output = {"type": "Tensor", "dtype": "float32", "shape": [3], "region": "pool", "offset": 256}
+    output: typing.ClassVar = {"type": "Tensor", "dtype": "float32", "shape": [3], "region": "pool", "offset": 256}
     spec = TensorSpec("float32", (3,), 256)
 
     def test_state_and_outputs_where_the_worker_says_that_they_are(self, world):

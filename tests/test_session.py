@@ -23,7 +23,9 @@ class ByHand(Session):
 
     def __init__(self, channel):
         self._channel, self.limits, self._deadline = channel, Limits(call_s=1), None
-        self.leash = SimpleNamespace(stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None)
+        self.leash = SimpleNamespace(
+            stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None
+        )
         self._turn, self._doing, self._nonce = 0, "a call with a case", ""
 
 
@@ -117,7 +119,7 @@ def test_one_that_rests_stands_still_until_it_is_asked(worker):  # noqa: F811
 
 
 def test_one_that_stops_late_for_the_judge_has_not_stopped_itself(worker, monkeypatch):  # noqa: F811
-    """It waits for a child as after a vfork, deaf to signals; where nothing confines, that child is in no group of it."""
+    """It waits for a child as after a vfork, deaf to signals; where nothing confines, that one leaves the group."""
     monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
     source = f"""
         import ctypes, os, threading, time

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.flusher import Flusher

@@ -78,7 +78,7 @@ class StopClock:
         return Answer(reply, stage.snapshot({"arena": call.arena}, []), elapsed_ns, void)
 
     def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None]:
-        """From the worker's going on to the moment at which all of it stands still again, in ns. Raises Ended, Fault."""
+        """From the worker's going on until all of it stands still again, in ns. Raises Ended, Fault."""
         leash = session.leash
         session.await_stop()
         leash.stop()  # its children as well

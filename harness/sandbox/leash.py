@@ -77,7 +77,7 @@ class Leash:
         return self._stopped_at_ns
 
     def stop(self) -> None:
-        """Stop the whole group and wait until the worker is stopped. Raises Ended, TimeoutError: then it stops later."""
+        """Stop the whole group and wait until the worker is stopped. Raises Ended, TimeoutError: it stops later."""
         self.told = True
         self._signal(signal.SIGSTOP)
         self.await_stop(STOP_S)
