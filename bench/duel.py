@@ -38,8 +38,8 @@ from harness import calibration, catalog, stats
 from harness import device as devices
 from harness.comparison import Comparison, Noise, PairedMeasurement, Speed, compare_pairs, paired_scores
 from harness.config import DUEL_PAIRS, load_config
-from harness.docket import device_to_ourselves
 from harness.judge.duel import Duel, duel
+from harness.machine_lock import hold
 from harness.model import Submission
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def main() -> None:
             print(line, file=sys.stderr)
 
     started, load_before = time.time(), os.getloadavg()
-    with device_to_ourselves(here, narrate), (given.out / "duel.csv").open("w", newline="") as file:
+    with hold(here, narrate), (given.out / "duel.csv").open("w", newline="") as file:
         raw = csv.writer(file)
         raw.writerow(["kind", "batch", "case", "pair", "side", "sample", "latency_ns"])
 

@@ -1,29 +1,39 @@
-"""E1: does the timer say how long a call of known duration took?
+"""E1: does the judge's clock say how long a call of known duration took?
 
-    python bench/e1_known_durations.py [--device auto] [--out DIR] [--seconds 30]
+    python bench/e1_known_durations.py [--device auto] [--out DIR] [--seconds 45]        about a minute
 
-Kernels that spin for 3, 3.03, 10, 100 and 1000 us, timed by the timer that judges submissions, in random order:
+A submission spins for 3, 3.03, 10, 100 and 1000 us, in a worker as submissions are judged; the judge's clock times it,
+in runs of five calls of one duration, the durations in random order:
 
     cycles       until clock64() has advanced by a fixed count: the same work each time, whatever the clock's rate
     globaltimer  until %globaltimer has advanced by the time: a clock of its own, which ticks coarsely
     sleep        torch.cuda._sleep, a fixed count of cycles
+    busy loop    on a CPU: until CLOCK_MONOTONIC has advanced by the time
 
-What a spin took by %globaltimer is read inside the kernel; the line  event time = offset + slope x that  is fitted with
-relative weights, so that short spins fix the offset and long ones the slope. `order` is how often 3.03 us comes out
-above 3 us: interquartile means of consecutive blocks of samples, in one process. Also: the time between two events with
-nothing, and with an empty kernel between them; the tick of the events and of %globaltimer; the events' rate against the
-host's clock over 0.2 s. On a CPU the spins are busy loops on CLOCK_MONOTONIC_RAW, without a flush.
+What a spin took by %globaltimer is read inside the kernel and returned by the call. The line  latency = offset +
+slope x that  is fitted with relative weights, so that short spins fix the offset and long ones the slope. `order` is
+how often 3.03 us comes out above 3 us: interquartile means of consecutive blocks of samples, in one process.
 
-On ROCm, and where harness.hip cannot compile, only `sleep` is run, and its duration is what its cycles make of itself.
+The rows `events`
+are of more calls of the same kinds, by a pair of events in the worker: the clock that this one has replaced, shown
+beside it as in `show`. Also: the constant that is subtracted and the spread of the calls that it comes from; what an
+empty kernel takes between two events; the tick of the judge's stamps and of %globaltimer; the events' rate against the
+host's clock over 0.2 s.
+
+On a CPU caches are left as they are, the offset is what allocating, describing and copying an output take, which the
+calls that the constant is of do not do, and latencies scatter by tens of microseconds: 3 and 3.03 us cannot be told
+apart. Where harness.hip cannot compile, only `sleep` is run, and its duration is what its cycles make of itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,15 +43,23 @@ if not __package__:
 
 import numpy as np
 
-from bench.experiment import Raw, measuring, options, report, timer
+from bench.experiment import Judging, NoFlush, Raw, judging, measuring, options, outputs, report, toy
+from harness.judge.clock import Answer
+from harness.judge.session import Session
+from harness.model import Case
 from harness.stats import interquartile_mean
 
 NAME = "e1_known_durations"
 TARGETS_US = (3.0, 3.03, 10.0, 100.0, 1000.0)
 BLOCKS = (1, 20, 100)
-"""Samples in a block: one; the least that a process takes of a case; a common number (configs/eval.yml)."""
+"""Samples in a block: one; about the least that a process takes of a case; a common number (configs/eval.yml)."""
+
+RUN, EVENTS_RUN = 5, 2
+"""Calls of one duration in a row, and then with events of the worker's own."""
 
 SLOPE_TOLERANCE, ORDER_WANTED = 0.002, 0.95
+SHARES = {"cycles": 0.5, "globaltimer": 0.25, "sleep": 0.25, "busy loop": 1.0}
+"""Of the time."""
 
 SOURCE = r"""
 __device__ inline long long nanoseconds() {
@@ -49,7 +67,6 @@ __device__ inline long long nanoseconds() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now) :: "memory");
     return (long long)now;
 }
-extern "C" __global__ void nothing() {}
 // took: what the spin lasted, in cycles and in nanoseconds.
 extern "C" __global__ void spin_cycles(long long cycles, long long* took) {
     long long from_ns = nanoseconds(), from = clock64(), now;
@@ -73,28 +90,93 @@ extern "C" __global__ void ticks(long long count, long long* seen) {
 }
 """
 
+REFERENCE = """
+import torch
+
+def generate_input(way, target_ns, amount, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(8, generator=generator, device=device), {"way": way, "amount": amount}
+
+def ref_kernel(data):
+    return torch.zeros(2, dtype=torch.int64, device=data[0].device)
+
+def cost(way, target_ns, amount):
+    return {"float32": {"bytes": 1, "flops": {}}}
+"""
+
+ON_CPU = """
+import time
+import torch
+
+def custom_kernel(data):
+    now = start = time.monotonic_ns()
+    end = start + data[1]["amount"]
+    while now < end:
+        now = time.monotonic_ns()
+    return torch.tensor([0, now - start])
+"""
+
+SLEEPS = """
+import torch
+
+def spin(way, amount, took):
+    torch.cuda._sleep(amount)
+
+def custom_kernel(data):
+    took = torch.empty(2, dtype=torch.int64, device="cuda")
+    spin(data[1]["way"], data[1]["amount"], took)
+    return took
+"""
+
+SPINS = f"""
+from harness.hip import Module, int64, ptr
+
+module = Module({SOURCE!r})
+signature = {{"amount": int64, "took": ptr(torch.int64)}}
+kernels = {{"cycles": module.kernel("spin_cycles", signature),
+           "globaltimer": module.kernel("spin_nanoseconds", signature)}}
+
+def spin(way, amount, took):
+    if way == "sleep":
+        torch.cuda._sleep(amount)
+    else:
+        kernels[way](amount, took, grid=1, block=1)
+"""
+
 
 @dataclass
 class Way:
-    """One way to spin. `call(duration_us)` is what is timed; `took()` then says what it took: cycles, nanoseconds."""
+    """One way to spin, for `amount[target]` of its units. By clock and target: latencies, and what the calls took by
+    their own word."""
 
     name: str
-    call: Callable[[float], Callable[[], Any]]
-    took: Callable[[], tuple[float, float]]
-    latencies_ns: dict[float, list[float]] = field(default_factory=lambda: {target: [] for target in TARGETS_US})
+    amounts: Mapping[float, int]
+    elapsed_ns: dict[float, list[float]] = field(default_factory=lambda: {target: [] for target in TARGETS_US})
     known_ns: dict[float, list[float]] = field(default_factory=lambda: {target: [] for target in TARGETS_US})
+    events_ns: dict[float, list[float]] = field(default_factory=lambda: {target: [] for target in TARGETS_US})
+    events_known_ns: dict[float, list[float]] = field(default_factory=lambda: {target: [] for target in TARGETS_US})
+
+    def case(self, target_us: float) -> Case:
+        target_ns = round(target_us * 1e3)
+        return Case(parameters={"way": self.name, "target_ns": target_ns, "amount": self.amounts[target_us]})
 
 
 def main() -> None:
-    given = options(__doc__, 30)
-    with measuring(given.device):
-        raw = Raw(given.out, NAME, ("way", "target_us", "cycles", "known_ns", "latency_ns", "labels"))
-        on_device = _on_cpu if given.device.kind == "cpu" else _on_gpu
-        clock = timer(given.device, 1 << 12 if given.device.kind == "cpu" else None)
-        ways, facts = on_device(clock, raw)
-        for way in ways:
-            _sample(clock, way, given.seconds / len(ways), raw)
-    rows = [_row(way) for way in ways]
+    given = options(__doc__, 45)
+    with measuring(given.device), tempfile.TemporaryDirectory() as folder:
+        raw = Raw(given.out, NAME, ("way", "target_us", "cycles", "known_ns", "elapsed_ns", "events_ns"))
+        ways, source, facts = _on_cpu() if given.device.kind == "cpu" else _on_gpu()
+        cases = [way.case(target).parameters for way in ways for target in TARGETS_US]
+        with judging(given.device, *toy(Path(folder), REFERENCE, cases, source)) as judge:
+            with judge.entrant.session() as session:
+                for way in ways:
+                    sample(judge, session, way, given.seconds * SHARES[way.name], raw)
+                session.finish()
+            facts |= _constants(judge, ways)
+            constant_ns = judge.constant_ns
+    clocks = [(way, f"{way.name}", latencies(way.elapsed_ns, constant_ns), way.known_ns) for way in ways]
+    clocks += [(way, f"{way.name}, events", way.events_ns, way.events_known_ns) for way in ways if way.events_ns[3.0]]
+    rows = [_row(name, found, known) for _, name, found, known in clocks]
     first = rows[0]
     straight = abs(first["slope"] - 1) <= SLOPE_TOLERANCE
     ordered = first[f"order, {BLOCKS[1]}"] >= ORDER_WANTED
@@ -106,49 +188,70 @@ def main() -> None:
     )
     durations = [
         {
-            "way": way.name,
+            "way": name,
             "target_us": target,
             "samples": len(values),
-            "known_ns": middle(way.known_ns[target], values)[0],
+            "known_ns": middle(known[target], values)[0],
             "iqm_ns": interquartile_mean(values),
             "median_ns": statistics.median(values),
+            "iqr_ns": float(np.subtract(*np.quantile(values, (0.75, 0.25)))),
             "sd_ns": statistics.pstdev(values),
         }
-        for way in ways
-        for target, values in way.latencies_ns.items()
+        for _, name, found, known in clocks
+        for target, values in found.items()
     ]
-    report(NAME, given.device, headline, rows, facts=facts, durations=durations)
+    report(NAME, given.device, headline, rows, facts=facts, durations=durations, voids=judge.voids)
 
 
-def _sample(clock: Any, way: Way, seconds: float, raw: Raw) -> None:
-    """Rounds of all durations, 3 and 3.03 us five times each, in random order, until the time is up."""
-    round_of = [target for target in TARGETS_US for _ in range(5 if target < 5 else 1)]
-    end, warm = time.monotonic() + seconds, time.monotonic() + min(1.0, seconds / 5)
-    while (now := time.monotonic()) < end:
-        rows = []
-        for target in random.sample(round_of, len(round_of)):
-            sample = clock.sample(way.call(target))
-            cycles, known_ns = way.took()
-            if now > warm:
-                way.latencies_ns[target].append(sample.latency_ns)
-                way.known_ns[target].append(known_ns)
-                rows.append((way.name, target, cycles, known_ns, sample.latency_ns, "+".join(sample.labels)))
-        raw.add(*rows)
+def sample(judge: Judging, session: Session, way: Way, seconds: float, raw: Raw) -> None:
+    """Rounds of all durations, in random order, until the time is up; at least one."""
+    end = time.monotonic() + seconds
+    with contextlib.ExitStack() as stack:
+        flusher = NoFlush() if judge.device.kind == "cpu" else None
+        opened = {target: stack.enter_context(judge.series(way.case(target), flusher)) for target in TARGETS_US}
+        while True:
+            for target in random.sample(TARGETS_US, len(TARGETS_US)):
+                for with_events in (False, True) if judge.device.kind != "cpu" else (False,):
+                    count = EVENTS_RUN if with_events else RUN
+                    rows = []
+                    for answer, took in judge.take(session, opened[target], count, with_events, took_of):
+                        cycles, known_ns = took
+                        if way.name == "sleep":
+                            cycles, known_ns = way.amounts[target], target * 1e3
+                        if with_events:
+                            way.events_ns[target].append(answer.inside_ns or 0.0)
+                            way.events_known_ns[target].append(known_ns)
+                        else:
+                            way.elapsed_ns[target].append(answer.elapsed_ns)
+                            way.known_ns[target].append(known_ns)
+                        rows.append((way.name, target, cycles, known_ns, answer.elapsed_ns, answer.inside_ns))
+                    raw.add(*rows)
+            if time.monotonic() > end:
+                return
 
 
-def _row(way: Way) -> dict[str, Any]:
-    middles = [middle(way.known_ns[target], way.latencies_ns[target]) for target in TARGETS_US]
+def took_of(answer: Answer) -> list[int]:
+    """What the call says that it took, in cycles and in nanoseconds."""
+    return list(outputs(answer)[0].tolist())
+
+
+def latencies(elapsed_ns: dict[float, list[float]], constant_ns: float) -> dict[float, list[float]]:
+    return {target: [max(each - constant_ns, 1.0) for each in values] for target, values in elapsed_ns.items()}
+
+
+def _row(name: str, found: dict[float, list[float]], known_ns: dict[float, list[float]]) -> dict[str, Any]:
+    middles = [middle(known_ns[target], found[target]) for target in TARGETS_US]
     known, measured = ([point[axis] for point in middles] for axis in (0, 1))
     offset_ns, slope = line(known, measured)
     worst = max(abs(offset_ns + slope * x - y) / y for x, y in zip(known, measured, strict=True))
     return {
-        "way": way.name,
-        "samples": sum(map(len, way.latencies_ns.values())),
+        "way": name,
+        "samples": sum(map(len, found.values())),
         "offset us": offset_ns / 1e3,
         "slope": slope,
         "worst residual %": 100 * worst,
         **{f"{t:g} us": m / 1e3 for t, m in zip(TARGETS_US, measured, strict=True)},
-        **{f"order, {size}": order(way.latencies_ns[3.0], way.latencies_ns[3.03], size) for size in BLOCKS},
+        **{f"order, {size}": order(found[3.0], found[3.03], size) for size in BLOCKS},
     }
 
 
@@ -178,75 +281,70 @@ def tick(values_ns: list[float]) -> float | None:
     return float(np.diff(distinct).min()) if distinct.size > 1 else None
 
 
-def _on_gpu(clock: Any, raw: Raw) -> tuple[list[Way], dict[str, float | None]]:
+def _constants(judge: Judging, ways: list[Way]) -> dict[str, float | None]:
+    found = judge.entrant.caller.constants
+    own = found.by_manner.get(judge.manner)
+    spread_ns = own.spread_ns if own else float(np.subtract(*np.quantile(judge.null_ns, (0.75, 0.25))))
+    everything = [each for way in ways for values in way.elapsed_ns.values() for each in values]
+    return {
+        "constant_us": judge.constant_ns / 1e3,
+        "constant_iqr_us": spread_ns / 1e3,
+        "null_kernel_by_events_us": None if found.launch_ns is None else found.launch_ns / 1e3,
+        "stamp_tick_ns": tick(everything),
+    }
+
+
+def _on_cpu() -> tuple[list[Way], str, dict[str, float | None]]:
+    return [Way("busy loop", {target: round(target * 1e3) for target in TARGETS_US})], ON_CPU, {}
+
+
+def _on_gpu() -> tuple[list[Way], str, dict[str, float | None]]:
     import torch
 
-    facts: dict[str, float | None] = {}
-    empty = _repeat(clock, lambda: None, "no call", raw)
-    facts["events_alone_us"] = interquartile_mean(empty) / 1e3
-    facts["event_tick_ns"] = tick(empty)
-    facts["events_over_host_clock"] = _events_over_host_clock()
-    facts["timer_s_cycles_per_us"] = cycles_per_us = clock._cycles_per_us
-
-    def sleep(target_us: float) -> Callable[[], Any]:
-        slept.append(int(target_us * cycles_per_us))
-        return lambda: torch.cuda._sleep(slept[-1])
-
-    slept: list[int] = []
-    ways = [Way("sleep", sleep, lambda: (slept[-1], slept[-1] / cycles_per_us * 1e3))]
-    if torch.version.hip is not None:
-        return ways, facts
+    facts: dict[str, float | None] = {"events_over_host_clock": _events_over_host_clock()}
     try:
-        spins, more = _spins(torch, clock, raw)
+        facts |= _of_the_spins(torch)
+        cycles_per_us, source = facts["cycles_per_us"] or 0.0, SLEEPS + SPINS
     except Exception as error:
         print(f"the spin kernels do not run: {type(error).__name__}: {error}", file=sys.stderr)
-        return ways, facts
-    return spins + ways, facts | more
+        cycles_per_us, source = _sleep_s_cycles_per_us(torch), SLEEPS
+    cycles = {target: round(target * cycles_per_us) for target in TARGETS_US}
+    ways = [Way("cycles", cycles), Way("globaltimer", {target: round(target * 1e3) for target in TARGETS_US})]
+    return [*(ways if source != SLEEPS else []), Way("sleep", cycles)], source, facts
 
 
-def _spins(torch: Any, clock: Any, raw: Raw) -> tuple[list[Way], dict[str, float | None]]:
+def _sleep_s_cycles_per_us(torch: Any) -> float:
+    cycles, start, end = 10_000_000, *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    torch.cuda._sleep(cycles)
+    end.record()
+    end.synchronize()
+    return cycles / (start.elapsed_time(end) * 1e3)
+
+
+def _of_the_spins(torch: Any) -> dict[str, float | None]:
+    """The rates of the clocks that the spins go by, in this process."""
     from harness.hip import Module, int64, ptr
 
     module = Module(SOURCE)
     signature = {"amount": int64, "took": ptr(torch.int64)}
-    spin_cycles, spin_ns, ticks = (module.kernel(n, signature) for n in ("spin_cycles", "spin_nanoseconds", "ticks"))
-    nothing = module.kernel("nothing", {})
+    spin_cycles, ticks = (module.kernel(name, signature) for name in ("spin_cycles", "ticks"))
     took = torch.zeros(2, dtype=torch.int64, device="cuda")
-
     seen = torch.zeros(200, dtype=torch.int64, device="cuda")
     ticks(len(seen), seen, grid=1, block=1)
     steps = seen.diff().tolist()[1:]
-
     rates = []
     for _ in range(20):
         spin_cycles(4_000_000, took, grid=1, block=1)
         cycles, nanoseconds = took.tolist()
         rates.append(cycles / nanoseconds * 1e3)
-    cycles_per_us = statistics.median(rates)
-    null = _repeat(clock, lambda: nothing(grid=1, block=1), "null kernel", raw)
-    facts = {
-        "null_kernel_us": interquartile_mean(null) / 1e3,
+    return {
         "globaltimer_tick_ns": float(statistics.median(steps)),
         "globaltimer_least_step_ns": float(min(steps)),
-        "cycles_per_us": cycles_per_us,
+        "cycles_per_us": statistics.median(rates),
         "cycles_per_us_least": min(rates),
         "cycles_per_us_most": max(rates),
     }
-
-    def by(kernel: Any, per_us: float) -> Callable[[float], Callable[[], Any]]:
-        return lambda target_us: lambda: kernel(round(target_us * per_us), took, grid=1, block=1)
-
-    def last() -> tuple[float, float]:
-        cycles, nanoseconds = took.tolist()
-        return cycles, nanoseconds
-
-    return [Way("cycles", by(spin_cycles, cycles_per_us), last), Way("globaltimer", by(spin_ns, 1e3), last)], facts
-
-
-def _repeat(clock: Any, call: Callable[[], Any], name: str, raw: Raw, count: int = 500) -> list[float]:
-    samples = [clock.sample(call) for _ in range(count)]
-    raw.add(*((name, 0, "", "", sample.latency_ns, "+".join(sample.labels)) for sample in samples))
-    return [sample.latency_ns for sample in samples[20:]]
 
 
 def _events_over_host_clock() -> float:
@@ -265,25 +363,6 @@ def _events_over_host_clock() -> float:
         end.synchronize()
         ratios.append(start.elapsed_time(end) * 1e6 / (time.perf_counter_ns() - host))
     return statistics.median(ratios)
-
-
-def _on_cpu(clock: Any, raw: Raw) -> tuple[list[Way], dict[str, float | None]]:
-    def busy(target_us: float) -> Callable[[], Any]:
-        def spin() -> None:
-            start = now()
-            while (took := now() - start) < target_us * 1e3:
-                pass
-            last[0] = took
-
-        return spin
-
-    def now() -> int:
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-
-    last = [0]
-    empty = _repeat(clock, lambda: None, "no call", raw)
-    facts = {"clock_reads_alone_us": interquartile_mean(empty) / 1e3, "clock_tick_ns": tick(empty)}
-    return [Way("busy loop", busy, lambda: (float("nan"), last[0]))], facts
 
 
 if __name__ == "__main__":

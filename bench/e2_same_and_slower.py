@@ -1,14 +1,14 @@
 """E2: how often does a rule put a slower kernel first, and how often does its interval hold the truth?
 
-    python bench/e2_same_and_slower.py [--device auto] [--out DIR] [--seconds 90]
+    python bench/e2_same_and_slower.py [--device auto] [--out DIR] [--seconds 90]      less than two minutes
 
 The call is one elementwise pass over a buffer. A and A' are the same call; B 0.3, B 0.5 and B 1.0 pass over that many
-per cent more bytes. Fresh processes come one after another, each with new allocations; each samples every variant, in
-random order, in three ways:
+per cent more bytes. Fresh processes come one after another; each samples every variant, in random order:
 
-    bracket   the timer that judges submissions
-    events    as GPU MODE's competitions do: synchronize, write sweep, event, call, event, synchronize
-    do_bench  triton.testing.do_bench, all its times
+    judge    a worker of the judge's, as submissions get: timed by the judge's clock, with fresh inputs in every call
+    events   in a process beside it, as GPU MODE's competitions do: synchronize, write sweep, event, call, event,
+             synchronize
+    do_bench in the same process, triton.testing.do_bench, all its times
 
 From the same samples the rules of `bench/rules.py` are then applied at equal time on the device: a rule for one
 process gets all 5 n samples of a process, ours n samples of each of five. The two sides of a comparison are from
@@ -16,19 +16,19 @@ different processes, as two submissions on a leaderboard are: all ordered pairs 
 twice five. Those overlap, so the percentages are less certain than their number suggests. What is true of a variant,
 for the coverage, is the rule's own centre over the processes that the interval was not made from; it is itself
 uncertain, which costs a perfectly calibrated rule a point or two of coverage.
-On a CPU, `events` is perf_counter after a write sweep, and do_bench is left out.
+One judge serves all the workers, and its constant is measured once: what differs from judge to judge is for
+bench/constant.py to show. On a CPU, `events` is perf_counter after a write sweep, and do_bench is left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import os
 import random
-import subprocess
 import sys
+import tempfile
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,30 +39,32 @@ if not __package__:
 import numpy as np
 
 from bench import rules
-from bench.experiment import Options, Raw, measuring, options, report, timer
+from bench.experiment import Children, Judging, Options, Raw, judging, measuring, one_pass, options, report
+from harness.judge.reply import Fault
+from harness.model import Case, CaseValue, Device
 
 NAME = "e2_same_and_slower"
 EXTRA = {"A": 0.0, "A'": 0.0, "B 0.3": 0.003, "B 0.5": 0.005, "B 1.0": 0.01}
 PROCESSES = 5
-SAMPLES = {"cpu": 6, "cuda": 60, "rocm": 60}
-"""n: samples of a variant in each of five processes. The judge takes 20 to 400 (configs/eval.yml)."""
+SAMPLES = {"cpu": 6, "cuda": 40}
+"""n: samples of a variant in each of five processes. The judge takes 12 to 400 (configs/eval.yml)."""
 
-READ_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20, "rocm": 64 << 20}
+READ_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20}
 """What A reads, and writes as much: about 30 us on an H200."""
 
-AHEAD = {"cpu": 1, "cuda": 4, "rocm": 4}
+AHEAD = {"cpu": 1, "cuda": 4}
 """Processes that import their modules while another one measures; the device they touch when it is their turn."""
 
 ONE_PROCESS: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
-    "mean of one process": ("bracket", rules.mean_of_one),
-    "stop at 0.1 % standard error": ("bracket", rules.stop_at_standard_error),
+    "mean of one process": ("judge", rules.mean_of_one),
+    "stop at 0.1 % standard error": ("judge", rules.stop_at_standard_error),
     "competitions' loop": ("events", rules.stop_at_standard_error),
     "do_bench, mean": ("do_bench", rules.mean_of_one),
     "do_bench, median": ("do_bench", rules.median_of_one),
 }
 FRESH: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
-    "mean over five processes": ("bracket", rules.mean_of_fresh),
-    "interquartile mean over five processes (ours)": ("bracket", rules.interquartile_mean_of_fresh),
+    "mean over five processes": ("judge", rules.mean_of_fresh),
+    "interquartile mean over five processes (ours)": ("judge", rules.interquartile_mean_of_fresh),
 }
 DRAWS = 1000
 
@@ -96,80 +98,85 @@ def _processes(given: Options) -> tuple[Samples, list[str], list[str]]:
     samples: Samples = {}
     failures: list[str] = []
     remarks: list[str] = []
-    waiting: deque[subprocess.Popen[str]] = deque()
     end, took_s = time.monotonic() + given.seconds, 0.0
-    try:
+    command = [sys.executable, __file__, "--child", given.device.model_dump_json()]
+    cases = [_parameters(given.device, variant) for variant in EXTRA]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        judging(given.device, *one_pass(Path(folder), cases)) as judge,
+        Children(command, AHEAD[given.device.kind]) as children,
+    ):
         for number in itertools.count():
-            while len(waiting) < AHEAD[given.device.kind]:
-                waiting.append(_start(given))
             started = time.monotonic()
             if started + took_s > end or len(failures) > 3:
                 return samples, failures, remarks
-            child = waiting.popleft()
             try:
-                out, log = child.communicate("go\n", timeout=max(end - started, 1) + 20)
-                blocks = json.loads(out.splitlines()[-1])
-            except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-                child.kill()
-                failures.append(f"process {number}: {type(error).__name__}: {child.communicate()[1][-800:]}")
+                blocks = [("judge", *block) for block in judged(judge)]
+                found, log = children.next(max(end - started, 1) + 20)
+            except (RuntimeError, Fault) as error:
+                failures.append(f"process {number}: {error}")
                 continue
             took_s = time.monotonic() - started
-            for way, variant, latencies_ns in blocks:
+            for way, variant, latencies_ns in [*blocks, *found]:
                 samples.setdefault((way, variant), []).append(latencies_ns)
                 raw.add(*((number, way, variant, place, value) for place, value in enumerate(latencies_ns)))
-            if log.strip():
-                remarks.append(f"process {number}: {log.strip()[-300:]}")
-    finally:
-        for child in waiting:
-            child.kill()
-            child.communicate()
+            if log:
+                remarks.append(f"process {number}: {log[-300:]}")
     raise AssertionError
 
 
-def _start(given: Options) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--child", given.device.model_dump_json()]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+def judged(judge: Judging) -> list[tuple[str, list[float]]]:
+    """The latencies of every variant in one fresh worker, by the judge's clock."""
+    elapsed_ns: dict[str, list[float]] = {}
+    judge.null_ns.clear()  # on a CPU a process has a constant of its own
+    with judge.entrant.session(another_follows=True) as session:
+        for variant in random.sample(list(EXTRA), len(EXTRA)):
+            with judge.series(Case(parameters=_parameters(judge.device, variant))) as series:
+                taken = judge.take(session, series, PROCESSES * SAMPLES[judge.device.kind])
+            elapsed_ns[variant] = [answer.elapsed_ns for answer, _ in taken]
+        session.finish()
+    return [(variant, [max(each - judge.constant_ns, 1.0) for each in found]) for variant, found in elapsed_ns.items()]
+
+
+def _parameters(device: Device, variant: str) -> dict[str, CaseValue]:
+    return {"variant": variant, "elements": _elements(device, variant)}
+
+
+def _elements(device: Device, variant: str) -> int:
+    return int(READ_BYTES[device.kind] // 4 * (1 + EXTRA[variant]))
 
 
 def child(device_json: str) -> None:
-    """Import, wait for the word, sample every variant in every way, print the blocks."""
+    """One process: wait for a line, then print a block of latencies for each way and variant, in random order."""
     import torch
 
-    from harness.model import Device
-
     device = Device.model_validate_json(device_json)
-    if device.kind != "cpu":
+    with contextlib.suppress(ImportError):
         import triton.testing  # noqa: F401
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        return
     if device.kind != "cpu":
         torch.cuda.set_device(device.torch_device)
-    count = PROCESSES * SAMPLES[device.kind]
-    elements = READ_BYTES[device.kind] // 4
-    source = torch.ones(int(elements * (1 + max(EXTRA.values()))) + 1, dtype=torch.int32, device=device.torch_device)
+    source = torch.ones(
+        max(_elements(device, variant) for variant in EXTRA),
+        dtype=torch.float32,
+        device=device.torch_device,
+    )
     target = torch.empty_like(source)
-    ways = _ways(device, count)
+    ways = _ways(device, PROCESSES * SAMPLES[device.kind])
     blocks = []
     for variant in random.sample(list(EXTRA), len(EXTRA)):
-        size = int(elements * (1 + EXTRA[variant]))
+        size = _elements(device, variant)
         read, written = source[:size], target[:size]
         for way in random.sample(list(ways), len(ways)):
             blocks.append((way, variant, ways[way](lambda: torch.add(read, 1, out=written))))  # noqa: B023
     print(json.dumps(blocks))
 
 
-def _ways(device: Any, count: int) -> dict[str, Callable[[Callable[[], Any]], list[float]]]:
+def _ways(device: Device, count: int) -> dict[str, Callable[[Callable[[], Any]], list[float]]]:
     import torch
 
-    clock = timer(device)
     swept = torch.empty(device.flush_bytes // 4, dtype=torch.int32, device=device.torch_device)
-
-    def bracket(call: Callable[[], Any]) -> list[float]:
-        for _ in range(3):
-            clock.sample(call)
-        return [clock.sample(call).latency_ns for _ in range(count)]
 
     def events(call: Callable[[], Any]) -> list[float]:
         for _ in range(3):
@@ -206,8 +213,8 @@ def _ways(device: Any, count: int) -> dict[str, Callable[[Callable[[], Any]], li
         return [1e6 * value for value in times_ms[:count]]
 
     if device.kind == "cpu":
-        return {"bracket": bracket, "events": perf_counter}
-    return {"bracket": bracket, "events": events, "do_bench": do_bench}
+        return {"events": perf_counter}
+    return {"events": events, "do_bench": do_bench}
 
 
 def analyse(samples: Samples, processes: int, rng: np.random.Generator) -> list[dict[str, Any]]:

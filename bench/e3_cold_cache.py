@@ -1,20 +1,23 @@
 """E3: is the cache cold when the timed call begins, and what do the dirty lines of a plain write sweep cost?
 
-    python bench/e3_cold_cache.py [--device auto] [--out DIR] [--seconds 20]
+    python bench/e3_cold_cache.py [--device auto] [--out DIR] [--seconds 60]        on a GPU; less than two minutes
 
-A kernel reads a buffer of 8 to 40 MiB, which fits in an H200's L2 cache, timed by the timer that judges submissions
-after one of five preparations, in random order:
+A submission reads a buffer of 8 to 40 MiB, which fits in an H200's L2 cache, timed by the judge's clock, in whose
+process the flush is, after one of these preparations, in random order:
 
-    warm            no flush: the buffer was read a moment ago
+    warm            no flush; a buffer of the worker's own that the call before has read
     write           a write sweep of another buffer, as do_bench and most competitions do
     write, read     ours: a write sweep, then a read sweep of a third buffer
-    rotated         no flush; each call reads the buffer not read for longest, of 1.5 GiB of them: cold, nothing dirty
+    rotated         no flush; each call reads what was not read for longest of 1.5 GiB: cold, nothing dirty
     ours, rotated   both
+    poured          no flush; the input, which the judge has just poured
+    poured, ours    the input, flushed as in an evaluation
 
 `still cached` is the share of the way from cold to warm that our flush leaves: (rotated - ours) / (rotated - warm), of
-interquartile means, with `ours, rotated` for rotated. At most 2 % either way is called cold. `dirty` is what the write
-sweep alone adds to the time of a cold read. The floor is the buffer over the datasheet's bandwidth; beside it stands
-what a read of 2 GiB reaches.
+interquartile means, with `ours, rotated` for rotated. At most 2 % either way is called cold. `poured still cached` is
+the same of the input that was poured, from what the pour leaves warm. `dirty` is what the write sweep alone adds to the
+time of a cold read. What is subtracted are calls that compute nothing after the same preparation, beside the others.
+The floor is the buffer over the datasheet's bandwidth; beside it stands what a read of 2 GiB reaches.
 """
 
 from __future__ import annotations
@@ -22,54 +25,108 @@ from __future__ import annotations
 import itertools
 import random
 import sys
+import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from bench.experiment import (
+    Judging,
+    NoFlush,
+    Raw,
+    WriteSweep,
+    judging,
+    measuring,
+    not_measured,
+    options,
+    our_flush,
+    report,
+    toy,
+)
+from harness.judge.session import Session
+from harness.model import Case, Device
+from harness.stats import interquartile_mean
+
+NAME = "e3_cold_cache"
+SIZES_MIB = (8, 16, 24, 32, 40)
+LARGE_MIB = 2048
+PREPARATIONS = {
+    "warm": ("own", "none"),
+    "write": ("own", "write"),
+    "write, read": ("own", "ours"),
+    "rotated": ("rotated", "none"),
+    "ours, rotated": ("rotated", "ours"),
+    "poured": ("poured", "none"),
+    "poured, ours": ("poured", "ours"),
+}
+"""Which buffer is read, after which flush."""
+
+RUN = 8
+COLD_WITHIN = 0.02
+
+REFERENCE = """
+import torch
+
+def generate_input(mib, buffer, flush, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    elements = (mib << 20) // 4 if buffer == "poured" else 2048
+    return torch.randn(elements, generator=generator, device=device), {"mib": mib, "buffer": buffer}
+
+def ref_kernel(data):
+    return torch.zeros(1, device=data[0].device)
+
+def cost(mib, buffer, flush):
+    return {"float32": {"bytes": mib << 20, "flops": {}}}
+"""
+
+SUBMISSION = """
 import torch
 import triton
 import triton.language as tl
 
-from bench.experiment import Raw, measuring, not_measured, options, report
-from harness.stats import interquartile_mean
-from harness.worker.timers import Flusher, GpuTimer
+BLOCK = 8192  # elements a program reads: 32 KiB in 8 warps, 8 loads of 16 bytes a thread in flight
 
-NAME = "e3_cold_cache"
-SIZES_MIB = (8, 16, 24, 32, 40)
-ROTATED_BYTES = 3 << 29
-LARGE_BYTES = 1 << 31
-BLOCK = 8192
-"""Elements a program reads: 32 KiB in 8 warps, 8 loads of 16 bytes a thread in flight."""
-
-COLD_WITHIN = 0.02
+pool = torch.ones(2 << 28, device="cuda")  # 2 GiB
+rotated = pool[: 3 << 27]
+sums = torch.empty(len(pool) // BLOCK, device="cuda")
+at = 0
 
 
-class NoFlush:
-    def flush(self) -> None:
-        """Leave the caches as they are."""
+@triton.jit
+def read_blocks(values_ptr, sums_ptr, BLOCK: tl.constexpr):
+    block = tl.program_id(0).to(tl.int64)
+    values = tl.load(values_ptr + block * BLOCK + tl.arange(0, BLOCK))
+    tl.store(sums_ptr + block, tl.sum(values, 0))
 
 
-class WriteSweep:
-    """What triton.testing.do_bench does before a call, in the size that we flush."""
-
-    def __init__(self, flush_bytes: int) -> None:
-        self._written = torch.empty(flush_bytes // 4, dtype=torch.int32, device="cuda")
-
-    def flush(self) -> None:
-        self._written.zero_()
+def custom_kernel(data):
+    global at
+    elements, buffer = (data[1]["mib"] << 20) // 4, data[1]["buffer"]
+    if buffer == "poured":
+        values = data[0]
+    elif buffer == "rotated":
+        at = at if at + elements <= len(rotated) else 0
+        values = rotated[at : at + elements]
+        at += elements
+    else:
+        values = pool[-elements:]  # no part of what is rotated, but for the 2 GiB
+    read_blocks[(elements // BLOCK,)](values, sums, BLOCK=BLOCK, num_warps=8)
+    return sums[:1]
+"""
 
 
 def main() -> None:
-    given = options(__doc__, 20)
+    given = options(__doc__, 60)
     if given.device.kind == "cpu":
         return not_measured(NAME, given.device, "it needs a GPU: python bench/e3_cold_cache.py --device cuda")
-    with measuring(given.device):
-        raw = Raw(given.out, NAME, ("size_mib", "preparation", "round", "latency_ns", "labels"))
-        latencies, large_bytes_per_s = _measure(given.device.flush_bytes, given.seconds, raw)
+    with measuring(given.device), tempfile.TemporaryDirectory() as folder:
+        raw = Raw(given.out, NAME, ("size_mib", "preparation", "round", "elapsed_ns", "null_ns"))
+        usual = _case(SIZES_MIB[0], "write, read").parameters  # what the clock is calibrated with
+        with judging(given.device, *toy(Path(folder), REFERENCE, [usual], SUBMISSION)) as judge:
+            latencies, large_bytes_per_s = _measure(judge, given.seconds, raw)
     rows = [_row(size, latencies, given.device.bandwidth_bytes_per_s) for size in SIZES_MIB]
     undecided = [f"{row['MiB']} MiB" for row in rows if row["cold"] != "yes"]
     headline = (
@@ -77,72 +134,50 @@ def main() -> None:
         f"a write sweep alone adds {max(row['dirty %'] for row in rows):.1f} % at most; a read of 2 GiB reaches "
         f"{large_bytes_per_s / 1e12:.2f} TB/s"
     )
-    report(NAME, given.device, headline, rows, large_read_bytes_per_s=large_bytes_per_s)
+    report(NAME, given.device, headline, rows, large_read_bytes_per_s=large_bytes_per_s, voids=judge.voids)
 
 
-def _measure(flush_bytes: int, seconds: float, raw: Raw) -> tuple[dict[tuple[int, str], list[float]], float]:
+def _measure(judge: Judging, seconds: float, raw: Raw) -> tuple[dict[tuple[int, str], list[float]], float]:
     """Latencies by size and preparation, and what a large read reaches, in bytes a second."""
-    ours, sweep, nothing = Flusher(flush_bytes, "cuda"), WriteSweep(flush_bytes), NoFlush()
-    flushers = {"warm": nothing, "write": sweep, "write, read": ours, "rotated": nothing, "ours, rotated": ours}
-    clocks = {}
-    for preparation, flusher in flushers.items():
-        clocks[preparation] = GpuTimer(4)
-        clocks[preparation]._flusher = flusher
-    read = _reader()
-
-    large = torch.ones(LARGE_BYTES // 4, dtype=torch.float32, device="cuda")
-    large_ns = [clocks["write, read"].sample(lambda: read(large)).latency_ns for _ in range(20)]
-    large_bytes_per_s = LARGE_BYTES / interquartile_mean(large_ns) * 1e9
-
-    pool = large[: ROTATED_BYTES // 4]
+    device: Device = judge.device
+    flushers = {"none": NoFlush(), "write": WriteSweep(device), "ours": our_flush(device)}
     latencies: dict[tuple[int, str], list[float]] = {}
     end = time.monotonic() + seconds
-    for round_ in itertools.count():
-        for size in random.sample(SIZES_MIB, len(SIZES_MIB)):
-            elements = (size << 20) // 4
-            buffers = pool[: len(pool) // elements * elements].view(-1, elements)
-            for preparation in random.sample(list(clocks), len(clocks)):
-                if time.monotonic() > end:
-                    return latencies, large_bytes_per_s
-                rows = []
-                turns = itertools.cycle(buffers if "rotated" in preparation else buffers[:1])
-                # A block each: what is warm must be the same buffer several times in a row, and a rotation must have
-                # gone once round before it counts, or its first buffers would be as warm as the last block left them.
-                skip = len(buffers) if "rotated" in preparation else 3
-                for number in range(skip + 10):
-                    buffer = next(turns)
-                    if number < skip:
-                        clocks[preparation]._flusher.flush()
-                        read(buffer)
-                        continue
-                    sample = clocks[preparation].sample(lambda: read(buffer))  # noqa: B023
-                    rows.append((size, preparation, round_, sample.latency_ns, "+".join(sample.labels)))
-                latencies.setdefault((size, preparation), []).extend(row[3] for row in rows)
-                raw.add(*rows)
+    with judge.entrant.session() as session:
+        large_ns = _run(judge, session, LARGE_MIB, "write, read", flushers, 20)
+        large_bytes_per_s = (LARGE_MIB << 20) / interquartile_mean([a - b for a, b in large_ns]) * 1e9
+        for round_ in itertools.count():
+            for size in random.sample(SIZES_MIB, len(SIZES_MIB)):
+                for preparation in random.sample(list(PREPARATIONS), len(PREPARATIONS)):
+                    if round_ and time.monotonic() > end:
+                        return latencies, large_bytes_per_s
+                    found = _run(judge, session, size, preparation, flushers, RUN)
+                    # The mean of a run's null calls, each of which scatters by less than a microsecond.
+                    less_ns = interquartile_mean([null for _, null in found])
+                    latencies.setdefault((size, preparation), []).extend(elapsed - less_ns for elapsed, _ in found)
+                    raw.add(*((size, preparation, round_, *both) for both in found))
     raise AssertionError
 
 
-@triton.jit
-def read_blocks(values_ptr, sums_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    block = tl.program_id(0).to(tl.int64)
-    values = tl.load(values_ptr + block * BLOCK + tl.arange(0, BLOCK))
-    tl.store(sums_ptr + block, tl.sum(values, 0))
+def _run(
+    judge: Judging, session: Session, size: int, preparation: str, flushers: dict[str, Any], count: int
+) -> list[tuple[float, float]]:
+    """Calls in a row, so that what is warm is warm, and then as many that compute nothing."""
+    with judge.series(_case(size, preparation), flushers[PREPARATIONS[preparation][1]]) as series:
+        elapsed = [answer.elapsed_ns for answer, _ in judge.take(session, series, count)]
+        nulls = [judge.null(series).elapsed_ns for _ in range(2 + count)][2:]
+    return list(zip(elapsed, nulls, strict=True))
 
 
-def _reader() -> Callable[[torch.Tensor], None]:
-    """What reads all of a tensor of float32 whose length is a multiple of BLOCK, and writes a word for each BLOCK."""
-    sums = torch.empty(LARGE_BYTES // 4 // BLOCK, dtype=torch.float32, device="cuda")
-
-    def read(values: torch.Tensor) -> None:
-        read_blocks[(values.numel() // BLOCK,)](values, sums, BLOCK=BLOCK, num_warps=8)
-
-    return read
+def _case(size_mib: int, preparation: str) -> Case:
+    buffer, flush = PREPARATIONS[preparation]
+    return Case(parameters={"mib": size_mib, "buffer": buffer, "flush": flush})
 
 
 def _row(size: int, latencies: dict[tuple[int, str], list[float]], bandwidth: float | None) -> dict[str, Any]:
-    us = {name: interquartile_mean(latencies[size, name]) / 1e3 for name in
-          ("warm", "write", "write, read", "rotated", "ours, rotated")}  # fmt: skip
+    us = {name: interquartile_mean(latencies[size, name]) / 1e3 for name in PREPARATIONS}
     cached = still_cached(us["warm"], us["write, read"], us["ours, rotated"])
+    of_the_pour = still_cached(us["poured"], us["poured, ours"], us["ours, rotated"])
     decided = "cannot tell" if cached is None else "yes" if abs(cached) <= COLD_WITHIN else "NO"
     return {
         "MiB": size,
@@ -150,6 +185,7 @@ def _row(size: int, latencies: dict[tuple[int, str], list[float]], bandwidth: fl
         "floor us": (size << 20) / bandwidth * 1e6 if bandwidth else None,
         **{f"{name} us": value for name, value in us.items()},
         "still cached %": None if cached is None else 100 * cached,
+        "poured still cached %": None if of_the_pour is None else 100 * of_the_pour,
         "dirty %": 100 * (us["write"] / us["ours, rotated"] - 1),
         "cold": decided,
     }

@@ -1,20 +1,22 @@
 """E4: does what ran before change what a run measures?
 
-    python bench/e4_heater.py [--device auto] [--out DIR] [--seconds 40]
+    python bench/e4_heater.py [--device auto] [--out DIR] [--seconds 50]        on a GPU; a minute and a half
 
-Blocks of samples, by the timer that judges submissions, each after a second of matrix products (hot) or of nothing
-(idle), in the order ABBA. Two calls: a pass over 64 MiB, bound by memory, and a product of 2048 x 2048 bfloat16
-matrices, bound by arithmetic. `shift` is the geometric mean of hot over idle of the blocks' interquartile means, less
-1, with Student's t interval over the pairs. Clock, temperature and power are those of torch.cuda.clock_rate and its
-like, read just before and after a block; they stay empty without nvidia-ml-py or amdsmi.
+Blocks of calls, timed by the judge's clock, each after a second of matrix products in the judge's process (hot) or of
+nothing (idle), in the order ABBA. Two calls of a submission: a pass over 64 MiB, bound by memory, and a product of
+2048 x 2048 bfloat16 matrices, bound by arithmetic. `shift` is the geometric mean of hot over idle of the blocks'
+interquartile means, less 1, with Student's t interval over the pairs. Clock, temperature and power are those of
+torch.cuda.clock_rate and its like, read just before and after a block; they stay empty without nvidia-ml-py or amdsmi.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,60 +25,91 @@ if not __package__:
 
 from tabulate import tabulate
 
-from bench.experiment import Raw, measuring, not_measured, options, report, timer
+from bench.experiment import Raw, judging, measuring, not_measured, options, report, toy
+from harness.model import Case
 from harness.stats import estimate, interquartile_mean
 
 NAME = "e4_heater"
 PREPARATION_S = 1.0
-BLOCK = 150
+BLOCK = 100
+CALLS = ("pass over 64 MiB", "product of 2048")
 READINGS = ("sm_mhz", "temperature_c", "power_w")
+
+REFERENCE = """
+import torch
+
+def generate_input(call, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    if call == "pass over 64 MiB":
+        return torch.randn(16 << 20, generator=generator, device=device), {"call": call}
+    return torch.randn(2048 * 2048, generator=generator, device=device).to(torch.bfloat16), {"call": call}
+
+def ref_kernel(data):
+    x, config = data
+    if config["call"] == "pass over 64 MiB":
+        return x + 1
+    return torch.mm(x.view(2048, 2048), x.view(2048, 2048)).view(-1)
+
+def cost(call):
+    return {"float32": {"bytes": 1, "flops": {}}}
+"""
+
+SUBMISSION = """
+import torch
+
+def custom_kernel(data):
+    x, config = data
+    if config["call"] == "pass over 64 MiB":
+        return torch.add(x, 1)
+    return torch.mm(x.view(2048, 2048), x.view(2048, 2048)).view(-1)
+"""
 
 
 def main() -> None:
-    given = options(__doc__, 40)
+    given = options(__doc__, 50)
     if given.device.kind == "cpu":
         return not_measured(NAME, given.device, "it needs a GPU: python bench/e4_heater.py --device cuda")
     import torch
 
-    with measuring(given.device):
-        columns = ("block", "state", "call", "number", "latency_ns", *READINGS)
-        raw, clock = Raw(given.out, NAME, columns), timer(given.device)
-        calls, heater = _calls(torch)
-        for call in calls.values():
-            for _ in range(50):
-                clock.sample(call)
-        centres: dict[tuple[str, str], list[float]] = {}
-        readings: dict[str, list[tuple[float | None, ...]]] = {"hot": [], "idle": []}
+    cases = {name: Case(parameters={"call": name}) for name in CALLS}
+    columns = ("block", "state", "call", "number", "latency_ns", *READINGS)
+    centres: dict[tuple[str, str], list[float]] = {}
+    readings: dict[str, list[tuple[float | None, ...]]] = {"hot": [], "idle": []}
+    with measuring(given.device), tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        raw = Raw(given.out, NAME, columns)
+        task = toy(Path(folder), REFERENCE, [case.parameters for case in cases.values()], SUBMISSION)
+        judge = stack.enter_context(judging(given.device, *task))
+        session = stack.enter_context(judge.entrant.session())
+        opened = {name: stack.enter_context(judge.series(case)) for name, case in cases.items()}
+        heater = _heater(torch)
+        for series in opened.values():
+            judge.take(session, series, 50)
         end = time.monotonic() + given.seconds
         block = 0
         while time.monotonic() < end or block % 4:
             state = ("hot", "idle", "idle", "hot")[block % 4]
             _prepare(torch, heater if state == "hot" else None)
             before = _readings(torch)
-            for name in list(calls) if block % 8 < 4 else list(calls)[::-1]:
-                latencies = [clock.sample(calls[name]).latency_ns for _ in range(BLOCK)]
+            for name in list(cases) if block % 8 < 4 else list(cases)[::-1]:
+                taken = judge.take(session, opened[name], BLOCK)
+                latencies = [answer.elapsed_ns - judge.constant_ns for answer, _ in taken]
                 centres.setdefault((name, state), []).append(interquartile_mean(latencies))
                 raw.add(*((block, state, name, n, value, *before) for n, value in enumerate(latencies)))
             after = _readings(torch)
             readings[state] += [before, after]
             block += 1
-    rows = [_row(name, centres) for name in calls]
+    rows = [_row(name, centres) for name in cases]
     states = [{"state": state, **_means(values)} for state, values in readings.items()]
     shifts = [f"{r['call']} {r['shift %']:+.2f} % ({r['low %']:+.2f} .. {r['high %']:+.2f})" for r in rows]
     print(tabulate(states, headers="keys", tablefmt="simple_outline", floatfmt=".1f"))
-    report(NAME, given.device, f"hot over idle: {'; '.join(shifts)}", rows, states=states)
+    headline = f"hot over idle: {'; '.join(shifts)}"
+    report(NAME, given.device, headline, rows, states=states, voids=judge.voids)
 
 
-def _calls(torch: Any) -> tuple[dict[str, Callable[[], Any]], Callable[[], Any]]:
-    source = torch.ones(16 << 20, dtype=torch.int32, device="cuda")
-    target = torch.empty_like(source)
-    small, large = (torch.randn(n, n, device="cuda").to(torch.bfloat16) for n in (2048, 8192))
-    product, heat = torch.empty_like(small), torch.empty_like(large)
-    calls = {
-        "pass over 64 MiB": lambda: torch.add(source, 1, out=target),
-        "product of 2048": lambda: torch.mm(small, small, out=product),
-    }
-    return calls, lambda: torch.mm(large, large, out=heat)
+def _heater(torch: Any) -> Callable[[], Any]:
+    large = torch.randn(8192, 8192, device="cuda").to(torch.bfloat16)
+    heat = torch.empty_like(large)
+    return lambda: torch.mm(large, large, out=heat)
 
 
 def _prepare(torch: Any, heater: Callable[[], Any] | None) -> None:

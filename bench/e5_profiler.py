@@ -1,24 +1,28 @@
-"""E5: do the events agree with the profiler's kernel durations?
+"""E5: does the judge's clock agree with the profiler's kernel durations?
 
-    python bench/e5_profiler.py [--device auto] [--out DIR] [--seconds 30]
+    python bench/e5_profiler.py [--device auto] [--out DIR]        on a GPU; less than two minutes
 
-Calls of a few submissions and of plain torch, each timed by the timer that judges submissions while torch.profiler
-records the device's own time stamps (CUPTI, roctracer). For each call: the time between the events; from the start of
-its first kernel to the end of its last (span); and the sum of its kernels (busy). Span less busy are the gaps between
-a submission's kernels. `over` is event time less span: what an event pair adds. The same calls are timed once more
-without the profiler, which shows whether it disturbs them.
+Calls of a few submissions and of plain torch, first as the judge has them, in a worker, in the manner that its pilot
+finds: by the judge's clock, and by the worker's own events in the pilot. Then in this process, while torch.profiler
+records the device's own time stamps (CUPTI, roctracer): from the start of a call's first kernel to the end of its last
+(span), and the sum of its kernels (busy). Span less busy are the gaps between a submission's kernels. `over` is what
+the judge's clock says less the span, `events over` what a pair of events round the profiled call says less its span:
+what the one and the other add. The same calls are timed once more by events without the profiler, which shows whether
+it disturbs them.
 
-The device's timeline is cut at the sleep that starts each sample; what a sample with an empty call shows after it is
-the flush, and the rest of a sample is the call.
+The device's timeline is cut at the sleep that starts each profiled sample; what a sample with an empty call shows after
+it is the flush, and the rest of a sample is the call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +31,14 @@ if not __package__:
 
 import numpy as np
 
-from bench.experiment import ROOT, Raw, measuring, not_measured, options, report, timer
-from harness.model import Device
+from bench import e4_heater
+from bench.experiment import ROOT, Raw, judging, measuring, not_measured, options, report, toy
+from harness import catalog
+from harness.judge.reference import Reference
+from harness.model import Case, Device, Problem, Submission
 from harness.stats import interquartile_mean
+from harness.worker import load
+from harness.worker.timers import GpuTimer
 
 NAME = "e5_profiler"
 COUNT = 60
@@ -49,64 +58,92 @@ Activity = tuple[str, float, float]
 """Name, start and end in microseconds."""
 
 
+@dataclass(frozen=True)
+class Task:
+    """A submission and the one case of a problem that is timed."""
+
+    problem: Problem
+    submission: Submission
+    path: Path
+
+    @property
+    def case(self) -> Case:
+        return self.problem.cases.benchmark[0]
+
+
 def main() -> None:
     given = options(__doc__, 30)
     if given.device.kind == "cpu":
         return not_measured(NAME, given.device, "it needs a GPU: python bench/e5_profiler.py --device cuda")
-    rows, failures = [], {}
-    with measuring(given.device):
-        raw = Raw(given.out, NAME, ("call", "number", "event_us", "span_us", "busy_us", "kernels"))
-        clock = timer(given.device)
-        for name, make in _calls(given.device).items():
-            try:
-                rows.append(_compare(name, make(), clock, raw))
-            except Exception as error:
-                failures[name] = f"{type(error).__name__}: {error}"[:300]
-                print(f"{name}: {failures[name]}", file=sys.stderr)
+    rows: list[dict[str, Any]] = []
+    failures: dict[str, str] = {}
+    with measuring(given.device), tempfile.TemporaryDirectory() as folder:
+        raw = Raw(given.out, NAME, ("call", "number", "judge_us", "event_us", "span_us", "busy_us", "kernels"))
+        judged: dict[str, dict[str, Any]] = {}
+        tasks = _tasks(Path(folder))
+        for name, task in tasks.items():  # before the profiler is attached to this process
+            with _failing_alone(name, failures):
+                judged[name] = _judge(task, given.device, raw, name)
+        for name in judged:
+            with _failing_alone(name, failures):
+                rows.append(_compare(name, tasks[name], judged[name], given.device, raw))
     if not rows:
         raise SystemExit(f"{NAME}: no call could be compared: {failures}")
-    overs = [row["over us"] for row in rows]
-    headline = f"event time less kernel span: {min(overs):.2f} .. {max(overs):.2f} us over {len(rows)} calls" + (
-        f"; failed: {', '.join(failures)}" if failures else ""
-    )
+    overs, by_events = ([row[column] for row in rows] for column in ("over us", "events over us"))
+    headline = (
+        f"the judge's clock less kernel span: {min(overs):.2f} .. {max(overs):.2f} us over {len(rows)} calls; "
+        f"events less span: {min(by_events):.2f} .. {max(by_events):.2f} us"
+    ) + (f"; failed: {', '.join(failures)}" if failures else "")
     report(NAME, given.device, headline, rows, failures=failures)
 
 
-def _calls(device: Device) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """By name, what makes a call: its inputs take memory, so one at a time."""
-    import torch
-
-    def elementwise() -> Callable[[], Any]:
-        source = torch.ones(16 << 20, dtype=torch.int32, device="cuda")
-        target = torch.empty_like(source)
-        return lambda: torch.add(source, 1, out=target)
-
-    def product() -> Callable[[], Any]:
-        matrix = torch.randn(2048, 2048, device="cuda").to(torch.bfloat16)
-        result = torch.empty_like(matrix)
-        return lambda: torch.mm(matrix, matrix, out=result)
-
-    def submission(problem: str, name: str, number: int) -> Callable[[], Callable[[], Any]]:
-        def make() -> Callable[[], Any]:
-            from harness import catalog
-            from harness.judge.reference import Reference
-            from harness.worker import load
-
-            task = catalog.load_problem(ROOT, problem)
-            data = Reference(task, device).generate(task.cases_for(device.kind).benchmark[number], 1)
-            kernel = load.load(ROOT / "submissions" / problem / f"{name}.py", interpreted=False).kernel
-            return lambda: kernel(data)
-
-        return make
-
-    calls = {f"{p}/{s} case {n}": submission(p, s, n) for p, s, n in SUBMISSIONS}
-    return {"torch.add 64 MiB": elementwise, "torch.mm 2048": product, **calls}
+@contextlib.contextmanager
+def _failing_alone(name: str, failures: dict[str, str]) -> Iterator[None]:
+    """What goes wrong with one call is noted, and the others are compared."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        failures[name] = f"{type(error).__name__}: {error}"[:300]
+        print(f"{name}: {failures[name]}", file=sys.stderr)
 
 
-def _compare(name: str, call: Callable[[], Any], clock: Any, raw: Raw) -> dict[str, Any]:
+def _tasks(folder: Path) -> dict[str, Task]:
+    made = {}
+    for number, name in enumerate(e4_heater.CALLS):
+        root = folder / str(number)
+        root.mkdir()
+        task = toy(root, e4_heater.REFERENCE, [{"call": name}], e4_heater.SUBMISSION)
+        made[f"torch: {name}"] = Task(*task, root / "submissions" / "bench" / "mine.py")
+    for problem_name, submission, number in SUBMISSIONS:
+        problem = catalog.load_problem(ROOT, problem_name)
+        cases = problem.cases.model_copy(update={"benchmark": (problem.cases.benchmark[number],)})
+        path = ROOT / "submissions" / problem_name / f"{submission}.py"
+        made[f"{problem_name}/{submission} case {number}"] = Task(
+            problem.model_copy(update={"cases": cases}), catalog.load_submission(problem, path), path
+        )
+    return made
+
+
+def _judge(task: Task, device: Device, raw: Raw, name: str) -> dict[str, Any]:
+    with judging(device, task.problem, task.submission) as judge, judge.entrant.session() as session:
+        pace = judge.entrant.pilot(session)[task.case.key]
+        sitting = judge.entrant.sit(session, task.case, "bench", replace(pace, count=COUNT), None)
+        session.finish()
+    latencies_us = [latency_ns / 1e3 for latency_ns in sitting.latency_ns]
+    raw.add(*((name, number, each, "", "", "", "") for number, each in enumerate(latencies_us)))
+    return {
+        "call": name,
+        "manner": pace.manner.value,
+        "judge us": interquartile_mean(latencies_us),
+        "worker's events us": None if pace.inside_ns is None else pace.inside_ns / 1e3,
+    }
+
+
+def _compare(name: str, task: Task, judged: dict[str, Any], device: Device, raw: Raw) -> dict[str, Any]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
+    clock, call = GpuTimer(device.flush_bytes), _call(task, device)
     for _ in range(10):
         clock.sample(call)
     alone = [clock.sample(call).latency_ns / 1e3 for _ in range(COUNT)]
@@ -122,20 +159,29 @@ def _compare(name: str, call: Callable[[], Any], clock: Any, raw: Raw) -> dict[s
     profiled = [sample.latency_ns / 1e3 for sample in samples]
     spans = [group[-1][2] - group[0][1] for group in kernels]
     busy = [sum(end - start for _, start, end in group) for group in kernels]
-    raw.add(*((name, i, *four) for i, four in enumerate(zip(profiled, spans, busy, map(len, kernels), strict=True))))
+    raw.add(
+        *((name, i, "", *four) for i, four in enumerate(zip(profiled, spans, busy, map(len, kernels), strict=True)))
+    )
     overs = np.subtract(profiled, spans)
     return {
-        "call": name,
+        **judged,
         "kernels": statistics.mode(map(len, kernels)),
-        "events us": interquartile_mean(profiled),
         "span us": interquartile_mean(spans),
         "busy us": interquartile_mean(busy),
-        "over us": float(np.median(overs)),
-        "over p5": float(np.percentile(overs, 5)),
-        "over p95": float(np.percentile(overs, 95)),
+        "over us": judged["judge us"] - interquartile_mean(spans),
+        "events over us": float(np.median(overs)),
+        "events over p5": float(np.percentile(overs, 5)),
+        "events over p95": float(np.percentile(overs, 95)),
+        "events us": interquartile_mean(profiled),
         "without profiler us": interquartile_mean(alone),
-        "host-bound": sum("host-bound" in sample.labels for sample in samples),
     }
+
+
+def _call(task: Task, device: Device) -> Callable[[], Any]:
+    """The submission in this process, on inputs of its own."""
+    data = Reference(task.problem, device).generate(task.case, 1)
+    kernel = load.load(task.path, interpreted=False).kernel
+    return lambda: kernel(data)
 
 
 def activities(trace: dict[str, Any]) -> list[Activity]:

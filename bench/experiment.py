@@ -1,9 +1,11 @@
-"""What the experiments E1 to E5 share: the device, the timers that judge submissions, and the form of a report.
+"""What the experiments share: the device, the judge's clock as an evaluation has it, and the form of a report.
 
-    options(doc, seconds) ─► device, out, seconds
-    timer(device)         ─► the very class that times submissions on it
-    Raw                   ─► OUT/<name>.csv, a row a sample, on disk as soon as it is written
-    report                ─► a table for people, then one line of JSON for `bench/gpu.py`
+    options(doc, seconds)        ─► device, out, seconds
+    toy(root, ...), one_pass     ─► a problem of the bench's own, and a submission to it
+    judging(device, ...)         ─► Judging: that submission in workers, its calls timed by the judge's clock
+    Children(command, ahead)     ─► fresh processes, one of which measures at a time
+    Raw                          ─► OUT/<name>.csv, a row a sample, on disk as soon as it is written
+    report                       ─► a table for people, then one line of JSON for `bench/gpu.py`
 
 An experiment holds the device's lock while it measures, as an evaluation does.
 """
@@ -13,22 +15,76 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import functools
 import json
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from tabulate import tabulate
 
+from harness import catalog
 from harness import device as devices
-from harness.docket import device_to_ourselves
-from harness.model import Device
-from harness.worker.timers import CpuTimer, GpuTimer, Timer
+from harness.config import load_config
+from harness.flusher import Flusher
+from harness.judge.assembly import Assembly, be_a_quiet_neighbour
+from harness.judge.calls import Series
+from harness.judge.clock import Answer, Clock
+from harness.judge.entrant import Entrant, NullWorker
+from harness.judge.inputs import Dealer
+from harness.judge.reference import Reference
+from harness.judge.seeds import Seeds, new_master_seed
+from harness.judge.session import Session
+from harness.judge.stage import Stage, spans_of
+from harness.machine_lock import hold
+from harness.model import Case, Device, Manner, Problem, Submission
+from harness.stats import interquartile_mean
 
 ROOT = Path(__file__).resolve().parents[1]
+
+MOST_VOIDS_A_CALL = 3
+"""Void calls to one that counts, and twenty more: then something is wrong that no number of calls mends."""
+
+PROBLEM = """\
+name: bench
+title: a bench's own
+description: what it measures the clock with
+revision: 1
+inputs: [x, config]
+outputs: [y]
+axes: {{y: [i]}}
+tolerances: {{close: {{rel_l2: 0.01}}}}
+cases: {cases}
+cpu: {cases}
+"""
+
+ONE_PASS = """
+import torch
+
+def generate_input(variant, elements, seed, device):
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(elements, generator=generator, device=device), {}
+
+def ref_kernel(data):
+    return data[0] + 1
+
+def cost(variant, elements):
+    return {"float32": {"bytes": 8 * elements, "flops": {}}}
+"""
+
+PASSES_ONCE = """
+import torch
+
+def custom_kernel(data):
+    return data[0] + 1
+"""
 
 
 @dataclass(frozen=True)
@@ -54,18 +110,194 @@ def options(doc: str | None, seconds: float) -> Options:
 @contextlib.contextmanager
 def measuring(device: Device) -> Iterator[None]:
     """The device ours alone, and the current one of this process."""
-    with device_to_ourselves(device, lambda line: print(line, file=sys.stderr)):
+    with hold(device, lambda line: print(line, file=sys.stderr)):
         if device.kind != "cpu":
-            import torch
-
             torch.cuda.set_device(device.torch_device)
         yield
 
 
-def timer(device: Device, flush_bytes: int | None = None) -> Timer:
-    """The timer that judges submissions on `device`; it flushes `flush_bytes`, or what the device's file says."""
-    kind = CpuTimer if device.kind == "cpu" else GpuTimer
-    return kind(device.flush_bytes if flush_bytes is None else flush_bytes)
+def toy(root: Path, reference: str, cases: Sequence[Mapping[str, Any]], source: str) -> tuple[Problem, Submission]:
+    """The problem `bench` under the empty folder `root`, and the submission `source` to it. Data are (x, config), the
+    output is y, of one dimension. `cases` are of its benchmark; the first is its test as well."""
+    root.chmod(0o755)
+    problem, submissions = root / "problems" / "bench", root / "submissions" / "bench"
+    for folder in (problem, submissions):
+        folder.mkdir(parents=True)
+    listed = json.dumps({"test": [cases[0]], "benchmark": list(cases)})
+    (problem / "problem.yml").write_text(PROBLEM.format(cases=listed))
+    (problem / "reference.py").write_text(reference)
+    (submissions / "mine.py").write_text(source)
+    loaded = catalog.load_problem(root, "bench")
+    return loaded, catalog.load_submission(loaded, submissions / "mine.py")
+
+
+def one_pass(root: Path, cases: Sequence[Mapping[str, Any]]) -> tuple[Problem, Submission]:
+    """A toy whose call is an elementwise pass over so many float32. Cases have `variant`, a text, and `elements`."""
+    return toy(root, ONE_PASS, cases, PASSES_ONCE)
+
+
+class Judging:
+    """A submission's calls as the judge times them, without a check of their outputs.
+
+    `null_ns`: on a CPU what a call takes that computes nothing, one taken beside each of `take`; there they are the
+    constant, on a GPU it was measured before.
+    """
+
+    def __init__(self, device: Device, reference: Reference, entrant: Entrant, null: NullWorker) -> None:
+        self.device, self.entrant, self._reference, self._null = device, entrant, reference, null
+        self.manner = Manner.SANDWICH if entrant.clocks.encloses else Manner.STOPPED
+        self.null_ns: list[float] = []
+        self.voids: Counter[str] = Counter()
+        self._warm: set[tuple[Session, str]] = set()
+
+    @property
+    def constant_ns(self) -> float:
+        """What is to be subtracted from `elapsed_ns`."""
+        return interquartile_mean(self.null_ns) if self.null_ns else self.entrant.caller.constants.of(self.manner)
+
+    @contextlib.contextmanager
+    def series(self, case: Case, flusher: Any = None) -> Iterator[Series]:
+        """Calls of `case`, each after what `flusher` does in the place of the judge's flush."""
+        seeds = Seeds(new_master_seed(), "bench", case)
+        if flusher is None:
+            with self.entrant.caller.series(seeds, case) as opened:
+                yield opened
+            return
+        dealer, stage = Dealer(self._reference, case, seeds), Stage(self.device, flusher)
+        try:
+            yield Series(case, dealer, stage)
+        finally:
+            stage.close()
+            dealer.close()
+
+    def call(self, session: Session, series: Series, events: bool = False) -> Answer:
+        """A fresh call. With `events` the worker takes events of its own around it, on a GPU."""
+        clock = self._with_events if events else self._clock
+        answer = clock.time(session, series.stage, series.deal(everything=False), series.case.label)
+        return self._seen(answer, series)
+
+    def null(self, series: Series, cycles: int = 1) -> Answer:
+        """A call like the last one that computes nothing, in a worker of the judge's own."""
+        return self._seen(self.entrant.caller.put_null(self._null.ready(), series, self._clock, cycles), series)
+
+    def take(
+        self,
+        session: Session,
+        series: Series,
+        count: int,
+        events: bool = False,
+        read: Callable[[Answer], Any] = lambda answer: None,
+    ) -> list[tuple[Answer, Any]]:
+        """`count` calls that are not void, each with what `read` makes of it, after some that are not counted: the
+        first of a case may compile, and others map memory. Raises SystemExit where too many are void."""
+        self._warm_up(session, series)
+        answers: list[tuple[Answer, Any]] = []
+        for _ in range(20 + (1 + MOST_VOIDS_A_CALL) * count):
+            if len(answers) == count:
+                return answers
+            answer = self.call(session, series, events)
+            if answer.void is None:
+                answers.append((answer, read(answer)))
+                if self.device.kind == "cpu" and (empty := self.null(series)).void is None:
+                    self.null_ns.append(empty.elapsed_ns)
+        raise SystemExit(f"{series.case.label}: too many calls are void: {dict(self.voids)}")
+
+    def _warm_up(self, session: Session, series: Series) -> None:
+        if (session, series.case.key) not in self._warm:
+            self._warm.add((session, series.case.key))
+            clock, call = self.entrant.clocks.for_checks, series.deal(everything=False)
+            clock.time(session, series.stage, call, series.case.label)
+        self.call(session, series)
+
+    def _seen(self, answer: Answer, series: Series) -> Answer:
+        void = self.entrant.caller.constants.void(answer, self.manner, series.case)
+        if void is not None:
+            self.voids[void.value] += 1
+        return replace(answer, void=void)
+
+    @functools.cached_property
+    def _clock(self) -> Clock:
+        return self.entrant.clocks.of(self.manner)
+
+    @functools.cached_property
+    def _with_events(self) -> Clock:
+        return self.entrant.clocks.with_events(self.manner)
+
+
+@contextlib.contextmanager
+def judging(device: Device, problem: Problem, submission: Submission, threads: int = 1) -> Iterator[Judging]:
+    """`submission` under a judge whose clock is calibrated for `problem`'s benchmark cases. Raises SystemExit where
+    the judge's clock does not work."""
+    be_a_quiet_neighbour(device)
+    reference = Reference(problem, device)
+    assembly = Assembly(reference, device, load_config(ROOT).sampling(device.kind, quick=False), threads)
+    with (
+        assembly.entrant(submission, new_master_seed()) as entrant,
+        contextlib.closing(assembly.null_worker()) as null,
+    ):
+        entrant.calibrate(null)
+        if entrant.clocks.why_not:
+            raise SystemExit(f"the judge's clock does not work on {device.name}: {entrant.clocks.why_not}")
+        yield Judging(device, reference, entrant, null)
+
+
+def outputs(answer: Answer) -> list[torch.Tensor]:
+    """What a call returned, as it was when its time was up. Valid until the next call."""
+    assert answer.reply is not None and answer.snapshot is not None
+    return [answer.snapshot.view(span) for span in spans_of(answer.reply.outputs, [])]
+
+
+class NoFlush:
+    """Leaves the caches as they are."""
+
+    def flush(self) -> None:
+        pass
+
+
+class WriteSweep:
+    """What triton.testing.do_bench does before a call, in the size that we flush."""
+
+    def __init__(self, device: Device) -> None:
+        self._written = torch.empty(device.flush_bytes // 4, dtype=torch.int32, device=device.torch_device)
+
+    def flush(self) -> None:
+        self._written.zero_()
+
+
+def our_flush(device: Device) -> Flusher:
+    return Flusher(device.flush_bytes, device.torch_device)
+
+
+class Children:
+    """Fresh processes of one command, each of which measures when it reads a line and ends with a line of JSON. The
+    next `ahead` import their modules meanwhile."""
+
+    def __init__(self, command: Sequence[str], ahead: int) -> None:
+        self._command, self._ahead = command, ahead
+        self._waiting: deque[subprocess.Popen[str]] = deque()
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._waiting:
+            child.kill()
+            child.communicate()
+
+    def next(self, timeout_s: float, another_follows: bool = True) -> tuple[Any, str]:
+        """What the next one found, and what it said on stderr. Raises RuntimeError, with its last words, if it found
+        nothing."""
+        while len(self._waiting) < (self._ahead if another_follows else 1):
+            pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            alone = os.environ | {"OMP_NUM_THREADS": "1"}
+            self._waiting.append(subprocess.Popen(self._command, text=True, errors="replace", env=alone, **pipes))
+        child = self._waiting.popleft()
+        try:
+            out, log = child.communicate("go\n", timeout=timeout_s)
+            return json.loads(out.splitlines()[-1]), log.strip()
+        except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+            child.kill()
+            raise RuntimeError(f"{type(error).__name__}: {child.communicate()[1][-800:]}") from None
 
 
 class Raw:

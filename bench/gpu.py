@@ -1,4 +1,4 @@
-"""Everything that is to be measured on a GPU, within a given time: E1 to E5, and a full evaluation of every problem.
+"""Everything that is to be measured on a GPU, within a given time: the clock, E1 to E5, an evaluation of every problem.
 
     python bench/gpu.py [--device auto] [--out DIR] [--budget 570] [--only e1,mla,..]        make bench-gpu
 
@@ -7,7 +7,7 @@ other. What is known so far is in DIR after every step, so that a kill loses the
 
     summary.json        a record a step: how it ended, seconds, its own JSON, and of an evaluation the phases and runs
     summary.csv         a line a step: the table that is printed at the end
-    e1_.. e5_..csv      every raw sample of the experiments, written as they come
+    constant, e1_..csv  every raw sample of the experiments, written as they come
     evaluations.tar.gz  the run files that the evaluations stored
     log.txt             what every step printed
 
@@ -45,11 +45,12 @@ from tabulate import tabulate  # noqa: E402
 from harness import catalog, device  # noqa: E402
 
 EXPERIMENTS = {
-    "e1": ("e1_known_durations", 20),
-    "e3": ("e3_cold_cache", 15),
-    "e5": ("e5_profiler", 30),
+    "constant": ("constant", 40),
+    "e1": ("e1_known_durations", 30),
+    "e3": ("e3_cold_cache", 30),
+    "e5": ("e5_profiler", 60),
     "e2": ("e2_same_and_slower", 80),
-    "e4": ("e4_heater", 30),
+    "e4": ("e4_heater", 40),
 }
 """Script and seconds of sampling, in the order they are run."""
 
@@ -88,7 +89,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--budget", type=float, default=570, help="seconds for everything")
-    parser.add_argument("--only", help="what to run, with commas between: e1 to e5, problems")
+    parser.add_argument("--only", help="what to run, with commas between: constant, e1 to e5, problems")
     options = parser.parse_args()
     end = time.monotonic() + options.budget - RESERVE_S
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that the step under way is ended too
@@ -236,12 +237,13 @@ def _last_words(ended: Ended) -> str:
 
 
 _VERDICT = re.compile(r"^\S+: .*, \d+\.\d s$")
-_PHASE = re.compile(r"^\S+: (loading|test|pilot|timing)\b")
+_PHASE = re.compile(r"^\S+: (loading|test|calibrating|pilot|timing)\b")
 
 
 def first_correct(narration: Sequence[tuple[float, str]]) -> float | None:
-    """When it was first known of a submission whether it is right: its pilot began, or it got its verdict."""
-    return next((at for at, line in narration if _VERDICT.match(line) or re.match(r"^\S+: pilot\b", line)), None)
+    """When it was first known of a submission whether it is right: it was to be timed, or it got its verdict."""
+    begun = re.compile(r"^\S+: (calibrating|pilot)\b")
+    return next((at for at, line in narration if _VERDICT.match(line) or begun.match(line)), None)
 
 
 def first_verdict(narration: Sequence[tuple[float, str]]) -> float | None:
@@ -252,7 +254,8 @@ def first_verdict(narration: Sequence[tuple[float, str]]) -> float | None:
 def phases(narration: Sequence[tuple[float, str]], seconds: float) -> dict[str, float]:
     """Seconds by phase, over all submissions: a line of narration begins a phase, which lasts until the next line.
 
-    start: before the first submission; loading: its import; test, pilot, timing; between: after a verdict.
+    start: before the first submission; loading: its import; test; calibrating: the clock; pilot; timing; between: after
+    a verdict.
     """
     spent: dict[str, float] = {}
     phase, since = "start", 0.0
@@ -278,12 +281,16 @@ def _run_record(run: dict[str, Any]) -> dict[str, Any]:
         "score_ns": score.get("latency_ns"),
         "low_ns": score.get("low_ns"),
         "high_ns": score.get("high_ns"),
+        "clock": run.get("clock"),
+        "constants": run.get("constants"),
+        "null_kernel_ns": run["environment"].get("null_kernel_ns"),
         "cases": [
             {
                 "case": measurement["case"],
                 "latency": measurement["latency"],
                 "floor": measurement.get("floor"),
                 "labels": measurement.get("labels"),
+                **{name: measurement.get(name) for name in ("manner", "bound_ns", "inside_ns", "voids")},
                 "samples": [len(process) for process in measurement["samples_ns"]],
             }
             for measurement in run.get("measurements") or []
@@ -300,6 +307,9 @@ def _evaluation_headline(record: dict[str, Any]) -> str:
             if run["low_ns"]:
                 words += f" ± {100 * (run['high_ns'] / run['low_ns'] - 1) / 2:.2f} %"
         parts.append(f"{run['submission']}: {words} ({run['duration_s']:.0f} s)")
+        voids = sum(sum(case["voids"].values()) for case in run["cases"] if case["voids"])
+        if voids:
+            parts.append(f"{voids} calls void")
     for words, key in (("known whether right", "first_correct_s"), ("first verdict", "first_verdict_s")):
         if record[key] is not None:
             parts.append(f"{words} after {record[key]:.1f} s")

@@ -42,25 +42,24 @@ def measure(name: str) -> dict[str, object]:
     """Judge the case a few times in this process and read the peaks from /proc."""
     from harness import catalog
     from harness.arena import flatten
-    from harness.config import load_config
     from harness.device import detect
-    from harness.judge.check import compare, differences
-    from harness.judge.evaluate import be_a_quiet_neighbour
-    from harness.judge.inputs import Dealer
+    from harness.flusher import Flusher
+    from harness.judge.assembly import be_a_quiet_neighbour
+    from harness.judge.calls import Caller, Series
+    from harness.judge.clocks import Clocks
     from harness.judge.reference import Reference
-    from harness.judge.reply import CallReply
     from harness.judge.seeds import OneSeed
     from harness.judge.session import Session
+    from harness.model import Case, Verdict
     from harness.sandbox import tiers
     from harness.sandbox.scratch import scratch
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
     be_a_quiet_neighbour(here)
-    load_config(ROOT)
     reference = Reference(problem, here)
 
-    def payload(case: object) -> int:
-        data = reference.generate(case, 1)  # type: ignore[arg-type]
+    def payload(case: Case) -> int:
+        data = reference.generate(case, 1)
         sizes = {t.data_ptr(): t.numel() * t.itemsize for _, t in flatten(data, problem.inputs)[1]}
         for output in reference.expect(data, None):
             sizes[output.data_ptr()] = output.numel() * output.itemsize
@@ -68,6 +67,8 @@ def measure(name: str) -> dict[str, object]:
 
     small, large = problem.cpu.test[0], max(problem.cpu.benchmark, key=payload)
     case_bytes = payload(large)
+    clock = Clocks(here).for_checks
+    caller = Caller(reference, "", here, Flusher(here.flush_bytes, "cpu"))
     submission = ROOT / "submissions" / name / f"{problem.baselines[0]}.py"
     with scratch(submission.read_bytes(), tiers.strongest(here).new_uid()) as folder:
         session = Session(problem, here, folder, 2)
@@ -75,22 +76,15 @@ def measure(name: str) -> dict[str, object]:
             session.load(folder / "submission.py")
             worker = _largest(session._enclosure.pid)
 
-            def judge(case: object, repeats: int) -> None:
-                dealer = Dealer(reference, case, OneSeed(1))  # type: ignore[arg-type]
-                for _ in range(repeats):
-                    one(dealer, case)
-                arena_bytes.append(dealer.arena.size if dealer.arena else 0)
-                dealer.close()
+            def judge(case: Case, repeats: int) -> None:
+                with caller.series(OneSeed(1), case) as series:
+                    for _ in range(repeats):
+                        one(series)
+                    arena_bytes.append(series.dealer.arena.size if series.dealer.arena else 0)
 
-            def one(dealer: Dealer, case: object) -> None:
-                call = dealer.deal(everything=False)
-                assert dealer.arena is not None
-                tolerances = problem.tolerances_for(case)  # type: ignore[arg-type]
-
-                def read(reply: CallReply) -> None:
-                    compare(call, differences(call, reply, dealer.arena, tolerances), tolerances)  # type: ignore[arg-type]
-
-                session.call({**call.request, "page_in": True, "flush": True}, dealer.arena, "", dealer.pour, 0.0, read)
+            def one(series: Series) -> None:
+                check, _ = caller.put(session, series, clock, everything=False)
+                assert check is not None and check.verdict is Verdict.ACCEPTED
 
             arena_bytes: list[int] = []
 
@@ -155,7 +149,7 @@ def _release_unused() -> None:
 
 def _largest(keeper_pid: int) -> str:
     """The worker: of a keeper's descendants the one that takes most memory."""
-    from harness.sandbox.keeper import descendants, process_table
+    from harness.sandbox.footprint import descendants, process_table
 
     return max(map(str, descendants(keeper_pid, process_table())), key=lambda pid: _status_kb(pid, "VmRSS"))
 

@@ -1,40 +1,167 @@
-"""Where the time of one judged call goes, per benchmark case: making inputs, the expectation, the worker, the check.
+"""Where the time of an evaluation goes: by what the judge is at, and for each benchmark case within one call.
 
-    python bench/judge_time.py PROBLEM [FILE] [--device auto] [--calls 5]
+    python bench/judge_time.py PROBLEM [FILE] [--device auto] [--full]        as long as an evaluation, a --quick one
 
-Milliseconds, the median over calls after a first one, in one worker process. `turnaround` is what the judge's clock
-takes from the inputs to the reply, a part of `worker`; `latency` is what the worker claims for the timed part of that.
-Prints a table and one line of JSON.
+The first table has the seconds of starting and loading workers, tests, calibrating the clock, the pilot, the timed
+processes, ending workers, and the rest. A worker that starts while something else is done costs only what it is waited
+for. The second has the milliseconds of a call, the mean over a case's timed calls and warm-ups:
+
+    generate, expect, deal     fresh inputs, what must come of them, and the rest of making the call
+    set up, map, begin         guards; memory that the worker maps; asking for the call, until the worker is ready
+    hold, arm, stop            on a GPU: the device held while the worker enqueues its call and is stopped
+    await, stop                on a CPU: until the worker stands still, and the call itself, until it has stopped again
+    pour, flush, snapshot      on a GPU only enqueued; what is waited for them stands under clock
+    clock                      the rest between the first and the last of it: on a GPU the call, most of all
+    reply, aftermath           the worker's answer, and its waiting for the device
+    check                      holding outputs against the expectation
+    null call                  on a CPU: the one that computes nothing beside each that counts
+
+No part contains another. Prints both tables and one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import statistics
 import sys
 import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import torch
 from tabulate import tabulate
 
+from harness import catalog
+from harness import device as devices
+from harness.config import load_config
+from harness.judge.calls import Caller
+from harness.judge.clock import StopClock
+from harness.judge.entrant import Entrant
+from harness.judge.evaluate import evaluate
+from harness.judge.inputs import Dealer
+from harness.judge.reference import Reference
+from harness.judge.sandwich import Sandwich
+from harness.judge.session import Session
+from harness.judge.stage import Stage
+from harness.judge.worker_clock import WorkerClock
+from harness.machine_lock import hold
+from harness.sandbox.leash import Leash
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
-from harness import catalog, device  # noqa: E402
-from harness.judge.check import compare, differences  # noqa: E402
-from harness.judge.inputs import Dealer  # noqa: E402
-from harness.judge.pace import PATIENCE_S  # noqa: E402
-from harness.judge.reference import Reference  # noqa: E402
-from harness.judge.reply import CallReply  # noqa: E402
-from harness.judge.seeds import Seeds, new_master_seed  # noqa: E402
-from harness.judge.session import Session  # noqa: E402
-from harness.model import Case  # noqa: E402
-from harness.sandbox import tiers  # noqa: E402
-from harness.sandbox.scratch import scratch  # noqa: E402
+PHASES = {"check": "tests", "calibrate": "calibration", "pilot": "pilot", "sit": "timing"}
+"""Methods of Entrant."""
 
-PARTS = ("generate", "expect", "deal", "worker", "turnaround", "latency", "check")
+PARTS: dict[str, dict[type, tuple[str, ...]]] = {
+    "start": {Session: ("__init__", "load")},
+    "end": {Session: ("finish", "kill")},
+    "generate": {Reference: ("generate", "next_input")},
+    "expect": {Reference: ("expect", "exact")},
+    "deal": {Dealer: ("deal",)},
+    "map": {Session: ("map",)},
+    "set up": {Stage: ("set_up",)},
+    "begin": {Session: ("begin",)},
+    "hold, arm, stop": {Sandwich: ("_hold_and_pour", "_gate_and_pour")},
+    "await": {Session: ("await_stop",)},
+    "stop": {Leash: ("stop", "others", "others_stopped", "ran_while_stopped")},
+    "pour": {Stage: ("pour",)},
+    "flush": {Stage: ("flush",)},
+    "snapshot": {Stage: ("snapshot",)},
+    "reply": {Session: ("reply",)},
+    "aftermath": {Session: ("aftermath",)},
+    "check": {Caller: ("_check",)},
+    "null call": {Caller: ("put_null",)},
+    "clock": {clock: ("time",) for clock in (StopClock, Sandwich, WorkerClock)},
+}
+OPAQUE = {"null call", "start", "end"}
+"""What is done within counts as theirs."""
+
+DEVICE_WORKS = {"generate", "expect", "check"}
+"""A GPU is waited for at their end, or it would be in what comes next."""
+
+REST = "rest"
+
+
+class Ledger:
+    """Seconds by phase, case and part: what a part's own code took, without the parts within it."""
+
+    def __init__(self, on_gpu: bool) -> None:
+        self._on_gpu = on_gpu
+        self.seconds: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        self.calls: Counter[str] = Counter()
+        self.phase, self.case = REST, ""
+        self._open: list[str] = [REST]
+        self._since = time.perf_counter()
+
+    def _turn(self) -> None:
+        """What has passed since the last turn belongs to the part that is open."""
+        now = time.perf_counter()
+        self.seconds[self.phase, self.case, self._open[-1]] += now - self._since
+        self._since = now
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        if self._open[-1] in OPAQUE:
+            yield
+            return
+        self._turn()
+        self._open.append(name)
+        try:
+            yield
+            if self._on_gpu and name in DEVICE_WORKS:
+                torch.cuda.synchronize()
+        finally:
+            self._turn()
+            self._open.pop()
+
+    @contextlib.contextmanager
+    def in_phase(self, name: str, case: str) -> Iterator[None]:
+        self._turn()
+        before, (self.phase, self.case) = (self.phase, self.case), (name, case)
+        try:
+            yield
+        finally:
+            self._turn()
+            self.phase, self.case = before
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """The judge's methods report to it."""
+        with contextlib.ExitStack() as stack:
+            for part, owners in PARTS.items():
+                for owner, names in owners.items():
+                    for name in names:
+                        stack.callback(setattr, owner, name, getattr(owner, name))
+                        setattr(owner, name, self._reporting(getattr(owner, name), part))
+            for name, phase in PHASES.items():
+                stack.callback(setattr, Entrant, name, getattr(Entrant, name))
+                setattr(Entrant, name, self._in_phase(getattr(Entrant, name), phase))
+            self._since = time.perf_counter()
+            yield
+            self._turn()
+
+    def _reporting(self, method: Any, part: str) -> Any:
+        def reporting(*arguments: Any, **more: Any) -> Any:
+            if part == "deal":
+                self.calls[self.case] += 1
+            with self.part(part):
+                return method(*arguments, **more)
+
+        return reporting
+
+    def _in_phase(self, method: Any, phase: str) -> Any:
+        def entered(entrant: Entrant, *arguments: Any, **more: Any) -> Any:
+            case = arguments[1].label if phase == "timing" else ""
+            with self.in_phase(phase, case):
+                return method(entrant, *arguments, **more)
+
+        return entered
 
 
 def main() -> None:
@@ -42,90 +169,41 @@ def main() -> None:
     parser.add_argument("problem")
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--calls", type=int, default=5)
+    parser.add_argument("--full", action="store_true", help="all processes, as in a ranked evaluation")
     options = parser.parse_args()
-    here = device.detect(ROOT, options.device)
+    here = devices.detect(ROOT, options.device)
     problem = catalog.load_problem(ROOT, options.problem)
     file = options.file or ROOT / "submissions" / problem.name / f"{problem.baselines[0]}.py"
-    reference = _Timed(problem, here)
+    submission, config = catalog.load_submission(problem, file), load_config(ROOT)
+    ledger = Ledger(here.kind != "cpu")
+    with hold(here, lambda line: print(line, file=sys.stderr)), ledger.kept():
+        run = evaluate(problem, submission, here, config, quick=not options.full)
+    phases, cases = by_phase(ledger), by_case(ledger)
+    print(f"{problem.name}/{submission.name} on {here.name}: {run.ending.verdict.words}, {run.duration_s:.1f} s")
+    print(tabulate([(name, f"{seconds:.2f}") for name, seconds in phases.items()], ["", "s"]))
+    print("milliseconds a call")
+    print(tabulate(cases, headers="keys", floatfmt=".2f"))
+    found = {"bench": "judge_time", "problem": problem.name, "submission": submission.name, "device": here.name}
+    print(json.dumps({**found, "duration_s": run.duration_s, "phases_s": phases, "cases_ms": cases}))
+
+
+def by_phase(ledger: Ledger) -> dict[str, float]:
+    """Seconds; starting and ending workers stand for themselves, wherever that was."""
+    phases: defaultdict[str, float] = defaultdict(float)
+    for (phase, _, part), seconds in ledger.seconds.items():
+        phases[{"start": "start, load", "end": "end of workers"}.get(part, phase)] += seconds
+    order = ["start, load", *PHASES.values(), "end of workers", REST]
+    return {name: phases[name] for name in order if name in phases}
+
+
+def by_case(ledger: Ledger) -> list[dict[str, Any]]:
+    """A row a benchmark case, a column a part that any case has, in milliseconds a call."""
+    parts = [part for part in [*PARTS, REST] if any(p == part and c for _, c, p in ledger.seconds)]
     rows = []
-    with scratch(file.read_bytes(), tiers.strongest(here).new_uid()) as folder:
-        started = time.monotonic()
-        session = Session(problem, here, folder, 1)
-        try:
-            session.load(folder / "submission.py")
-            start_s = time.monotonic() - started
-            for case in problem.cases_for(here.kind).benchmark:
-                rows.append({"case": case.label, **_case(session, reference, case, options.calls)})
-                print(rows[-1], file=sys.stderr, flush=True)
-        finally:
-            session.kill()
-    print(f"{problem.name} on {here.name}: a worker is there, the submission loaded, after {start_s:.2f} s")
-    print(tabulate([[row["case"], *(f"{row[part]:.2f}" for part in PARTS)] for row in rows], ["case", *PARTS]))
-    print(json.dumps({"problem": problem.name, "device": here.name, "start_s": start_s, "cases": rows}))
-
-
-def _case(session: Session, reference: _Timed, case: Case, calls: int) -> dict[str, float]:
-    dealer = Dealer(reference, case, Seeds(new_master_seed(), "bench", case))
-    tolerances = reference.problem.tolerances_for(case)
-    samples: list[dict[str, float]] = []
-    try:
-        for _ in range(1 + calls):
-            reference.spent_s = dict.fromkeys(("generate", "expect"), 0.0)
-            dealing = time.monotonic()
-            call = dealer.deal(everything=False)
-            assert dealer.arena is not None
-            asking = time.monotonic()
-            request = {**call.request, "page_in": True, "flush": True}
-            checked = []
-
-            def read(reply: CallReply, call=call, checked=checked) -> None:  # type: ignore[no-untyped-def]
-                checked.append(time.monotonic())
-                compare(call, differences(call, reply, dealer.arena, tolerances), tolerances)  # type: ignore[arg-type]
-                reference.wait()
-                checked.append(time.monotonic())
-
-            answer = session.call(request, dealer.arena, case.label, dealer.pour, PATIENCE_S, read)
-            checking, done = checked
-            spent = reference.spent_s
-            samples.append(
-                {
-                    **spent,
-                    "deal": asking - dealing - sum(spent.values()),
-                    "worker": checking - asking,
-                    "turnaround": answer.turnaround_ns / 1e9,
-                    "latency": answer.reply.latency_ns / 1e9,
-                    "check": done - checking,
-                }
-            )
-            del call, answer
-    finally:
-        dealer.close()
-    return {part: 1e3 * statistics.median(sample[part] for sample in samples[1:]) for part in PARTS}
-
-
-class _Timed(Reference):
-    """A reference that notes how long its generator and its kernel take."""
-
-    spent_s: dict[str, float]
-
-    def wait(self) -> None:
-        if self.torch_device != "cpu":
-            torch.cuda.synchronize()
-
-    def generate(self, *arguments):  # type: ignore[no-untyped-def]
-        return self._timed("generate", super().generate, arguments)
-
-    def expect(self, *arguments):  # type: ignore[no-untyped-def]
-        return self._timed("expect", super().expect, arguments)
-
-    def _timed(self, part, function, arguments):  # type: ignore[no-untyped-def]
-        self.wait()
-        started = time.monotonic()
-        result = function(*arguments)
-        self.wait()
-        self.spent_s[part] += time.monotonic() - started
-        return result
+    for case in dict.fromkeys(case for phase, case, _ in ledger.seconds if phase == "timing" and case):
+        each = {part: 1e3 * ledger.seconds["timing", case, part] / max(ledger.calls[case], 1) for part in parts}
+        rows.append({"case": case, "calls": ledger.calls[case], **each, "all": sum(each.values())})
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""docs/kernels.md's tables, from what bench/tune.py measured.
+"""docs/kernels.md's tables, from the published runs and from what bench/tune.py measured. At once.
 
     python bench/kernel_table.py [bench/measured/kernels-*.jsonl ...]
 
     {"device", "date", "torch", "triton", "null_us"}     what the lines below it were measured on
     {"problem", "variant", "case", "floor_us", "us"}     "error" in the place of "us" where there is no time
 
-Beside the targets stand the published runs on the same device, whose several processes and checked calls leave the
-device time to cool: the share of the floor in their latencies.
+A bundled kernel's cell is its latency in the latest ranked run under results/published on that device, by the judge's
+clock, with the share of the floor; behind the dot stands what a pair of events in the worker said of it: in the run's
+own pilot, or where there is no such run in bench/tune.py's process. Rivals are no submissions: of them there is only
+what events said, which is longer by a launch. Runs that the worker's own clock timed are left out.
 
 A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME".
 Of a submission's variants only the one without options counts: it is what `custom_kernel` does. Where a line comes
@@ -21,13 +23,13 @@ import math
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tabulate import tabulate
 
-from harness.model import Case, told_apart
+from harness.model import Case, Clock, Run, told_apart
 from harness.store import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +54,18 @@ NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
 LONG_US = 20.0
 
 Times = dict[str, dict[str, tuple[float, float]]]
-"""By kernel and case: microseconds, and the floor."""
+"""By kernel and case, by events: microseconds, and the floor."""
+
+
+class Judged(NamedTuple):
+    """Of one case in a run by the judge's clock: its latency, and what the worker's own events said in the pilot."""
+
+    us: float
+    events_us: float | None
+
+
+Runs = dict[str, dict[str, Judged]]
+"""By kernel and case."""
 
 
 def main() -> None:
@@ -75,7 +88,7 @@ def main() -> None:
     _, _, tail = rest.partition(END)
     judged = published(measured_on["device"])
     parts = [BEGIN, provenance(measured_on, dates, nulls), targets(times, judged, nulls)]
-    parts += [table(problem, times) for problem in PROBLEMS]
+    parts += [table(problem, times, judged) for problem in PROBLEMS]
     document.write_text(head + "\n\n".join(parts) + "\n\n" + END + tail)
 
 
@@ -84,8 +97,9 @@ def provenance(measured_on: dict[str, Any], dates: dict[str, str], nulls: dict[s
     exceptions = [f"{date}: {', '.join(measured_at(date, dates))}" for date in others]
     return (
         f"Measured on {measured_on['device']}, {'; '.join([usual, *exceptions])}; torch {measured_on['torch']}, Triton "
-        f"{measured_on['triton']}, with cold caches. A kernel that does next to nothing takes "
-        f"{min(nulls.values()):.2f} to {max(nulls.values()):.2f} µs, by the process."
+        f"{measured_on['triton']}, with cold caches. Of two figures with a dot between them the first is the judge's "
+        f"clock's, in a published run; the second and those that stand alone are a pair of events', to which a kernel "
+        f"that does next to nothing takes {min(nulls.values()):.2f} to {max(nulls.values()):.2f} µs, by the process."
     )
 
 
@@ -101,26 +115,34 @@ def measured_at(date: str, dates: dict[str, str]) -> list[str]:
     return names
 
 
-def published(device: str) -> dict[str, dict[str, float]]:
-    """By kernel and case the microseconds of its latest ranked run under results/published."""
-    found: dict[str, tuple[str, dict[str, float]]] = {}
+def published(device: str) -> Runs:
+    """The latest ranked run by the judge's clock of each kernel under results/published."""
+    found: dict[str, Run] = {}
     for path in (ROOT / "results" / "published").glob("*/*/*.json"):
         run = load_run(path)
         kernel = f"{run.problem}/{run.submission}"
-        if run.device.name == device and run.score and found.get(kernel, ("", {}))[0] < run.started_at:
-            found[kernel] = (run.started_at, {m.case.label: m.latency.latency_ns / 1e3 for m in run.measurements})
-    return {kernel: latencies for kernel, (_, latencies) in found.items()}
+        if run.device.name == device and run.ranked and run.clock is Clock.JUDGE:
+            if kernel not in found or found[kernel].started_at < run.started_at:
+                found[kernel] = run
+    return {kernel: latencies(run) for kernel, run in found.items()}
 
 
-def targets(times: Times, judged: dict[str, dict[str, float]], nulls: dict[str, float]) -> str:
+def latencies(run: Run) -> dict[str, Judged]:
+    return {
+        m.case.label: Judged(m.latency.latency_ns / 1e3, None if m.inside_ns is None else m.inside_ns / 1e3)
+        for m in run.measurements
+    }
+
+
+def targets(times: Times, judged: Runs, nulls: dict[str, float]) -> str:
     """Which targets are met, and the short cases, which should stay within twice the null kernel and the floor.
 
-    Those are taken back to back, by the process that timed the null kernel, too.
+    Those are by events, back to back, by the process that timed the null kernel, too.
     """
     rows = []
     for kernel, wanted in TARGETS.items():
-        found, latencies = times.get(kernel, {}), judged.get(kernel, {})
-        in_run = {case: (us, found[case][1]) for case, us in latencies.items() if case in found}
+        found = times.get(kernel, {})
+        in_run = {case: (one.us, found[case][1]) for case, one in judged.get(kernel, {}).items() if case in found}
         shares = [mean_share(in_run), mean_share(found)]
         decisive = shares[0] or shares[1]
         short = [(us, floor) for us, floor in found.values() if floor <= LONG_US]
@@ -137,7 +159,9 @@ def targets(times: Times, judged: dict[str, dict[str, float]], nulls: dict[str, 
         )
     for kernel, other in NO_SLOWER.items():
         long = {case for case, (_, floor) in times.get(kernel, {}).items() if floor > LONG_US}
-        in_run = slower(judged.get(kernel, {}), judged.get(other, {}), long)
+        in_run = slower(
+            *({case: one.us for case, one in judged.get(name, {}).items()} for name in (kernel, other)), long
+        )
         sampled = slower(
             *({case: us for case, (us, _) in times.get(name, {}).items()} for name in (kernel, other)), long
         )
@@ -151,7 +175,7 @@ def targets(times: Times, judged: dict[str, dict[str, float]], nulls: dict[str, 
                 "" if decisive is None else "met" if decisive <= 1 else "missed",
             ]
         )
-    head = ["kernel", "target", "judged run", "back to back", ""]
+    head = ["kernel", "target", "judged run", "back to back, by events", ""]
     head.append(f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)")
     return "## Targets\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
 
@@ -168,7 +192,7 @@ def slower(latencies: dict[str, float], others: dict[str, float], cases: set[str
     return math.exp(sum(math.log(latencies[case] / others[case]) for case in both) / len(both)) if both else None
 
 
-def table(problem: str, times: Times) -> str:
+def table(problem: str, times: Times, judged: Runs) -> str:
     """A line a case, a column a kernel: the bundled ones, then the rivals."""
     mine = {kernel: found for kernel, found in times.items() if kernel.startswith(problem + "/")}
     ours = [kernel for kernel in mine if "/rival " not in kernel]
@@ -182,7 +206,7 @@ def table(problem: str, times: Times) -> str:
             [
                 label,
                 " / ".join(f"{floor:.1f}" for floor in floors),
-                *(cell(mine[kernel].get(case)) for kernel in ours + rivals),
+                *(cell(mine[kernel].get(case), judged.get(kernel, {}).get(case)) for kernel in ours + rivals),
             ]
         )
     names = [kernel.partition("/")[2] for kernel in ours] + [kernel.partition("/rival ")[2] for kernel in rivals]
@@ -190,11 +214,19 @@ def table(problem: str, times: Times) -> str:
     return f"## {problem}\n\n" + (f"Every case: `{common}`.\n\n" if common else "") + shown
 
 
-def cell(measured: tuple[float, float] | None) -> str:
-    if measured is None:
+def cell(by_events: tuple[float, float] | None, judged: Judged | None = None) -> str:
+    """`31.7 (38 %) · 34.1`: judged, and by events; without a judged run the latter alone, with its share."""
+    if by_events is None:
         return ""
-    us, floor = measured
-    return f"{us:.1f} ({100 * floor / us:.{0 if floor > 0.1 * us else 1}f} %)"
+    us, floor = by_events
+    if judged is None:
+        return f"{us:.1f} ({_share(floor, us)} %)"
+    beside = judged.events_us if judged.events_us is not None else us
+    return f"{judged.us:.1f} ({_share(floor, judged.us)} %) · {beside:.1f}"
+
+
+def _share(floor: float, us: float) -> str:
+    return f"{100 * floor / us:.{0 if floor > 0.1 * us else 1}f}"
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness import catalog, config, stats
 from harness import device as devices
-from harness.docket import device_to_ourselves
 from harness.judge.evaluate import evaluate
+from harness.machine_lock import hold
 from harness.model import Estimate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,7 @@ def main() -> None:
     scores: list[Estimate] = []
     unranked: list[str] = []
     began, load_before = time.monotonic(), os.getloadavg()
-    with device_to_ourselves(here, lambda line: print(line, file=sys.stderr)):
+    with hold(here, lambda line: print(line, file=sys.stderr)):
         for number in range(given.runs):
             if time.monotonic() - began > given.seconds:
                 break

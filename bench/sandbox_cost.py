@@ -4,8 +4,10 @@
 
 `try` is trying the isolation, once an evaluation. `empty` is a Python program that does nothing, from its start until
 it and the keeper are gone; `worker` a real worker, until it has imported torch and the smallest submission; `kill` its
-end. What a call pays is in the last three: a message of 300 bytes to the process and back over the worker's channel,
-and two system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and close).
+end. What a call pays is in the last four: stopping the worker's group and letting it go on, as the judge sees it, which
+it does once a call on a GPU and two or three times on a CPU; a message of 300 bytes to the process and back over the
+worker's channel; and two system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and
+close).
 Medians. The isolation called none is the same worker and keeper, with limits only. A table, then one line of JSON.
 """
 
@@ -51,7 +53,17 @@ while (message := channel.receive())["op"] == "echo":
 opened = cost_ns(lambda: os.close(os.open("/usr/bin/env", os.O_RDONLY)), 20000)
 channel.send({"getppid_ns": cost_ns(os.getppid, 200000), "open_ns": opened})
 """
-HEADERS = ["isolation", "try ms", "empty ms", "worker ms", "kill ms", "round trip µs", "getppid ns", "open ns"]
+HEADERS = [
+    "isolation",
+    "try ms",
+    "empty ms",
+    "worker ms",
+    "kill ms",
+    "stop µs",
+    "round trip µs",
+    "getppid ns",
+    "open ns",
+]
 
 
 def main() -> None:
@@ -74,12 +86,13 @@ def measure(isolation: Isolation, here: Device, repeats: int) -> dict[str, float
     """Medians: the first four in milliseconds, then microseconds, then nanoseconds."""
     tried = _median_ms(lambda: tiers.holds(isolation, here), 3)
     empty = _median_ms(lambda: _run_nothing(isolation, here), repeats)
-    ready, killed = zip(*(_worker_ms(isolation, here) for _ in range(max(repeats // 2, 3))))
+    ready, killed, stopped = zip(*(_worker_ms(isolation, here) for _ in range(max(repeats // 2, 3))))
     return {
         "try_ms": tried,
         "empty_ms": empty,
         "worker_ms": statistics.median(ready),
         "kill_ms": statistics.median(killed),
+        "stop_us": 1e3 * statistics.median(stopped),
         **_inside(isolation, here),
     }
 
@@ -89,7 +102,8 @@ def _run_nothing(isolation: Isolation, here: Device) -> None:
         assert enclosure.wait(60) == 0
 
 
-def _worker_ms(isolation: Isolation, here: Device) -> tuple[float, float]:
+def _worker_ms(isolation: Isolation, here: Device) -> tuple[float, float, float]:
+    """Until it is loaded; its end; a stop and a continuation."""
     problem = catalog.load_problem(ROOT, catalog.problem_names(ROOT)[0])
     tiers._found[here.torch_device] = isolation  # what a session takes for the strongest
     with scratch(SUBMISSION, isolation.new_uid()) as folder:
@@ -98,9 +112,16 @@ def _worker_ms(isolation: Isolation, here: Device) -> tuple[float, float]:
         try:
             session.load(folder / "submission.py")
             ready = time.perf_counter()
+            stop_ms = _median_ms(lambda: _stop_and_continue(session), 200)
         finally:
+            ending = time.perf_counter()
             session.kill()
-        return 1e3 * (ready - started), 1e3 * (time.perf_counter() - ready)
+        return 1e3 * (ready - started), 1e3 * (time.perf_counter() - ending), stop_ms
+
+
+def _stop_and_continue(session: Session) -> None:
+    session.leash.stop()
+    session.leash.resume()
 
 
 def _inside(isolation: Isolation, here: Device, messages: int = 3000) -> dict[str, float]:

@@ -5,11 +5,12 @@
     for each problem, within its share of --budget seconds, in processes of its own
         compile   several processes at once run every variant on every benchmark case, untimed: this fills Triton's
                   cache, and shows which variants do not compile or crash
-        measure   the others, one case after another, with cold caches, by the timer that judges submissions
+        measure   the others, one case after another, with cold caches, by a pair of events (harness/worker/timers.py)
 
 A variant is a dict of arguments of a submission's `launch(data, **variant)`, the empty one its `custom_kernel(data)`;
-VARIANTS lists them. Beside them what a user of PyTorch would take is measured (rivals.py). With --only, neither that
-nor any submission whose name holds none of its words. Every output is held against the reference, or for prefill
+VARIANTS lists them. Events contain a launch, about 3 us that the judge's clock subtracts: they tell variants apart, and
+are not what a run says. Beside them what a user of PyTorch would take is measured (rivals.py). With --only, neither
+that nor any submission whose name holds none of its words. Every output is held against the reference, or for prefill
 against torch's scaled_dot_product_attention, by its relative L2 error. Prints a table a submission, the best variant
 first, and writes a line a variant and case to OUT/tune.jsonl, which kernel_table.py reads.
 """

@@ -93,14 +93,14 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
 
     Raises Disqualified when the source fails here, ProblemError when no problem names a baseline, InfrastructureError.
     """
-    from harness import docket, environment
+    from harness import environment, machine_lock
     from harness.judge.duel import duel
     from harness.sandbox import tiers
 
     problem, submission = _subject(root)
     config = load_config(root)
     narrate(f"calibrating {device.name} with {submission.name} of {problem.name} against itself, {pairs} pairs")
-    with docket.device_to_ourselves(device, narrate):
+    with machine_lock.hold(device, narrate):
         surroundings = environment.describe(device, tiers.strongest(device))
         found = duel(problem, submission, submission, device, config, pairs=pairs, narrate=narrate)
     first, second = paired_scores(found.measurements)

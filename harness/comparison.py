@@ -21,7 +21,7 @@ from typing import Any
 
 from harness import stats
 from harness.errors import UsageError
-from harness.model import NOISY, Case, Clock, Measurement, Run, Verdict, outcome
+from harness.model import CROWDED, NOISY, VOIDED, Case, Clock, Measurement, Run, Verdict, outcome
 from harness.stats import Ratio
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
@@ -30,6 +30,8 @@ ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cud
 DOUBTFUL_LABELS = {
     "host-bound": "host-bound: the host, not the kernel, may set the latency",
     NOISY: "noisy: the judge's own clock could not confirm the times",
+    VOIDED: "voided: more than a tenth of the calls had to be taken again",
+    CROWDED: "crowded: other processes took the processors meanwhile",
     "unstable": "unstable: the device's clocks did not hold still",
 }
 

@@ -27,7 +27,6 @@ class Sampling(Value):
     processes: int = Field(ge=1)
     warmup_calls: int = Field(ge=0)
     pilot_calls: int = Field(ge=1)
-    idle_calls: int = Field(ge=1)
     min_samples: int = Field(ge=1)
     max_samples: int = Field(ge=1)
     budget_s: float = Field(gt=0)

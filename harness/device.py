@@ -89,6 +89,23 @@ def pci_address(device: Device) -> str:
     return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
 
 
+def card(device: Device) -> str:
+    """What tells this card from all others of the machine, whatever number torch gives it: its UUID, or else its
+    address on the bus. `cpu` for the processors; of a card that tells neither, the model and torch's number."""
+    if device.kind == "cpu":
+        return "cpu"
+    import torch
+
+    properties: Any = torch.cuda.get_device_properties(device.torch_device)
+    uuid = str(getattr(properties, "uuid", ""))
+    if re.search(r"[1-9a-f]", uuid.lower()):  # of a card without one all digits are zero
+        return f"GPU-{uuid}"
+    try:
+        return f"PCI-{pci_address(device)}"
+    except AttributeError:  # this torch does not say
+        return f"{device.slug}-{device.torch_device.partition(':')[2] or 0}"
+
+
 def nvidia_name(device: Device) -> str:
     """`GPU-` and its UUID. The driver counts cards otherwise than torch, whose numbers CUDA_VISIBLE_DEVICES changes."""
     import torch

@@ -1,4 +1,5 @@
-"""What is to be judged, and judging it: one submission after another, the device ours alone meanwhile.
+"""What is to be judged, and judging it: one submission after another: a GPU is ours alone meanwhile, the
+processors while they are timed.
 
 Each run is stored as soon as it has its verdict, so that whatever interrupts a long evaluation costs one run at most;
 started again, it goes on with what has none.
@@ -7,24 +8,18 @@ started again, it goes on with what has none.
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from harness import catalog, triage
+from harness import catalog, machine_lock, triage
 from harness.config import load_config
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Problem, Run, Submission, outcome
 from harness.progress import Narrate, named
 from harness.sandbox import tiers
 from harness.store import Store
-
-LOCK_POLL_S = 0.2
 
 
 def submissions_to_judge(
@@ -76,8 +71,9 @@ def judge(
 
     tier = _isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
+    narrate(problem.limits.sentence)
     runs = []
-    with device_to_ourselves(device, narrate):
+    with machine_lock.hold_if_gpu(device, narrate):
         for submission in submissions:
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
             try:
@@ -88,6 +84,7 @@ def judge(
                     config,
                     quick=quick,
                     allow_unsandboxed=allow_unsandboxed,
+                    exclusive=lambda: machine_lock.hold(device, narrate),
                     narrate=named(narrate, submission.name),
                 )
             except OSError as error:
@@ -121,34 +118,3 @@ def _isolation_tier(device: Device, tolerated: bool, narrate: Narrate) -> str:
             )
         narrate("nothing here confines submissions: runs are shown but not ranked, unless --allow-unsandboxed is given")
     return isolation.tier
-
-
-@contextmanager
-def device_to_ourselves(device: Device, narrate: Narrate = lambda line: None) -> Iterator[None]:
-    """Hold the machine-wide lock of `device`, waiting for whoever has it: timings taken side by side are worthless."""
-    lock = FileLock(Path(tempfile.gettempdir()) / f"podium-{device.slug}.lock", mode=0o666, poll_interval=LOCK_POLL_S)
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            pid = _holder(Path(lock.lock_file))
-            whose = f"another evaluation (process {pid})" if pid else "another evaluation"
-            narrate(f"{whose} has {device.name}: waiting for it to finish")
-            lock.acquire()
-    except OSError as error:
-        raise InfrastructureError(f"the lock {lock.lock_file} cannot be taken: {error.strerror}") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _holder(path: Path) -> int | None:
-    """The process that has locked the file, where /proc tells (proc_locks(5)): it writes 0 for another container's."""
-    try:
-        file = path.stat()
-        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    except OSError:
-        return None
-    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    return next((int(row[4]) for row in rows if row[1:2] == ["FLOCK"] and row[5] == place and int(row[4]) > 0), None)

@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 MAX_FRAME_BYTES = 1 << 20
 _LENGTH = struct.Struct(">I")
@@ -52,6 +52,23 @@ class Watch(Protocol):
         """Take note of what there is to read."""
 
 
+class NoDescriptor(Exception):
+    """A file descriptor that was sent along did not arrive."""
+
+
+class Descriptors(list[int]):
+    """Those that came along and were not taken yet."""
+
+    def pop(self, index: SupportsIndex = -1) -> int:
+        """Raises NoDescriptor if there is none."""
+        if not self:
+            raise NoDescriptor(
+                "no shared memory could be given to the process: the submission has lowered RLIMIT_NOFILE, "
+                "or has as many files open as it may"
+            )
+        return super().pop(index)
+
+
 class Channel:
     """Frames over a connected stream socket. Bytes that belong to the next frame are kept for it.
 
@@ -64,7 +81,7 @@ class Channel:
         self._accepts_fds = accepts_fds
         self._pending = bytearray()
         self._length: int | None = None
-        self.fds: list[int] = []
+        self.fds = Descriptors()
         self.received_bytes = 0
 
     def fileno(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness import calibration, catalog, comparison, docket, triage
+from harness import calibration, catalog, comparison, machine_lock, triage
 from harness.comparison import Comparison, Noise, Speed
 from harness.config import EvalConfig, load_config
 from harness.device import detect
@@ -164,7 +164,8 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
 
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
-    with docket.device_to_ourselves(device, narrate):
+    narrate(recipe.problem.limits.sentence)
+    with machine_lock.hold_if_gpu(device, narrate):
         try:
             run = evaluate(
                 recipe.problem,
@@ -173,6 +174,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
                 recipe.config,
                 quick=recipe.quick,
                 master_seed=then.master_seed,
+                exclusive=lambda: machine_lock.hold(device, narrate),
                 narrate=narrate,
             )
         except OSError as error:

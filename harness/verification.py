@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import catalog
+from harness import catalog, machine_lock
 from harness.config import load_config
 from harness.errors import ProblemError
 from harness.model import Device, Excess, Problem, Run, Submission, Verdict
@@ -40,6 +40,7 @@ class ControlResult:
 
 def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> Iterator[ControlResult]:
     """Judge each control on the test cases for `device`, untimed, several at a time; results in the controls' order.
+    A GPU is ours alone meanwhile.
 
     Raises ProblemError if there are none.
     """
@@ -64,13 +65,20 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         return _result(submission.name, due, run, problem)
 
     try:
-        yield from executor.map(judge, controls)
+        with machine_lock.hold_if_gpu(device, narrate):
+            yield from executor.map(judge, controls)
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def broken_promises(problem: Problem, device: Device) -> list[str]:
-    """What the problem's reference.py does otherwise than its `problem.yml` and the judge's contract say."""
+def broken_promises(problem: Problem, device: Device, narrate: Narrate = lambda line: None) -> list[str]:
+    """What the problem's reference.py does otherwise than its `problem.yml` and the judge's contract say. A GPU on
+    which it computes is ours alone meanwhile."""
+    with machine_lock.hold_if_gpu(device, narrate):
+        return _broken_promises(problem, device)
+
+
+def _broken_promises(problem: Problem, device: Device) -> list[str]:
     import torch
 
     from harness.arena import flatten

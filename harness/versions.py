@@ -64,7 +64,7 @@ def duel(
 
     Raises UsageError, and judge.duel.Disqualified where one of them fails.
     """
-    from harness import docket
+    from harness import machine_lock
     from harness.judge import duel as judge  # imports torch
 
     a, b = versions.a, versions.b
@@ -72,7 +72,7 @@ def duel(
     old, new = comparison.names_of(a, b)
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
-    with docket.device_to_ourselves(device, narrate):
+    with machine_lock.hold_if_gpu(device, narrate):
         found = judge.duel(
             problem,
             submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
@@ -80,6 +80,7 @@ def duel(
             device,
             config,
             pairs=pairs,
+            exclusive=lambda: machine_lock.hold(device, narrate),
             narrate=narrate,
         )
     names = (a.submission, b.submission)

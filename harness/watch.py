@@ -10,6 +10,7 @@ still being written is no submission yet.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import stat
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import catalog, docket
+from harness import catalog, machine_lock
 from harness.checkup import smallest_first
 from harness.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError
@@ -168,8 +169,9 @@ def _judge(
         return None
     narrator = _Narrator(saves, show, saved)
     try:
-        with docket.device_to_ourselves(device, narrator):
-            run = evaluate(problem, submission, device, config, quick=True, narrate=narrator)
+        with machine_lock.hold_if_gpu(device, narrator):
+            alone = functools.partial(machine_lock.hold, device, narrator)
+            run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
     except _SavedAgain:
         return None
     except OSError as error:

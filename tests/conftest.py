@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness import machine_lock
+
 # Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
 _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
 for _name in _MAKEFILE.partition("VARIABLES :=")[2].partition("\n")[0].split():
@@ -21,7 +23,6 @@ cpu:
   processes: 2
   warmup_calls: 1
   pilot_calls: 1
-  idle_calls: 1
   min_samples: 2
   max_samples: 3
   budget_s: 0.01
@@ -30,7 +31,6 @@ gpu:
   processes: 2
   warmup_calls: 1
   pilot_calls: 1
-  idle_calls: 1
   min_samples: 2
   max_samples: 3
   budget_s: 0.01
@@ -101,9 +101,12 @@ def cost(*, rows: int, cols: int):
 def toy_root(tmp_path, monkeypatch):
     """The root of a checkout with the problem `double`: data = (x float32 [rows, cols], config), output 2 x.
 
-    The device lock, which is the machine's, becomes the test's own: an evaluation elsewhere does not hold it up.
+    The device's lock, which is the machine's, becomes the test's own: an evaluation elsewhere does not hold it up. That
+    of a process that the test starts stays the machine's.
     """
     (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    monkeypatch.setattr(machine_lock, "FOLDERS", (tmp_path / "tmp",))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     for folder in ("configs/devices", "problems/double", "submissions/double", "results"):

@@ -2,21 +2,27 @@
 
 import csv
 import json
-import statistics
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats as distributions
 
+from bench import constant, experiment, judge_time, kernel_table, voids
 from bench import e1_known_durations as e1
 from bench import e3_cold_cache as e3
 from bench import e4_heater as e4
 from bench import e5_profiler as e5
-from bench import experiment
-from harness.model import Device
+from harness import device as devices
+from harness import stats
+from harness.judge.reply import Fault
+from harness.model import Case, Device, Estimate, Manner, Measurement
 
 ROOT = Path(__file__).parents[1]
 
@@ -130,14 +136,109 @@ def test_the_heater_s_shift_is_of_pairs():
     assert row["pairs"] == 2 and 1 < row["shift %"] < 2 and row["low %"] < row["shift %"] < row["high %"]
 
 
-def test_known_durations_come_out_of_the_cpu_s_timer(tmp_path):
-    clock = experiment.timer(
-        Device(kind="cpu", name="h", slug="h", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1)
+def one_pass(tmp_path, elements=64):
+    return experiment.one_pass(tmp_path, [{"variant": "A", "elements": elements}])
+
+
+@pytest.fixture
+def cpu():
+    return devices.detect(ROOT, "cpu").model_copy(update={"flush_bytes": 1 << 20})
+
+
+def test_the_judge_s_stamps_enclose_a_spin_of_known_duration(tmp_path, cpu):
+    (way,), source, _ = e1._on_cpu()
+    target = 1000.0
+    task = experiment.toy(tmp_path, e1.REFERENCE, [way.case(target).parameters], source)
+    with experiment.judging(cpu, *task) as judge, judge.entrant.session() as session:
+        with judge.series(way.case(target), experiment.NoFlush()) as series:
+            taken = judge.take(session, series, 5, read=e1.took_of)
+        session.finish()
+    assert [took[1] >= target * 1e3 for _, took in taken] == [True] * 5
+    assert all(answer.elapsed_ns >= took[1] for answer, took in taken)
+    assert judge.null_ns and judge.constant_ns == stats.interquartile_mean(judge.null_ns)
+
+
+def test_every_call_of_an_experiment_has_inputs_of_its_own(tmp_path, cpu):
+    problem, submission = one_pass(tmp_path)
+    with experiment.judging(cpu, problem, submission) as judge, judge.entrant.session() as session:
+        with judge.series(problem.cpu.benchmark[0]) as series:
+            taken = judge.take(session, series, 3, read=lambda answer: tuple(experiment.outputs(answer)[0].tolist()))
+        session.finish()
+    assert len({output for _, output in taken}) == 3
+
+
+def test_what_fails_in_a_call_ends_the_experiment_with_its_verdict(tmp_path, cpu):
+    task = experiment.toy(tmp_path, experiment.ONE_PASS, [{"variant": "A", "elements": 8}], "def custom_kernel(d): 1/0")
+    with (
+        experiment.judging(cpu, *task) as judge,
+        judge.entrant.session() as session,
+        judge.series(task[0].cpu.benchmark[0]) as series,
+        pytest.raises(Fault, match="ZeroDivisionError"),
+    ):
+        judge.take(session, series, 1)
+
+
+def test_a_fresh_process_says_what_it_has_found_or_why_not():
+    good = [sys.executable, "-c", "input(); print('a table'); print('[1, 2]')"]
+    with experiment.Children(good, 2) as children:
+        assert [children.next(30)[0], children.next(30, another_follows=False)[0]] == [[1, 2], [1, 2]]
+    bad = [sys.executable, "-c", "import sys; sys.exit('no such thing')"]
+    with experiment.Children(bad, 1) as children, pytest.raises(RuntimeError, match="no such thing"):
+        children.next(30)
+
+
+def test_constants_are_summed_up_over_the_judges():
+    found = [{"constant_ns": ns, "time slice_ns": None} for ns in (280e3, 282e3, 281e3)]
+    (row,) = constant.summary(found)
+    assert (row["what"], row["judges"], row["median"], row["least"], row["most"]) == ("constant", 3, 281, 280, 282)
+
+
+def test_of_none_in_n_about_three_in_n_are_possible():
+    assert voids.at_most(0, 60) == pytest.approx(3 / 60, rel=0.05)
+    assert voids.at_most(0, 0) == voids.at_most(5, 5) == 1.0
+    assert distributions.binom.cdf(2, 40, voids.at_most(2, 40)) == pytest.approx(0.05)
+
+
+def measurement(manner, samples, **void):
+    estimate = Estimate(latency_ns=1.0, low_ns=1.0, high_ns=1.0)
+    case = Case(parameters={"n": 1})
+    return Measurement(case=case, samples_ns=samples, latency=estimate, manner=manner, voids=void)
+
+
+def test_void_calls_are_counted_by_the_manner_of_timing():
+    measurements = (
+        measurement(Manner.SANDWICH, ((1.0,) * 9, (1.0,) * 10), late=1),
+        measurement(Manner.SANDWICH, ((1.0,) * 20,)),
+        measurement(Manner.LONG, ((1.0,) * 5,), cut=2, late=3),
     )
-    (way,), _ = e1._on_cpu(clock, experiment.Raw(tmp_path, "e1", ("way",) * 6))
-    took = []
-    for _ in range(20):
-        latency_ns = clock.sample(way.call(1000.0)).latency_ns
-        took.append((latency_ns, way.took()[1]))
-    assert all(latency_ns >= known_ns >= 1e6 for latency_ns, known_ns in took)
-    assert statistics.median(latency_ns - known_ns for latency_ns, known_ns in took) < 1e6
+    sandwich, long = voids.by_manner([SimpleNamespace(measurements=measurements)])
+    assert (sandwich["sittings"], sandwich["calls"], sandwich["void"], sandwich["reasons"]) == (3, 40, 1, "1 x late")
+    assert (long["calls"], long["reasons"]) == (10, "3 x late, 2 x cut")
+
+
+def test_busy_neighbours_are_gone_afterwards():
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    before = children.read_text()
+    with voids.busy_processes(2):
+        assert len(children.read_text().split()) == len(before.split()) + 2
+    assert children.read_text() == before
+
+
+def test_no_time_of_an_evaluation_counts_twice():
+    began = time.perf_counter()
+    ledger = judge_time.Ledger(on_gpu=False)
+    with ledger.in_phase("timing", "n=1"), ledger.part("deal"):
+        with ledger.part("generate"):
+            time.sleep(0.001)
+        with ledger.part("null call"), ledger.part("flush"):
+            time.sleep(0.001)
+    passed = time.perf_counter() - began
+    assert {part for _, _, part in ledger.seconds} == {"rest", "deal", "generate", "null call"}
+    assert 0.002 <= sum(ledger.seconds.values()) <= passed
+
+
+def test_a_kernel_s_cell_has_the_judged_figure_first_and_the_events_beside():
+    judged = kernel_table.Judged(20.0, 23.0)
+    assert kernel_table.cell((24.0, 10.0), judged) == "20.0 (50 %) · 23.0"
+    assert kernel_table.cell((24.0, 10.0), judged._replace(events_us=None)) == "20.0 (50 %) · 24.0"
+    assert kernel_table.cell((25.0, 10.0)) == "25.0 (40 %)" and kernel_table.cell(None, judged) == ""

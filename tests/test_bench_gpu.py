@@ -14,6 +14,7 @@ NARRATION = [
     (5.0, "triton_bf16: test 1 of 2: batch_size=1"),
     (6.0, "triton_bf16: test 2 of 2: batch_size=4"),
     (9.0, "some warning of a library"),
+    (9.5, "triton_bf16: calibrating the clock"),
     (10.0, "triton_bf16: pilot: batch_size=4"),
     (11.0, "triton_bf16: timing, process 1 of 5"),
     (12.0, "triton_bf16: timing, process 2 of 5"),
@@ -24,7 +25,8 @@ NARRATION = [
 
 def test_the_phases_of_an_evaluation_add_up_to_its_time():
     spent = gpu.phases(NARRATION, 25.0)
-    assert spent == {"start": 2.0, "loading": 7.5, "test": 5.0, "pilot": 1.0, "timing": 9.0, "between": 0.5}
+    timed = {"calibrating": 0.5, "pilot": 1.0, "timing": 9.0}
+    assert spent == {"start": 2.0, "loading": 7.5, "test": 4.5, **timed, "between": 0.5}
     assert sum(spent.values()) == 25.0
 
 
@@ -32,8 +34,9 @@ def test_an_evaluation_that_said_nothing_was_all_start():
     assert gpu.phases([], 3.0) == {"start": 3.0}
 
 
-def test_it_is_known_whether_a_submission_is_right_when_its_pilot_begins():
-    assert gpu.first_correct(NARRATION) == 10.0
+def test_it_is_known_whether_a_submission_is_right_when_it_is_to_be_timed():
+    assert gpu.first_correct(NARRATION) == 9.5
+    assert gpu.first_correct([line for line in NARRATION if "calibrating" not in line[1]]) == 10.0
     assert gpu.first_verdict(NARRATION) == 20.0
 
 
@@ -91,7 +94,7 @@ def test_what_was_not_measured_is_not_called_done():
 
 def test_every_problem_and_every_experiment_is_a_step(tmp_path):
     names = [s.name.partition(":")[0] for s in gpu._steps("cuda:0", tmp_path, tmp_path, None)]
-    assert set(names) == {"e1", "e2", "e3", "e4", "e5", *gpu.catalog.problem_names(gpu.ROOT)}
+    assert set(names) == {"constant", "e1", "e2", "e3", "e4", "e5", *gpu.catalog.problem_names(gpu.ROOT)}
     assert [s.name for s in gpu._steps("cuda:0", tmp_path, tmp_path, "e2")] == ["e2"]
     with pytest.raises(SystemExit, match="not e9"):
         gpu._steps("cuda:0", tmp_path, tmp_path, "e9")

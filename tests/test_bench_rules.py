@@ -89,7 +89,7 @@ def made_up(processes, slowdown, between=0.0, seed=6):
     rng = np.random.default_rng(seed)
     factors = np.exp(between * rng.normal(size=processes))
     return {
-        ("bracket", variant): [
+        ("judge", variant): [
             (1e5 * (1 + slowdown * extra) * factor * (1 + 1e-4 * rng.normal(size=40))).tolist() for factor in factors
         ]
         for variant, extra in e2_same_and_slower.EXTRA.items()

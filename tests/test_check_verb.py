@@ -20,7 +20,7 @@ from harness.offline.kept import Kept
 from harness.offline.processes import Finished, Job, Processes
 from harness.offline.survey import Tools
 from harness.render.check import table
-from harness.sandbox import enclosure, keeper
+from harness.sandbox import enclosure, footprint
 from harness.temporary import remove_abandoned
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -525,7 +525,7 @@ def test_leaving_the_block_kills_all_that_still_runs(tmp_path, monkeypatch):
 
 
 def below(pid: int) -> set[int]:
-    return keeper.descendants(pid, keeper.process_table())
+    return footprint.descendants(pid, footprint.process_table())
 
 
 def test_a_process_sees_no_gpu_and_nothing_of_the_callers_environment(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ from harness.errors import InfrastructureError, ProblemError
 from harness.judge.reference import Reference
 from harness.model import Ending, Estimate, Verdict
 from harness.sandbox import enclosure
-from harness.sandbox.keeper import descendants, process_table
+from harness.sandbox.footprint import descendants, process_table
 from harness.store import load_run
 
 SLOW = """

@@ -12,7 +12,7 @@ from harness.judge import neighbours
 from harness.judge.neighbours import Crowding, Neighbours
 from harness.render import document, terminal
 from harness.render import run as rendered
-from harness.sandbox import keeper
+from harness.sandbox import footprint
 
 BUSY = "import os\nif os.fork():\n    os.wait()\nwhile True: pass\n"  # in a child of the process that is started
 
@@ -25,14 +25,14 @@ class Worker:
 
     @property
     def processor_s(self):
-        return keeper.processor_s(self._pid)
+        return footprint.processor_s(self._pid)
 
 
 @pytest.fixture
 def busy():
     with subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True) as process:
         deadline = time.monotonic() + 30
-        while keeper.processor_s(process.pid) < 0.2 and time.monotonic() < deadline:
+        while footprint.processor_s(process.pid) < 0.2 and time.monotonic() < deadline:
             time.sleep(0.02)
         yield process.pid
         os.killpg(process.pid, 9)

@@ -166,12 +166,12 @@ def test_a_quick_run_is_reproduced_quickly_and_its_score_left_undecided(podium, 
 
 def test_what_an_older_podium_did_not_record_is_as_it_is_now_and_said(podium, judged):
     then, stored = judged(INEXACT)
-    cpu = {key: value for key, value in then.config["cpu"].items() if key != "idle_calls"}
+    cpu = {key: value for key, value in then.config["cpu"].items() if key != "warmup_calls"}
     edit(stored, config=then.config | {"cpu": cpu | {"forgotten": 3}})
     _, document = again(podium, "mine")
-    assert {"what": "sampling cpu idle_calls", "then": None, "now": "1"} in document["differences"]
+    assert {"what": "sampling cpu warmup_calls", "then": None, "now": "1"} in document["differences"]
     assert {"what": "sampling cpu forgotten", "then": "3", "now": None} in document["differences"]
-    assert document["now"]["config"]["cpu"]["idle_calls"] == 1
+    assert document["now"]["config"]["cpu"]["warmup_calls"] == 1
 
 
 def test_only_what_differs_in_the_environment_is_shown(podium, judged):

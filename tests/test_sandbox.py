@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.device import detect
-from harness.sandbox import keeper, landlock, seccomp, syscalls, tiers
+from harness.sandbox import footprint, keeper, landlock, seccomp, syscalls, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.isolation import Isolation
 from harness.sandbox.scratch import scratch
@@ -353,7 +353,7 @@ def test_a_fork_bomb_is_stopped_and_leaves_nothing(isolation, monkeypatch):
         else:
             assert inside.enclosure.wait(60) == -signal.SIGKILL
             assert inside.enclosure.excess() == "had more than 100 processes and threads at once"
-        tree = keeper.descendants(inside.enclosure.pid, keeper.process_table())
+        tree = footprint.descendants(inside.enclosure.pid, footprint.process_table())
         assert len(tree) < 110
         inside.enclosure.kill()
         assert not any(Path(f"/proc/{pid}").exists() for pid in tree)
@@ -374,6 +374,102 @@ def test_a_process_that_takes_too_much_memory_is_ended_and_it_is_said_why(isolat
     with Inside(isolation, program) as inside:
         assert inside.enclosure.wait(60) == -signal.SIGKILL
         assert "memory" in (inside.enclosure.excess() or "")
+
+
+def test_a_page_that_many_share_counts_once(isolation, monkeypatch):
+    """A hundred idle children of a process with 100 MB have 10 GB if each page counts for each; later 12 copy it."""
+    monkeypatch.setattr("harness.sandbox.enclosure._max_memory_bytes", lambda: 1 << 30)
+    program = """
+        import os, time
+        held = b"x" * 100_000_000
+        for _ in range(100):
+            if os.fork() == 0:
+                time.sleep(600)
+        time.sleep(2)
+        print("alive", flush=True)
+        for _ in range(12):
+            if os.fork() == 0:
+                its_own = bytearray(held)
+                break
+        time.sleep(600)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.enclosure.stdout.read(6) == b"alive\n"
+        assert inside.enclosure.wait(60) == -signal.SIGKILL
+        assert inside.enclosure.excess() == "took more than 1.1 GB of memory"
+
+
+def test_too_many_processes_are_not_taken_for_too_much_memory(monkeypatch):
+    monkeypatch.setattr(footprint, "memory_bytes", lambda *_: (1 << 60, True))
+    settings = {"max_tasks": 0, "max_memory_bytes": 1, "max_files": 1, "own_uid": -1, "judge_pid": 1, "work": "/"}
+    with subprocess.Popen(["sleep", "60"]) as other:
+        assert keeper._excess(settings)[0] == "had more than 0 processes and threads at once"
+        settings["max_tasks"] = 1000
+        assert keeper._excess(settings) == ("took more than 0.0 GB of memory", keeper.MAX_SHARE_WHEN_COUNTING)
+        other.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_root_without_the_capability_to_look_into_others_counts_their_pages_all_the_same():
+    """As in most containers. Its parent's death is told to it afterwards as before."""
+    program = """
+        import ctypes, os, signal, struct, sys, time
+        from harness.sandbox import footprint
+        libc, uid, judge = ctypes.CDLL(None), 60600, os.getppid()
+        held = b"x" * 50_000_000
+        told, tell = os.pipe()
+        family = set()
+        for _ in range(4):
+            pid = os.fork()
+            if pid == 0:
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+                libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as privileges.drop_all
+                os.write(tell, b"x")
+                time.sleep(60)
+            family.add(pid)
+        for _ in family:
+            os.read(told, 1)
+        libc.prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+        header, sets = struct.pack("Ii", 0x20080522, 0), (ctypes.c_uint32 * 6)()
+        assert libc.capget(header, sets) == 0
+        for index in (0, 1):
+            sets[index] &= ~(1 << 19 | 1 << 21)  # CAP_SYS_PTRACE; CAP_SYS_ADMIN and CAP_PERFMON do on newer kernels
+            sets[index + 3] &= ~(1 << 38 - 32)
+        assert libc.capset(header, sets) == 0
+        each = next(iter(family))
+        told_by = ctypes.c_int()
+        refused = footprint._proportional_bytes(each, -1) is None
+        counted, exactly = footprint.memory_bytes(family, judge, uid, 60_000_000)
+        libc.prctl(2, ctypes.byref(told_by), 0, 0, 0)
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+        print(refused, exactly, counted < 100_000_000, told_by.value == signal.SIGTERM, os.geteuid())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "True", "True", "True", "0"], done
+
+
+def test_where_pages_cannot_be_counted_each_counts_for_all_that_map_it(monkeypatch):
+    held = b"x" * 50_000_000
+    family = []
+    for _ in range(4):
+        family.append(os.fork())
+        if family[-1] == 0:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        exact, counted = footprint.memory_bytes(set(family), 1, -1, 3 * len(held))
+        assert counted and exact < 3 * len(held)
+        monkeypatch.setattr(footprint, "_proportional_bytes", lambda pid, uid: None)
+        bound, counted = footprint.memory_bytes(set(family), 1, -1, 1 << 40)
+        assert not counted
+        assert bound > 4 * len(held)
+        assert footprint.memory_bytes(set(family), 1, -1, bound - 1) == (bound, True)
+    finally:
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("kind", ["mapped", "in a directory of /dev/shm"])
@@ -518,13 +614,49 @@ def test_a_keeper_that_does_not_answer_is_killed_with_all_that_it_started(isolat
     with Inside(isolation, program) as inside:
         assert inside.enclosure.stdout.read(1) == inside.enclosure.stdout.read(1) == b"x"
         pid = inside.enclosure._process.pid
-        started = keeper.descendants(pid, keeper.process_table())
+        started = footprint.descendants(pid, footprint.process_table())
         os.kill(pid, signal.SIGSTOP)
         inside.enclosure.kill()
         deadline = time.monotonic() + 30
         while started & set(map(int, filter(str.isdigit, os.listdir("/proc")))) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(started) >= 2 and not started & set(map(int, filter(str.isdigit, os.listdir("/proc"))))
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["command lives", "command has ended"])
+def test_the_group_of_a_worker_that_the_command_has_started_dies_in_one_act(ended):
+    """The tree is keeper, command, worker, bystander: the worker and what it has started are a group of their own."""
+    worker = "import os, time; os.fork(); os.fork(); os.write(1, b'x'); time.sleep(60)"
+    command = f"""
+        import os, subprocess, sys, time
+        os.setsid()
+        subprocess.Popen([sys.executable, "-S", "-c", {worker!r}], process_group=0)
+        time.sleep({0 if ended else 60})
+    """
+    program = f"""
+        import ctypes, os, subprocess, sys, time
+        from harness.sandbox import footprint, keeper
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER, as the keeper
+        child = subprocess.Popen([sys.executable, "-S", "-c", {textwrap.dedent(command)!r}], stdout=subprocess.PIPE)
+        child.stdout.read(4)
+        if {ended}:
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        family = footprint.descendants(os.getpid(), footprint.process_table())
+        keeper._kill_groups(child.pid)
+        until = time.monotonic() + 20
+        while (left := alive(family)) and time.monotonic() < until:
+            time.sleep(0.01)
+        keeper._kill_descendants()
+        print(len(family), left)
+    """
+    alive = """
+        def alive(family):
+            states = {pid: footprint._state(pid)[0] for pid in family if os.path.exists(f"/proc/{pid}")}
+            return [pid for pid, state in states.items() if state != b"Z"]
+    """
+    words = [sys.executable, "-c", textwrap.dedent(alive) + textwrap.dedent(program)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "5 []\n", done
 
 
 def test_no_hole_is_made_in_shared_memory_and_none_of_it_is_written_out(isolation):

@@ -313,7 +313,7 @@ class TestHostBoundCalls:
             *["set up", "ready", "stops itself", "stop", "poured_from", "pour", "flush", "a", "continue"],
             *["stops itself", "stop"], *END,
         ]  # fmt: skip
-        assert answer.void is None and answer.inside_ns is None and world.asked["manner"] == "stopped"
+        assert answer.void is None and answer.inside_ns is None and world.asked["manner"] == "awaited"
 
     def test_one_that_ran_meanwhile_is_void(self, world):
         world.ran = True

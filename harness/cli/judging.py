@@ -107,7 +107,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         task = catalog.load_problem(root, name)
         with narration(as_json) as told:
             results = list(verification.verify(root, task, here, told))
-        faults += verification.broken_promises(task, here)
+            faults += verification.broken_promises(task, here, told)
         faults += [fault for result in results for fault in result.faults]
         faults += [f"no accepted control of {name} shows the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
@@ -140,6 +140,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 
     Example: python3 -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
     """
+    from harness import machine_lock
     from harness.config import load_config
     from harness.device import detect
     from harness.judge.evaluate import replay as judge_again
@@ -152,7 +153,8 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
         raise UsageError(f"{problem} has no case {case!r}", did_you_mean(case, cases))
     submission = catalog.load_submission(task, file)
     try:
-        check = judge_again(task, submission, here, load_config(root), cases[case], seed)
+        with machine_lock.hold_if_gpu(here, narrate):
+            check = judge_again(task, submission, here, load_config(root), cases[case], seed)
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code

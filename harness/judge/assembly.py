@@ -38,6 +38,8 @@ class Assembly:
         pairs: int = 1,
     ) -> None:
         self._reference, self._device, self._sampling = reference, device, sampling
+        if device.kind != "cpu":
+            torch.cuda.set_device(device.torch_device)  # of the current one are streams, events, the hold
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
         self._deadline = Deadline(reference.problem.limits.evaluation_s * pairs)
 

@@ -36,7 +36,7 @@ def of(
     if pace.manner is Manner.GATED and pace.own_constant:
         bound_ns += GATED_NS + max(constants.of(Manner.GATED) - constants.of(Manner.SANDWICH), 0.0)
     if pace.manner is Manner.LONG:
-        bound_ns += LONG_NS
+        bound_ns += LONG_NS + max(constants.of(Manner.LONG) - constants.of(Manner.SANDWICH), 0.0)
     return bound_ns
 
 

@@ -64,18 +64,27 @@ def request(call: Call, manner: str, null: int | None, **more: bool) -> dict[str
 
 class StopClock:
     """The worker stands still until its inputs are there, and its own stop is the end. Both stamps are of
-    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it sees it stopped."""
+    CLOCK_MONOTONIC: the judge's before it lets the worker go on, the waiter's when it has seen it stopped and stopped
+    all of its group. The snapshot is taken then, and only then may the worker say what it has returned.
+
+    A null call is one whose worker stops again at once: the least that a call takes is subtracted, and no more.
+    """
 
     manner = Manner.STOPPED
 
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
         session.map(call.arena)
         stage.set_up(call.arena, call.places)
-        session.begin(request(call, "stopped", null), label)
+        session.begin(request(call, "stopped" if null is None else "bare", null), label)
         with session.alive():
             elapsed_ns, void = self._between_stops(session, stage)
+            snapshot = stage.freeze(call)
+            if session.leash.ran_while_stopped():
+                void = Void.RAN_WHILE_STOPPED
+            session.leash.resume()
         reply = session.reply()
-        return Answer(reply, stage.snapshot({"arena": call.arena}, []), elapsed_ns, void)
+        session.stop()  # until it is asked again: what it left running would disturb the calls that compute nothing
+        return Answer(reply, snapshot, elapsed_ns, void)
 
     def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None]:
         """From the worker's going on until all of it stands still again, in ns. Raises Ended, Fault."""
@@ -86,12 +95,11 @@ class StopClock:
         before = leash.others()
         stage.pour()
         stage.flush()
-        ran = leash.ran_while_stopped()
+        ran = leash.ran_while_stopped() or leash.others_ran(before)
         began_ns = leash.resume()
         ended_ns = session.await_stop()
         leash.stop()
-        after = leash.others()
-        if any(spent_ns > before.get(pid, 0) for pid, spent_ns in after.items()):
+        if leash.others_ran(before):
             # They may have computed for it when it had stopped itself: the end is when they are stopped, too.
             stopped &= leash.others_stopped()
             ended_ns = max(ended_ns, time.monotonic_ns())

@@ -53,8 +53,8 @@ class Constants:
     launch_ns: float | None = None
 
     def of(self, manner: Manner) -> float:
-        """What is to be subtracted. A gated call's own; of the others that of the sandwich, which nothing that a
-        submission does can undercut."""
+        """What is to be subtracted: a gated or long call's own, and of the others that of the sandwich, which nothing
+        that a submission does can undercut."""
         own = self.by_manner.get(manner) or self.by_manner.get(Manner.SANDWICH)
         return own.latency_ns if own is not None else 0.0
 
@@ -103,15 +103,14 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     _look_at(found.by_manner[Manner.SANDWICH], null(probe, sandwich, CYCLES_OF_A_SLICE))
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
     found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
+    # Calls of these manners would be over before the judge asks, were they to compute nothing: one of known length
+    # stands in.
+    plain = [null(probe, sandwich, CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
+    length_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
     large = [case for case in cases if found.pour_ns[case.key] > GATED_ABOVE_NS]
-    if large:
-        # A gated call would be over before the judge asks, were it to compute nothing: one of known length stands in.
-        plain, gated = (
-            [null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
-            for case, manner in ((probe, Manner.SANDWICH), (large[-1], Manner.GATED))
-        )
-        less_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
-        found.by_manner[Manner.GATED] = constant(Manner.GATED, [elapsed_ns - less_ns for elapsed_ns in gated])
+    for manner, case in ((Manner.LONG, probe), *((Manner.GATED, case) for case in large[-1:])):
+        elapsed = [null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
+        found.by_manner[manner] = constant(manner, [ns - length_ns for ns in elapsed])
     return found
 
 

@@ -1,6 +1,6 @@
 """Two submissions timed in turns, so that what disturbs one disturbs the other.
 
-    one process each       the test cases; a pilot, which fixes how often each case is sampled
+    a process each         the test cases; then one with a pilot, which fixes how often each case is sampled
     pairs of fresh processes, A's and B's side by side:
         every benchmark case, in random order:
             both warm up
@@ -84,8 +84,10 @@ def duel(
             for told in [named(narrate, submission.name)]
         )
         match = _Match(assembly, device, sides, sampling.warmup_calls, narrate)
-        for side in sides:
-            match.paces.append(match.qualify(side, stack, exclusive))
+        match.check()
+        with sides[0].entrant.deadline.stopped():
+            stack.enter_context(exclusive())
+        match.pilot(stack)
         return match.run(pairs, master_seed)
 
 
@@ -120,28 +122,29 @@ class _Match:
         self._null: NullWorker | None = None
         self.paces: list[dict[str, Pace]] = []
 
-    def qualify(
-        self, side: Side, stack: ExitStack, exclusive: Callable[[], AbstractContextManager[object]]
-    ) -> dict[str, Pace]:
-        """The test cases, then the pilot: how each benchmark case is sampled, by its key."""
-        entrant = side.entrant
-        with side.named(), entrant.session() as session:
-            for check in entrant.check_tests(session):
-                if check.verdict is not Verdict.ACCEPTED:
-                    raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {check.case.label}", check.report)
-            if entrant.caller.interpreted:
-                hint = "a duel takes a device that runs its kernels"
-                raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)
-            if self._null is None:
-                stack.enter_context(exclusive())
-                self._null = self._assembly.null_worker()
-                stack.callback(self._null.close)
-                entrant.calibrate(self._null)
-            else:
-                entrant.caller.constants = self._sides[0].entrant.caller.constants
-            paces = entrant.pilot(session)
-            session.finish()
-        return paces
+    def check(self) -> None:
+        """The test cases of both."""
+        for side in self._sides:
+            with side.named(), side.entrant.session() as session:
+                for check in side.entrant.check_tests(session):
+                    if check.verdict is not Verdict.ACCEPTED:
+                        raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {check.case.label}", check.report)
+                if side.entrant.caller.interpreted:
+                    hint = "a duel takes a device that runs its kernels"
+                    raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)
+                session.finish()
+
+    def pilot(self, stack: ExitStack) -> None:
+        """How each case is sampled. What is subtracted is measured before, while neither's worker is alive."""
+        first, second = (side.entrant for side in self._sides)
+        self._null = self._assembly.null_worker()
+        stack.callback(self._null.close)
+        first.calibrate(self._null)
+        second.caller.constants = first.caller.constants
+        for side in self._sides:
+            with side.named(), side.entrant.session() as session:
+                self.paces.append(side.entrant.pilot(session))
+                session.finish()
 
     def run(self, pairs: int, master_seed: str) -> Duel:
         if not self._cases:

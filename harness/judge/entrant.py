@@ -78,12 +78,12 @@ class Entrant:
         threads: int,
         clocks: Clocks,
         flusher: Flusher,
-        deadline: Deadline | None = None,
+        deadline: Deadline,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
-        self._threads, self._deadline = threads, deadline
+        self._threads, self.deadline = threads, deadline
         self.clocks = clocks
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
@@ -125,7 +125,7 @@ class Entrant:
             self.printed = session.printed or self.printed
 
     def _new_session(self) -> Session:
-        return Session(self._reference.problem, self._device, self.folder, self._threads, self._deadline)
+        return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline)
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
         """Every test case, each twice with fresh values, so that an answer remembered by shape shows.
@@ -236,7 +236,9 @@ class Entrant:
 
     def new_sitting(self, pace: Pace) -> Sitting:
         constants = self.caller.constants
-        return Sitting(pace.manner, constants.of(pace.manner if pace.own_constant else Manner.SANDWICH))
+        least_ns = constants.of(Manner.SANDWICH)
+        own = pace.own_constant or pace.manner is Manner.LONG
+        return Sitting(pace.manner, constants.of(pace.manner) if own else least_ns, least_ns=least_ns)
 
     def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
         """The first call may compile, tune and allocate, and is not held to the manner of the others."""

@@ -140,7 +140,7 @@ def _measurement(
     labels = {WORKER_TIMED} if pace.manner is Manner.WORKER else set()
     if pace.manner is Manner.STOPPED and device.kind != "cpu":
         labels.add(HOST_BOUND)
-    if pace.copied and device.kind != "cpu":
+    elif pace.copied and device.kind != "cpu":
         labels.add(COPIED)
     if _crowded(timings):
         labels.add(CROWDED)

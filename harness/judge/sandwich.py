@@ -98,7 +98,7 @@ class Sandwich:
                 _open_gate(session, turn)
             if long and fault is None:
                 _await_word(session, turn)
-            pause(ASK_GATED_AFTER_S if gated else ASK_AFTER_S)
+            pause(ASK_GATED_AFTER_S if gated else 0.0 if long else ASK_AFTER_S)
             snapshot = self._end(stage, regions, call, reply)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
@@ -135,7 +135,7 @@ class Sandwich:
 
     def _stopped(self, session: Session, stage: Stage, call: Call, label: str, null: int | None) -> Answer:
         leash, stamps = session.leash, self._stamps
-        session.begin(request(call, "stopped", null), label)
+        session.begin(request(call, "awaited", null), label)
         with _no_collection(), session.alive():
             session.await_stop()
             leash.stop()

@@ -141,6 +141,11 @@ class Session:
         except Ended:
             raise self._death() from None
 
+    def stop(self) -> None:
+        """Stop the worker and all that it has started, however long that takes."""
+        with self._faults(self.limits.call_s):
+            self.leash.stop(self._limit_s(self.limits.call_s))
+
     def reply(self) -> CallReply:
         """The worker's answer to the call. A worker that has stopped must have given it before."""
         if self.leash.stopped and not self.has_answered():
@@ -227,7 +232,7 @@ class Session:
         return answer[kind]
 
     def _limit_s(self, limit_s: float) -> float:
-        return limit_s if self._deadline is None else min(limit_s, max(self._deadline.left_s(), 0.0))
+        return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
         if self._deadline is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from harness import stats
 from harness.judge.clock import Void
+from harness.judge.constants import LONG_ABOVE_NS
 from harness.judge.neighbours import Crowding
 from harness.model import Manner
 
@@ -21,7 +22,9 @@ LEAST_LATENCY_NS = 1.0
 @dataclass
 class Sitting:
     """The calls of one case in one process, in the `manner` that the pilot found. `elapsed_ns` lies between the judge's
-    stamps; `constant_ns` is subtracted, and on a CPU comes from the null calls among them (`null_ns`)."""
+    stamps; `constant_ns` is subtracted, and on a CPU comes from the null calls among them (`null_ns`). Calls timed as
+    long ones that are none have `least_ns` subtracted, the least constant that there is: to be slow in the pilot must
+    not pay."""
 
     manner: Manner
     constant_ns: float = 0.0
@@ -29,10 +32,14 @@ class Sitting:
     null_ns: list[float] = field(default_factory=list)
     voids: Counter[Void] = field(default_factory=Counter)
     crowding: Crowding | None = None
+    least_ns: float = 0.0
 
     @property
     def latency_ns(self) -> tuple[float, ...]:
         less_ns = stats.interquartile_mean(self.null_ns) if self.null_ns else self.constant_ns
+        if self.manner is Manner.LONG and self.elapsed_ns:
+            long = stats.interquartile_mean(self.elapsed_ns) - less_ns > LONG_ABOVE_NS
+            less_ns = less_ns if long else self.least_ns
         return tuple(max(elapsed_ns - less_ns, LEAST_LATENCY_NS) for elapsed_ns in self.elapsed_ns)
 
     @property

@@ -3,7 +3,7 @@
 set_up     guards beside the inputs; in place of inputs that are not there yet something harmless to read
 pour       the inputs
 flush      the caches
-snapshot   the outputs, and the inputs that a submission may have changed
+snapshot   the outputs, and the inputs that a submission may have changed; freeze: the same in host memory
 overrun    the inputs right beside which something was written
 """
 
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.arena import GUARD_BYTE, Arena, TensorSpec
+from harness.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, room
 from harness.flusher import Flusher
+from harness.judge.inputs import Call
 from harness.model import Device
 
 GUARD_BYTES = 256
@@ -43,6 +44,23 @@ class Snapshot:
         if self._copies is None:
             return self._regions[span.region].view(span.spec)
         return self._copies[span]
+
+
+class Frozen(Snapshot):
+    """Parts of an arena in host memory as they were at one moment: a tensor anywhere within one of them can be had."""
+
+    def __init__(self, arena: Arena, parts: Sequence[tuple[int, int]]) -> None:
+        super().__init__({"arena": arena}, {})
+        self._parts = [(start, arena.bytes[start:end].clone()) for start, end in parts]
+
+    def view(self, span: Span) -> torch.Tensor:
+        self._regions[span.region].view(span.spec)  # whether it is possible at all
+        for start, part in self._parts:
+            first = span.spec.offset - start
+            if first >= 0 and first + span.spec.nbytes <= part.numel():
+                raw = part[first : first + span.spec.nbytes]
+                return raw.view(DTYPES[span.spec.dtype]).view(span.spec.shape)
+        raise LookupError(span)
 
 
 class Stage:
@@ -80,12 +98,17 @@ class Stage:
     def flush(self) -> None:
         self._flusher.flush()
 
+    def freeze(self, call: Call) -> Snapshot:
+        """What a call may have put anywhere in host memory: the arena's tail, and state."""
+        tail = int(call.request["tail"])
+        ends = [spec.offset + spec.nbytes for spec in call.state_specs.values()]
+        parts = list(zip((spec.offset for spec in call.state_specs.values()), ends, strict=True))
+        return Frozen(call.arena, [*parts, (tail, min(tail + room(call.fresh_bytes), call.arena.size))])
+
     def snapshot(self, regions: dict[str, Arena], spans: Sequence[Span]) -> Snapshot:
-        """Of `spans`, as they are now. On a GPU copied in the order of the stream; a CPU's worker stands still until
-        they have been read. Raises ValueError for a span that does not lie inside its arena."""
+        """Of `spans` on a GPU, as they are now in the order of the stream. Raises ValueError for a span that does not
+        lie inside its arena."""
         views = {span: regions[span.region].view(span.spec) for span in dict.fromkeys(spans)}
-        if not self._on_device:
-            return Snapshot(regions)
         total = sum(-(-span.spec.nbytes // 256) * 256 for span in views)
         if self._kept.numel() < total:
             self._kept = torch.empty(total, dtype=torch.uint8, device="cuda")

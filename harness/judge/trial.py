@@ -2,7 +2,7 @@
 
     one process          every test case, then each once more     ─► checks
     one without it       calls that compute nothing               ─► what timing a call takes (constants)
-    the first again      a pilot of every benchmark case          ─► how many samples, in which manner
+    another              a pilot of every benchmark case          ─► how many samples, in which manner
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
 
 A submission whose Triton kernels were interpreted is verified, not timed: interpreted time is no measurement. The cases
@@ -90,19 +90,23 @@ class Trial:
         with entrant.session(another_follows=timed) as session:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
-            correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
-            paces: dict[str, Pace] = {}
-            if timed and correct and entrant.benchmarks and not entrant.caller.interpreted:
-                stack.enter_context(self._exclusive())
-                if null is None:
-                    stack.callback((null := self._new_null()).close)
-                entrant.calibrate(null)
-                paces = entrant.pilot(session)
-                if not on_cpu:
-                    null.close()
             session.finish()
-        if not paces or entrant.caller.interpreted:
+        correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
+        if not (timed and correct and entrant.benchmarks) or entrant.caller.interpreted:
             return
+        with entrant.deadline.stopped():
+            stack.enter_context(self._exclusive())
+        if null is None:
+            stack.callback((null := self._new_null()).close)
+        # No worker that has loaded the submission is alive: what it left running on the device would be in these times.
+        entrant.calibrate(null)
+        with entrant.session(another_follows=True) as session:
+            paces = entrant.pilot(session)
+            session.finish()
+        if entrant.caller.interpreted:
+            return
+        if not on_cpu:
+            null.close()
         processes = self._time_processes(paces, null if on_cpu else None)
         self.timings = [
             Timings(case, paces[case.key], [sittings[case.key] for sittings in processes])

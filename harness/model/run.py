@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.model.problem import Case, Device
-from harness.model.value import Nanoseconds, SampleNanoseconds, Text, Value
+from harness.model.value import LONGEST_NS, SHORTEST_NS, Nanoseconds, StoredSampleNanoseconds, Text, Value
 
 SCHEMA_VERSION = 2
 """Version of the run files in `results/`; a reader refuses a file from the future. 1: times by the worker's clock."""
@@ -130,7 +130,7 @@ class Measurement(Value):
     """
 
     case: Case
-    samples_ns: tuple[Annotated[tuple[SampleNanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
+    samples_ns: tuple[Annotated[tuple[StoredSampleNanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
     latency: Estimate
     floor: Floor | None = None
     labels: tuple[Text, ...] = ()
@@ -284,6 +284,20 @@ class Run(Value):
         if version > SCHEMA_VERSION:
             raise ValueError(f"schema version {version} is newer than this program's {SCHEMA_VERSION}")
         return version
+
+    @model_validator(mode="after")
+    def _taken_by_a_clock(self) -> Run:
+        """Of the score and every measurement; the bounds of their intervals are computed, and may lie anywhere."""
+        if self.schema_version == 1:
+            return self
+        times = [(f"measurements.{i}", m) for i, m in enumerate(self.measurements)]
+        named = [(f"{where}.samples_ns", ns) for where, m in times for samples in m.samples_ns for ns in samples]
+        named += [(f"{where}.latency.latency_ns", m.latency.latency_ns) for where, m in times]
+        named += [("score.latency_ns", self.score.latency_ns)] if self.score is not None else []
+        for where, ns in named:
+            if not SHORTEST_NS <= ns <= LONGEST_NS:
+                raise ValueError(f"{where}: {ns:g} ns is no time that a call takes ({SHORTEST_NS:g} to {LONGEST_NS:g})")
+        return self
 
     @field_validator("environment")
     @classmethod

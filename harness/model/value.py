@@ -21,9 +21,20 @@ def _harmless(text: str) -> str:
 Text = Annotated[str, AfterValidator(_harmless)]
 """Text from outside: what submissions print and raise, and the names of files."""
 
+SHORTEST_NS, LONGEST_NS = 1e-3, 1e13
+"""What a call can have taken. A picosecond is a thousandth of the finest clock's tick: what is left of a call when the
+time of one that computes nothing is taken off may be less than a tick, but not less than that. 1e13 ns are the 10,000 s
+that a problem may allow a call at most (`Limits.call_s`)."""
+
 Nanoseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-SampleNanoseconds = Annotated[float, Field(gt=0, lt=1e15)]
-"""What a worker may claim that a call took: less than twelve days. Sums of any number of them are finite."""
+"""Any time; a stored run of schema version 1 may hold one that no clock gives."""
+
+SampleNanoseconds = Annotated[float, Field(ge=SHORTEST_NS, le=LONGEST_NS)]
+"""What a call can have taken."""
+
+StoredSampleNanoseconds = Annotated[float, Field(gt=0, lt=1e15)]
+"""The same in a stored run of any schema version; sums of any number of them are finite. From version 2 on `Run` asks
+for what a call can have taken."""
 
 
 class Value(BaseModel):

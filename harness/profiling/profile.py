@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import docket, roofline
+from harness import machine_lock, roofline
 from harness.device import detect
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Floor, Problem, Submission
@@ -73,7 +73,7 @@ def profile(
     (folder / SOURCE).write_bytes(submission.source)
     label = problem.cases_for(device.kind).benchmark[number - 1].label
     narrate(f"{submission.name}: {calls} calls of {label} under {tools.named(chosen)}, unconfined")
-    with docket.device_to_ourselves(device, narrate):
+    with machine_lock.hold(device, narrate):
         outcome, found, notes = _RUNS[chosen](program, settings, narrate)
     result = Profile(
         problem=problem.name,

@@ -8,6 +8,9 @@ from typing import Any
 from harness import stats
 from harness.environment import flattened
 from harness.model import (
+    COPIED,
+    CROWDED,
+    HOST_BOUND,
     WORKER_TIMED,
     Case,
     CaseCheck,
@@ -27,13 +30,20 @@ from harness.render.document import Facts, Part, Table, Verbatim
 from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
 
 _THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
+_LABELS = {
+    HOST_BOUND: "the call waits for the device, so the host's work is in its latency; .item(), .tolist() and "
+    "synchronize() do that",
+    COPIED: "an output was not allocated by torch in the call, so it was copied within the timed interval; allocate it "
+    "in the call with torch.empty",
+    CROWDED: "other processes took the processors meanwhile",
+}
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
 def parts(shown: Run) -> list[Part]:
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
-        found += [case_table(shown), _samples(shown.measurements), _timing(shown.measurements)]
+        found += [case_table(shown), *label_notes(shown), _samples(shown.measurements), _timing(shown.measurements)]
         found += [_constants(shown.constants), _workers_clock(shown.measurements)]
     if shown.rounds:
         found.append(_rounds(shown.rounds))
@@ -120,6 +130,12 @@ def case_table(shown: Run, title: str = "") -> Table:
         )
     headers = ["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "bound µs", "labels"]
     return Table(headers, rows, title="; ".join(filter(None, (title, shared))))
+
+
+def label_notes(shown: Run) -> list[str]:
+    """What the labels of its cases mean, and what to do about them."""
+    borne = {label for measured in shown.measurements for label in measured.labels}
+    return [f"{label}: {note}" for label, note in _LABELS.items() if label in borne]
 
 
 def labels(shown: Run, measured: Measurement) -> list[str]:

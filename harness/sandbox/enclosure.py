@@ -17,7 +17,7 @@ from typing import IO
 
 from harness.errors import InfrastructureError
 from harness.model import Device
-from harness.sandbox import bubblewrap, devices, keeper, policy
+from harness.sandbox import bubblewrap, devices, footprint, keeper, policy
 from harness.sandbox.isolation import Isolation
 from harness.sandbox.policy import MAX_DISK_BYTES, Policy
 from harness.temporary import remove
@@ -86,7 +86,7 @@ class Enclosure:
     def processor_s(self) -> float:
         """Processor time of the process and all that stems from it, so far, in seconds; those included that have ended
         and were waited for."""
-        return keeper.processor_s(self._process.pid)
+        return footprint.processor_s(self._process.pid)
 
     def wait(self, timeout_s: float) -> int:
         """The status as of Popen, negative for a signal, once the process and all that it started are gone.
@@ -132,7 +132,7 @@ class Enclosure:
     def _kill_past_the_keeper(self) -> None:
         """Kill the groups of all that it started, and then itself: it may be stuck or busy."""
         groups = set()
-        for pid in keeper.descendants(self._process.pid, keeper.process_table()):
+        for pid in footprint.descendants(self._process.pid, footprint.process_table()):
             with contextlib.suppress(ProcessLookupError):
                 groups.add(os.getpgid(pid))
         for group in groups - {os.getpgrp()}:
@@ -167,7 +167,7 @@ def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterabl
     nodes = policy.device_nodes(devices.gpu_nodes(device, isolation.one_gpu))
     uid = (scratch / "work").stat().st_uid if isolation.own_uid else None
     # Without a user id or a mount namespace of its own the worker could litter the host's /dev/shm for good.
-    shared_memory = (keeper.SHARED_MEMORY,) if isolation.bubblewrap or uid is not None else ()
+    shared_memory = (footprint.SHARED_MEMORY,) if isolation.bubblewrap or uid is not None else ()
     needed = (sys.prefix, sys.base_prefix, str(policy.ROOT / "harness"), str(scratch / "work"))
     return Policy(
         work=str(scratch / "work"),
@@ -228,7 +228,7 @@ def _max_memory_bytes() -> int:
 
 def _remove_shared_memory(uid: int) -> None:
     with contextlib.suppress(OSError):
-        for path in Path(keeper.SHARED_MEMORY).iterdir():
+        for path in Path(footprint.SHARED_MEMORY).iterdir():
             with contextlib.suppress(OSError):
                 if path.lstat().st_uid != uid:
                     continue

@@ -4,14 +4,15 @@
 
 It starts COMMAND as the leader of a process group, watches it and ends as it ended: with the same status or by the
 same signal. Before that it has killed all that COMMAND started. It is told to end by SIGTERM, which it also gets when
-the judge dies. SIGUSR1 stops all of the group, SIGUSR2 lets it go on. When the worker takes more than its share of
+the judge dies. When the worker takes more than its share of
 memory, tasks or disk, it says so on `report_fd`.
 
 Killing must be one act, or a fork bomb outruns it: in a process namespace the kernel kills all with the first process,
-elsewhere with the process group, which the system call filter lets nobody leave. Where there is no filter, whoever lost
-its parent has become the keeper's child (PR_SET_CHILD_SUBREAPER) and is found by its descent.
+elsewhere with the process group, which the system call filter lets nobody leave: COMMAND's own, or that of the worker
+which COMMAND has started in a group of its own. Where there is no filter, whoever lost its parent has become the
+keeper's child (PR_SET_CHILD_SUBREAPER) and is found by its descent.
 
-Runs as a script of its own, on the standard library alone, so that it starts in milliseconds.
+Runs as a script of its own, on the standard library and `footprint` beside it alone, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -22,28 +23,30 @@ import json
 import os
 import resource
 import signal
-import stat
 import sys
 import time
-from collections.abc import Iterator
+
+if __package__:
+    from harness.sandbox import footprint
+else:  # run by its path, in a Python that knows no other
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import footprint  # type: ignore[import-not-found, no-redef]
+
 
 PERIOD_S = 0.25
 MAX_SHARE_OF_A_CORE = 0.05
 """Among thousands of processes or files a look takes long: then they are rarer. Of its own processor time, since on a
 machine with much to do it also waits, and must not be late for that."""
 
+MAX_SHARE_WHEN_COUNTING = 0.5
+"""While a family may have too much memory, its pages are counted, which takes longest: it must not gain time by it."""
+
 MAX_OPEN_FILES = 100_000
 """Of all processes together. Each is looked at, which takes 12 us (AMD EPYC, 2026-11-21): millions would
 take minutes."""
 
-SHARED_MEMORY = "/dev/shm"
-BLOCK_BYTES = 512  # of st_blocks: stat(2)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_RELAYED = {signal.SIGUSR1: signal.SIGSTOP, signal.SIGUSR2: signal.SIGCONT}
-_HANDLED = {signal.SIGCHLD, signal.SIGTERM, *_RELAYED}
-
-Table = dict[int, list[int]]
+_HANDLED = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def main() -> None:
@@ -70,9 +73,7 @@ def main() -> None:
     try:
         _watch(child, settings)
     finally:
-        # As long as nobody has taken leave of it, the group's number is no other group's.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
+        _kill_groups(child)
         status = os.waitpid(child, 0)[1]
         _kill_descendants()
     _end_as(status, settings["signals_are_statuses"])
@@ -91,18 +92,16 @@ def _watch(child: int, settings: dict[str, int | str]) -> None:
         received = signal.sigtimedwait(_HANDLED, max(next_look - time.monotonic(), 0.0))
         if received is not None and received.si_signo == signal.SIGTERM:
             return
-        if received is not None and received.si_signo in _RELAYED:
-            os.killpg(child, _RELAYED[signal.Signals(received.si_signo)])
         if _reap_all_but(child):
             return
         if time.monotonic() < next_look:
             continue
         started = time.process_time()
-        excess = _excess(settings)
+        excess, share = _excess(settings)
         if excess:
             os.write(int(settings["report_fd"]), excess.encode())
             return
-        next_look = time.monotonic() + max(PERIOD_S, (time.process_time() - started) / MAX_SHARE_OF_A_CORE)
+        next_look = time.monotonic() + max(PERIOD_S, (time.process_time() - started) / share)
 
 
 def _reap_all_but(child: int) -> bool:
@@ -115,100 +114,41 @@ def _reap_all_but(child: int) -> bool:
         os.waitpid(ended.si_pid, 0)
 
 
-def _excess(settings: dict[str, int | str]) -> str | None:
-    tasks = 0
-    family = descendants(os.getpid(), process_table())
-    if _too_many_are_open(family):
-        return f"had more than {MAX_OPEN_FILES:,} files open at once"
-    the_judge_s = dict(_files_in_memory(int(settings["judge_pid"])))
+def _excess(settings: dict[str, int | str]) -> tuple[str | None, float]:
+    """Of what there is too much, if of anything; and the share of a core that such looks may take."""
+    share = MAX_SHARE_OF_A_CORE
+    family = footprint.descendants(os.getpid(), footprint.process_table())
+    if footprint.open_files(family, MAX_OPEN_FILES) > MAX_OPEN_FILES:
+        return f"had more than {MAX_OPEN_FILES:,} files open at once", share
+    if footprint.tasks(family) > int(settings["max_tasks"]):
+        return f"had more than {settings['max_tasks']} processes and threads at once", share
+    uid, max_bytes, max_files = (int(settings[name]) for name in ("own_uid", "max_memory_bytes", "max_files"))
     try:
-        shared_files, shared_bytes = _files_and_bytes_in_shared_memory(int(settings["own_uid"]))
+        files, bytes_of_files = footprint.files_and_bytes_in_shared_memory(uid)
     except OSError as error:
-        return _cannot_look(error)
-    memory_bytes = shared_bytes + _bytes_of_files_in_memory(family, the_judge_s)
-    for pid in family:
-        try:
-            with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as state:
-                fields = statm.read().split()
-                # The judge's memory is left out: inputs and outputs lie in it. What several share counts several times.
-                memory_bytes += (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
-                memory_bytes += max(_shared_bytes(pid) - sum(the_judge_s.values()), 0)
-                tasks += int(state.read().rpartition(b")")[2].split()[17])
-        except (OSError, ValueError, IndexError):
-            continue  # it has ended meanwhile
-    if memory_bytes > int(settings["max_memory_bytes"]):
-        return f"took more than {int(settings['max_memory_bytes']) / 1e9:.1f} GB of memory"
-    if tasks > int(settings["max_tasks"]):
-        return f"had more than {settings['max_tasks']} processes and threads at once"
-    if shared_files > int(settings["max_files"]):
-        return _too_many_files(int(settings["max_files"]))
-    return _excess_on_disk(str(settings["work"]), int(settings["max_disk_bytes"]), int(settings["max_files"]), family)
-
-
-def _shared_bytes(pid: int) -> int:
-    """That a process maps of memory without a file on disk which others may map as well. Raises OSError."""
-    with open(f"/proc/{pid}/status", "rb") as status:  # the name in it may hold anything
-        return next((int(line.split()[1]) << 10 for line in status if line.startswith(b"RssShmem:")), 0)
-
-
-def _bytes_of_files_in_memory(family: set[int], the_judge_s: dict[int, int]) -> int:
-    """Of the memfds that these processes hold and the judge does not, mapped or not."""
-    sizes = {number: size for pid in family for number, size in _files_in_memory(pid) if number not in the_judge_s}
-    return sum(sizes.values())
-
-
-def _files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
-    """Of what this user keeps in /dev/shm: an empty file takes memory too, the kernel's. Raises OSError for a directory
-    of this user's that cannot be read."""
-    files = size = 0
-    try:
-        names = os.listdir(SHARED_MEMORY)
-    except OSError:  # there is none
-        return 0, 0
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):  # it went meanwhile
-            top = os.lstat(path := f"{SHARED_MEMORY}/{name}")
-            if top.st_uid == uid:
-                for status in (top, *(_statuses(path) if stat.S_ISDIR(top.st_mode) else ())):
-                    files, size = files + 1, size + status.st_blocks * BLOCK_BYTES
-    return files, size
-
-
-def _files_in_memory(pid: int) -> list[tuple[int, int]]:
-    """The inode and the bytes of each memfd that is open in a process."""
-    found = []
-    with contextlib.suppress(OSError):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                path = f"/proc/{pid}/fd/{fd}"
-                if os.readlink(path).startswith("/memfd:"):
-                    status = os.stat(path)
-                    found.append((status.st_ino, status.st_blocks * BLOCK_BYTES))
-    return found
+        return _cannot_look(error), share
+    mapped, counted = footprint.memory_bytes(family, int(settings["judge_pid"]), uid, max_bytes - bytes_of_files)
+    if counted:
+        share = MAX_SHARE_WHEN_COUNTING
+    if bytes_of_files + mapped > max_bytes:
+        return f"took more than {max_bytes / 1e9:.1f} GB of memory", share
+    if files > max_files:
+        return _too_many_files(max_files), share
+    return _excess_on_disk(str(settings["work"]), int(settings["max_disk_bytes"]), max_files, family), share
 
 
 def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int]) -> str | None:
     """Counted each time: by the free room of the file system nothing is seen while others give some back."""
     files = size = 0
     try:
-        for status in _statuses(folder):
-            files, size = files + 1, size + status.st_blocks * BLOCK_BYTES
+        for status in footprint.statuses(folder):
+            files, size = files + 1, size + status.st_blocks * footprint.BLOCK_BYTES
             if files > max_files:
                 return _too_many_files(max_files)
     except OSError as error:
         return _cannot_look(error)
-    size += _bytes_without_a_name(os.stat(folder).st_dev, family)
+    size += footprint.bytes_without_a_name(os.stat(folder).st_dev, family)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
-
-
-def _too_many_are_open(family: set[int]) -> bool:
-    count = 0
-    for pid in family:
-        with contextlib.suppress(OSError):
-            count += len(os.listdir(f"/proc/{pid}/fd"))
-        if count > MAX_OPEN_FILES:
-            return True
-    return False
 
 
 def _cannot_look(error: OSError) -> str:
@@ -219,34 +159,28 @@ def _too_many_files(max_files: int) -> str:
     return f"made more than {max_files:,} files"
 
 
-def _statuses(folder: str) -> Iterator[os.stat_result]:
-    """Of each file and directory in `folder`, but for what vanishes meanwhile. Raises OSError for a directory that
-    cannot be read."""
-    waiting = [folder]
-    while waiting:
-        try:
-            entries = os.scandir(waiting.pop())
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        with entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    yield status
+def _kill_groups(child: int) -> None:
+    """Kill the process group of `child`, and those of its children, each in one act.
+
+    It is stopped first, for then it neither starts another nor takes leave of one: as long as nobody has taken leave of
+    a group's leader, its number is no other group's.
+    """
+    _signal(child, signal.SIGSTOP)
+    _signal_groups(child, signal.SIGKILL)
+    _signal(child, signal.SIGKILL)  # it may not have come to be a leader yet
 
 
-def _bytes_without_a_name(device: int, family: set[int]) -> int:
-    """Of the files on `device` that are removed and still open in one of these processes."""
-    total = 0
-    for pid in family:
-        with contextlib.suppress(OSError):
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/fd/{fd}")
-                    total += status.st_blocks * BLOCK_BYTES if status.st_nlink == 0 and status.st_dev == device else 0
-    return total
+def _signal_groups(child: int, which: signal.Signals) -> None:
+    """The groups of the children come first: what is killed with them is not started again by `child`'s group.
+
+    If `child` has ended, its children are this process's.
+    """
+    children = footprint.process_table()
+    young = [*children.get(child, []), *children.get(os.getpid(), [])]
+    groups = {group for pid in young if (group := footprint.process_group(pid)) is not None}
+    for group in (*(groups - {os.getpgrp(), child}), child):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, which)
 
 
 def _kill_descendants() -> None:
@@ -255,12 +189,12 @@ def _kill_descendants() -> None:
     They are stopped first, until no unknown one appears: what is stopped does not start another.
     """
     stopped: set[int] = set()
-    while new := descendants(os.getpid(), process_table()) - stopped:
+    while new := footprint.descendants(os.getpid(), footprint.process_table()) - stopped:
         for pid in new:
             _signal(pid, signal.SIGSTOP)
         stopped |= new
         _reap_all()
-    while found := descendants(os.getpid(), process_table()):
+    while found := footprint.descendants(os.getpid(), footprint.process_table()):
         for pid in found:
             _signal(pid, signal.SIGKILL)
         time.sleep(0.001)
@@ -271,42 +205,6 @@ def _reap_all() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-
-
-def process_table() -> Table:
-    """The children of every process, by its id."""
-    children: Table = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as state:
-                # The name in parentheses may hold anything; after it come the state and the parent.
-                parent = int(state.read().rpartition(b")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(name))
-    return children
-
-
-def processor_s(pid: int) -> float:
-    """Processor time of a process and all its descendants, so far, in seconds; those included that have ended and were
-    waited for."""
-    ticks = 0
-    for each in {pid} | descendants(pid, process_table()):
-        with contextlib.suppress(OSError), open(f"/proc/{each}/stat", "rb") as state:  # it may have ended meanwhile
-            ticks += sum(map(int, state.read().rpartition(b")")[2].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def descendants(pid: int, children: Table) -> set[int]:
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        young = [child for child in children.get(waiting.pop(), []) if child not in found]
-        found.update(young)
-        waiting += young
-    return found
 
 
 def _signal(pid: int, which: signal.Signals) -> None:

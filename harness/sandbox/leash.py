@@ -16,7 +16,7 @@ import signal
 import time
 from pathlib import Path
 
-from harness.sandbox import keeper
+from harness.sandbox import footprint
 from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOPPED
 
 STOP_S = 0.1
@@ -76,11 +76,11 @@ class Leash:
             self.note()
         return self._stopped_at_ns
 
-    def stop(self) -> None:
-        """Stop the whole group and wait until the worker is stopped. Raises Ended, TimeoutError: it stops later."""
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """Stop the whole group and wait until the worker is stopped. Raises Ended; TimeoutError: it stops later."""
         self.told = True
         self._signal(signal.SIGSTOP)
-        self.await_stop(STOP_S)
+        self.await_stop(timeout_s)
 
     def resume(self) -> int:
         """Let the group go on; the time just before, on time.monotonic_ns."""
@@ -107,6 +107,10 @@ class Leash:
             with contextlib.suppress(OSError):
                 found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
         return found
+
+    def others_ran(self, before: dict[int, int]) -> bool:
+        """Whether one of those has computed since it was looked at, or is new."""
+        return any(spent_ns > before.get(pid, 0) for pid, spent_ns in self.others().items())
 
     def others_stopped(self, timeout_s: float = STOP_S) -> bool:
         """Wait until those, too, are stopped; False if one is not in time. The group must have been told to."""
@@ -142,7 +146,7 @@ def _host_pid(ancestor: int, number: int) -> int:
     """The process below `ancestor` that calls itself `number`: in a process namespace it has two numbers."""
     if not Path("/proc/self/status").exists():
         return number
-    for pid in keeper.descendants(ancestor, keeper.process_table()):
+    for pid in footprint.descendants(ancestor, footprint.process_table()):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():
                 if line.startswith("NSpid:") and int(line.split()[-1]) == number and _leads_a_group(pid):

@@ -60,6 +60,9 @@ def _watch(child: int, report_fd: int) -> int:
         if pid != child:
             continue  # one that the worker left behind
         if os.WIFSTOPPED(status):
+            # With all that it has started, before the time is noted: nobody may go on for it.
+            with contextlib.suppress(OSError):
+                os.killpg(child, signal.SIGSTOP)
             _report(report_fd, STOPPED, child)
         elif os.WIFCONTINUED(status):
             _report(report_fd, CONTINUED, child)

@@ -1,12 +1,15 @@
 """One call of a submission, in the manner that the judge asks for (docs/measurement.md).
 
-    stopped   ready, stop │ ─► custom_kernel ─► outputs in place ─► answer, stop │
+    bare      ready, stop │ ─► stop │ ─► answer
+    stopped   ready, stop │ ─► custom_kernel ─► outputs in place, stop │ ─► answer
+    awaited   ready, stop │ ─► custom_kernel ─► device done ─► outputs in place ─► answer, stop │
     armed     ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
     timed     ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
 
-Where │ stands the process is stopped. Inputs are poured by the judge: in `stopped` before the call, in `armed` after
-all of it has been enqueued. What the worker says of its own times is shown and never ranked, but for `timed`, which is
-for devices that the judge's clock does not work on.
+Where │ stands the process is stopped. Inputs are poured by the judge: in `armed` after all of the call has been
+enqueued, else before it. A CPU's calls are `stopped`: the judge takes its snapshot before the answer is put together:
+what this process does in Python with cold caches is long beside a short call. What the worker says of its own times is
+shown and never ranked, but for `timed`, which is for devices that the judge's clock does not work on.
 """
 
 from __future__ import annotations
@@ -22,12 +25,11 @@ import torch
 
 from harness.arena import Arena, TensorSpec, unflatten
 from harness.worker.gates import Words
-from harness.worker.outputs import MAX_OUTPUTS, Outputs, members
+from harness.worker.outputs import Outputs
 from harness.worker.pool import Pool
 from harness.worker.timers import Timer
 from harness.worker.transports import Transport
 
-_type = type
 _data_ptr = torch.Tensor.data_ptr
 _synchronize = torch.cuda.synchronize
 _kill, _own_id, _STOP = os.kill, os.getpid, signal.SIGSTOP
@@ -63,19 +65,44 @@ class Calls:
         self.pool: Pool | None = None
 
     def stopped(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
-        """A call between two stops of this process: the first is here, the second after the reply was sent."""
-        data = self._data(request)
+        """A call between two stops of this process. Raises what the kernel does after the second."""
+        data, specs, arena = self._data(request), _specs(request), self.regions["arena"]
+        state = {arena.address + specs[index].offset: specs[index].offset for index in request["state"]}
+        outputs = self._outputs(request, {}, state)
+        self._transport.poison(request["poison"])
+        ready(False)
+        stop()
+        try:
+            with around():
+                output = kernel(data)
+            outputs.put(output)
+        finally:
+            stop()
+        return outputs.describe(output)
+
+    def awaited(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+        """A call that is over when the device is done with it: the second stop is after the reply was sent."""
+        data, outputs = self._data(request), self._outputs(request, self.regions)
         self._transport.poison(request["poison"])
         ready(False)
         stop()
         with around():
             output = kernel(data)
-        if self._device_type != "cpu":
-            _synchronize()
-        reply = self._describe(output, request, self.regions)
-        if self._device_type != "cpu":
-            _synchronize()
-        return reply
+        _synchronize()
+        outputs.put(output)
+        _synchronize()
+        return outputs.describe(output)
+
+    def bare(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+        """Two stops and nothing between them: the least that a stopped call takes."""
+        self._data(request)
+        self._transport.poison(request["poison"])
+        ready(False)
+        stop()
+        stop()
+        outputs = self._outputs(request, {})
+        outputs.put(())
+        return outputs.describe(())
 
     def armed(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call of which all is enqueued when this returns, and nothing may have run yet."""
@@ -95,7 +122,9 @@ class Calls:
             if self._events is not None:
                 self._events[1].record()
             self._kept = output
-            reply = self._describe(output, request, self.regions)
+            outputs = self._outputs(request, self.regions)
+            outputs.put(output)
+            reply = outputs.describe(output)
             if request["long"]:
                 words.mark(turn)
             return reply
@@ -131,7 +160,9 @@ class Calls:
         with around():
             sample = self._timer().sample(lambda: kernel(data), page_in)
         supplied = {addresses[index]: specs[index].offset for index in request["state"]}
-        reply = self._describe(sample.output, request, {}, supplied)
+        outputs = self._outputs(request, {}, supplied)
+        outputs.put(sample.output)
+        reply = outputs.describe(sample.output)
         for index in request["state"]:
             transport.page_out(arena, specs[index], addresses[index])
         return {**reply, "inside_ns": sample.latency_ns, "overrun": transport.overrun()}
@@ -151,20 +182,11 @@ class Calls:
         tensors = [self.regions["arena"].tensor(spec) for spec in _specs(request)]
         return unflatten(request["tree"], tensors.__getitem__)
 
-    def _describe(
-        self,
-        output: Any,
-        request: dict[str, Any],
-        regions: dict[str, Arena],
-        supplied: dict[int, int] | None = None,
-    ) -> Reply:
-        outputs = Outputs(self._device_type, self.regions["arena"], regions, request["tail"], self._transport.page_out)
-        returned = members(output)
-        return {
-            "several": _type(output) in (tuple, list),
-            "returned": len(returned),
-            "outputs": [outputs.describe(member, supplied or {}) for member in returned[:MAX_OUTPUTS]],
-        }
+    def _outputs(
+        self, request: dict[str, Any], regions: dict[str, Arena], supplied: dict[int, int] | None = None
+    ) -> Outputs:
+        arena, copy = self.regions["arena"], self._transport.copy
+        return Outputs(self._device_type, arena, regions, supplied or {}, request["tail"], copy)
 
 
 def _specs(request: dict[str, Any]) -> list[TensorSpec]:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.protocol import NoDescriptor
+
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
 _NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of offline.interpreter and of hip: not here, perhaps elsewhere
@@ -71,24 +73,41 @@ def load(path: Path, interpreted: bool) -> LoadedSubmission:
 
 
 def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
-    """What the judge is told of an exception: whose verdict it is, one sentence, the submission's own traceback."""
-    kind = "compile_error" if _is_compile_error(error) else "runtime_error"
+    """What the judge is told of an exception: whose verdict it is, one sentence, the submission's own traceback.
+
+    Raises nothing, whatever the exception does when it is looked at.
+    """
+    try:
+        return _described(error, path)
+    except BaseException:  # its __str__, __class__ or __traceback__ is the submission's own code
+        message = "the submission raised an exception that raises another when it is looked at"
+        return {"kind": "runtime_error", "message": message, "detail": ""}
+
+
+def _described(error: BaseException, path: Path) -> dict[str, Any]:
+    first = _first_of_group(error)
+    text = _text(error)
+    kind = "compile_error" if _is_compile_error(error, text) else "runtime_error"
     if type(error).__name__ in _NOT_ITS_FAULT:
         kind = "cannot_judge"
     own = _own_frames(error, path)
-    line = own[-1].lineno if own and not isinstance(error, SyntaxError) else None
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    message = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    within = _own_frames(first, path) or own
+    line = within[-1].lineno if within and not isinstance(error, SyntaxError) else None
+    message = _sentence(error, text)
+    if first is not error:
+        message += f", the first of them {_sentence(first, _text(first))}"
     # What torch calls an error is the command that failed; among what that printed is the compiler's.
-    of_compiler = _COMPILER_ERROR.search(str(error)) if kind == "compile_error" else None
+    of_compiler = _COMPILER_ERROR.search(text) if kind == "compile_error" else None
     if of_compiler is not None:
         message = of_compiler[1]
-    if isinstance(error, Unloadable) or kind == "cannot_judge":
-        message = first_line
+    if isinstance(error, Unloadable | NoDescriptor) or kind == "cannot_judge":
+        message = _first_line(text)
     if isinstance(error, SystemExit):
-        message = f"the submission called sys.exit({error.code!r})"
+        message = f"the submission called sys.exit({'' if error.code is None else repr(error.code)})"
     shown = "" if isinstance(error, Unloadable) else "".join(traceback.format_exception_only(error))
     shown = "".join(traceback.format_list(own)) + shown
+    if first is not error:
+        shown += "".join((*traceback.format_list(within), *traceback.format_exception_only(first)))
     return {
         "kind": kind,
         "message": _storable(message[:2000]) + (f" (line {line})" if line else ""),
@@ -96,11 +115,38 @@ def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
     }
 
 
+def _sentence(error: BaseException, text: str) -> str:
+    """`ValueError: no such shape`, or that it says nothing."""
+    said = _first_line(text)
+    return f"{type(error).__name__}: {said}" if said else f"{type(error).__name__} without a message"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _text(error: BaseException) -> str:
+    """What it says of itself; an exception's `__str__` may raise another, or return no text."""
+    try:
+        return str(error)
+    except BaseException as another:
+        return f"its own __str__ raises {type(another).__name__}"
+
+
+def _first_of_group(error: BaseException) -> BaseException:
+    """The first exception in a group, or in a group in it; of what is no group, itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def _own_frames(error: BaseException, path: Path) -> list[traceback.FrameSummary]:
     """The submission's own frames, down to where it went wrong: an interpreted kernel's are those of the cause."""
     own: list[traceback.FrameSummary] = []
+    seen: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None:
+    while cause is not None and not any(cause is one for one in seen):  # two may be each other's cause
+        seen.append(cause)
         own += [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(path)]
         cause = cause.__cause__
     return own
@@ -111,12 +157,12 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _is_compile_error(error: BaseException) -> bool:
+def _is_compile_error(error: BaseException, text: str) -> bool:
     names = {cls.__name__ for cls in type(error).__mro__}
     return (
         isinstance(error, SyntaxError | Unloadable)
         or bool(names & _COMPILE_ERROR_TYPES)
-        or str(error).startswith(_COMPILE_ERROR_STARTS)
+        or text.startswith(_COMPILE_ERROR_STARTS)
     )
 
 

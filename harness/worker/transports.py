@@ -39,6 +39,9 @@ class Transport(Protocol):
     def page_out(self, arena: Arena, spec: TensorSpec, address: int) -> None:
         """Copy the memory at `address` to `spec`."""
 
+    def copy(self, destination: int, source: int, count: int) -> object:
+        """Copy so many bytes from one address to another."""
+
     def poison(self, sizes: list[int]) -> None:
         """Leave NaN where the next allocations of these sizes are likely to land."""
 
@@ -48,6 +51,8 @@ class Transport(Protocol):
 
 class CpuTransport:
     """Host to host. A submission gets the arena's own memory: nothing is placed and paged in."""
+
+    copy = staticmethod(_memmove)
 
     def place(self, spec: TensorSpec) -> torch.Tensor:
         raise NotImplementedError
@@ -75,6 +80,7 @@ class GpuTransport:
 
     def __init__(self, runtime: GpuRuntime, device: str) -> None:
         self._runtime, self._device = runtime, device
+        self.copy = runtime.enqueue_copy
         self._guards: list[_Guard] = []
 
     def place(self, spec: TensorSpec) -> torch.Tensor:

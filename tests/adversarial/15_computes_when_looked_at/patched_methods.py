@@ -1,10 +1,9 @@
-"""Returns a plain tensor at once and computes it when the worker, its clock stopped, asks for the strides.
+"""Returns a plain tensor at once and computes it when the worker, which has stopped meanwhile, asks for the strides.
 
 problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
-timed: true
+verdict: wrong answer
+seen: NaN|x what is allowed
+defence: the snapshot is taken when the worker stops, before it describes anything
 """
 
 import torch

@@ -1,21 +1,21 @@
-"""Replaces the worker's clock by one that stands still.
+"""Replaces every clock of Python's in the worker by one that stands still.
 
-problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
+gains nothing: the judge asks no clock of the worker's
+seen: it is 0
+defence: the judge's clock
 timed: true
+at least ms: 20
 """
 
-import sys
 import time
 
-import torch
-
-time.perf_counter_ns = time.monotonic_ns = time.time_ns = lambda: 0
-sys.modules["harness.worker.timers"]._clock_ns = lambda: 0
+sleep = time.sleep
+for name in "perf_counter", "monotonic", "time", "process_time", "thread_time":
+    setattr(time, name, lambda: 0.0)
+    setattr(time, f"{name}_ns", lambda: 0)
 
 
 def custom_kernel(data):
-    q, k, v = data
-    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+    sleep(0.02)
+    print("it is", time.perf_counter_ns())
+    return data[0] * 2

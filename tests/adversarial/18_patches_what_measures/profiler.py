@@ -1,11 +1,8 @@
-"""Computes in a hook of Python's profiler, which runs when the worker, its clock stopped, calls its next function.
+"""Computes in a hook of Python's profiler, which runs in the worker's next function after the snapshot.
 
-problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
-timed: true
-slow: true
+verdict: wrong answer
+seen: NaN|x what is allowed
+defence: the snapshot is taken when the worker stops
 """
 
 import sys
@@ -16,14 +13,14 @@ waiting = []
 
 
 def late(frame, event, argument):
-    if event == "call" and frame.f_code.co_name == "take_snapshot" and waiting:
+    if event == "call" and frame.f_code.co_name == "describe" and waiting:
         sys.setprofile(None)
-        (q, k, v), out = waiting.pop()
-        out.copy_(torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v)
+        x, out = waiting.pop()
+        torch.mul(x, 2, out=out)
 
 
 def custom_kernel(data):
     out = torch.empty_like(data[0])
-    waiting.append((data, out))
+    waiting.append((data[0], out))
     sys.setprofile(late)
     return out

@@ -1,34 +1,23 @@
-"""Replaces the method that takes samples: what is to be timed is called before the clock starts.
+"""Replaces what makes a call: the kernel runs before the worker says that it is ready, on whatever lies in the shared memory then.
 
-problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
-timed: true
-slow: true
+verdict: wrong answer
+seen: x what is allowed
+defence: inputs are poured when the worker is stopped, and guesses at them are wrong
 """
 
 import sys
 
-import torch
-
-timers = sys.modules["harness.worker.timers"]
-sample = timers.CpuTimer.sample
+calls = sys.modules["harness.worker.calls"].Calls
+stopped = calls.stopped
 
 
-def sample_what_is_done(self, call, page_in, snapshot, flush, turn):
-    self._gate.shut(turn)
-    page_in()
-    output = call()
-    gate, self._gate = self._gate, sys.modules["harness.worker.gates"].OpenGate()
-    taken = sample(self, lambda: output, lambda: None, snapshot, flush, turn)
-    self._gate = gate
-    return taken
+def compute_before(self, kernel, request, around, ready):
+    output = kernel(self._data(request))
+    return stopped(self, lambda data: output, request, around, ready)
 
 
-timers.CpuTimer.sample = sample_what_is_done
+calls.stopped = compute_before
 
 
 def custom_kernel(data):
-    q, k, v = data
-    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+    return data[0] * 2

@@ -1,23 +1,23 @@
-"""Lets the worker answer, and changes the latency in the answer as it is sent.
+"""Lets the worker answer, and says in the answer, as it is sent, that the call took no time.
 
-problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
+gains nothing: what the worker says of its time is shown and never ranked
+seen: it took no time
+defence: the judge's clock
 timed: true
+at least ms: 20
 """
 
 import sys
-
-import torch
+import time
 
 channel = sys.modules["harness.protocol"].Channel
 send = channel.send
 
 
 def send_less(self, message, *arguments):
-    if "latency_ns" in message.get("reply", {}):
-        message["reply"]["latency_ns"] = 1000.0
+    if "outputs" in message.get("reply", {}):
+        message["reply"]["inside_ns"] = 1.0
+        print("it took no time")
     return send(self, message, *arguments)
 
 
@@ -25,5 +25,5 @@ channel.send = send_less
 
 
 def custom_kernel(data):
-    q, k, v = data
-    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+    time.sleep(0.02)
+    return data[0] * 2

@@ -1,29 +1,21 @@
-"""Answers from a forked child, in which it has changed the latencies, while the worker itself waits.
+"""Answers from a forked child, which stops itself in the worker's place, while the worker waits for it.
 
-problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
-timed: true
-slow: true
+verdict: timeout
+seen: took longer than the limit
+defence: the judge sees the worker stop, and nobody else
 """
 
 import os
-import sys
-
-import torch
 
 forked = False
 
 
 def custom_kernel(data):
     global forked
-    q, k, v = data
     if not forked:
         forked = True
         child = os.fork()
         if child:
             os.waitpid(child, 0)
             os._exit(0)
-        sys.modules["harness.worker.timers"]._clock_ns = lambda: 0
-    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+    return data[0] * 2

@@ -7,21 +7,15 @@ defence: D6, every field of a reply is checked
 
 import sys
 
-bracket = sys.modules["harness.worker.bracket"].Bracket
+outputs = sys.modules["harness.worker.outputs"].Outputs
 
 
-def describe(self, output, snapshot):
-    return {
-        "type": "Tensor",
-        "dtype": "float32",
-        "shape": [-4, -8],
-        "stride": [2**70, 0],
-        "device": "cpu",
-        "offset": 2**70,
-    }
+def describe(self, output):
+    output = {"type": "Tensor", "dtype": "float32", "shape": [-4, -8], "stride": [2**70, 0], "device": "cpu"}
+    return {"several": False, "returned": 1, "outputs": [{**output, "offset": 2**70}]}
 
 
-bracket._describe = describe
+outputs.describe = describe
 
 
 def custom_kernel(data):

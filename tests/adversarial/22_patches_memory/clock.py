@@ -1,16 +1,14 @@
 """Overwrites, in memory, the address of the C function behind `perf_counter_ns`: handles taken early are hit as well.
 
-problem: attend
-verdict: integrity violation
-seen: outside the timed interval
-defence: D4, the judge's clock
+gains nothing: the judge asks no clock of the worker's
+seen: it is 0
+defence: the judge's clock
 timed: true
+at least ms: 20
 """
 
 import ctypes
 import time
-
-import torch
 
 FUNCTION = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
 still = FUNCTION(lambda self, arguments: 0)
@@ -19,5 +17,6 @@ ctypes.c_void_p.from_address(definition + 8).value = ctypes.cast(still, ctypes.c
 
 
 def custom_kernel(data):
-    q, k, v = data
-    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+    time.sleep(0.02)
+    print("it is", time.perf_counter_ns())
+    return data[0] * 2

@@ -2,7 +2,6 @@
 
 problem: attend
 timed: true
-device: {bandwidth_bytes_per_s: 50.0e9}
 """
 
 import torch

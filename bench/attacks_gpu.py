@@ -1,0 +1,261 @@
+"""What attacks on the judge's clock gain on a GPU of NVIDIA's, with the clock as it is.
+
+    python bench/attacks_gpu.py [--device cuda] [--out DIR] [--seconds 300] [--only NAME ...]     13 s an attack
+
+Each attack is a submission to a toy problem whose honest call holds the device for a known number of its cycles (about
+30 us) and doubles a matrix. It is judged as in `eval --quick`, with 100 samples. `gain` is the honest latency less its
+own, with a 95 % interval by resampling; `worker says` is the latency by the worker's own events, which it could forge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import numpy as np
+from tabulate import tabulate
+
+from harness import catalog
+from harness.config import EvalConfig, load_config
+from harness.device import detect
+from harness.judge.evaluate import evaluate
+from harness.model import Device, Problem, Run
+from harness.stats import interquartile_mean
+
+ROOT = Path(__file__).resolve().parents[1]
+CYCLES, SAMPLES, RESAMPLES = 60_000, 100, 2000
+ALLOWED_SHARE, ALLOWED_US = 0.02, 0.3
+
+HEAD = (
+    f"import ctypes, os, threading, time, torch\nspin = lambda cycles={CYCLES}: torch.cuda._sleep(cycles)\ncalls = 0\n"
+)
+CALL = "def custom_kernel(data):\n    global calls\n    calls += 1\n    x = data[0]\n"
+WORK = "    spin()\n    return x * 2\n"
+HONEST = HEAD + CALL + WORK
+
+
+def _lies(us: float) -> str:
+    return (
+        HEAD
+        + "true = torch.cuda.Event.elapsed_time\n"
+        + f"torch.cuda.Event.elapsed_time = lambda a, b: max(true(a, b) - {us / 1e3}, 1e-6)\n"
+        + CALL
+        + WORK
+    )
+
+
+NATIVE_LIE = (
+    HEAD
+    + """
+libc = ctypes.CDLL(None, use_errno=True)
+path = next(line.split()[-1] for line in open("/proc/self/maps") if "libcudart" in line)
+runtime = ctypes.CDLL(path)
+place = ctypes.cast(runtime.cudaEventElapsedTime, ctypes.c_void_p).value
+lie = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_float), ctypes.c_void_p, ctypes.c_void_p)
+def says(out, a, b):
+    out[0] = 0.001
+    return 0
+kept = lie(says)
+target = ctypes.cast(kept, ctypes.c_void_p).value
+page = place & ~4095
+assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(8192), 7) == 0
+ctypes.memmove(place, b"\\x48\\xb8" + target.to_bytes(8, "little") + b"\\xff\\xe0", 12)
+"""
+    + CALL
+    + WORK
+)
+
+ATTACKS = {
+    "honest": HONEST,
+    "honest again": HONEST,
+    "lies about its events: 1 us": _lies(1),
+    "lies about its events: 10 us": _lies(10),
+    "lies about its events: 100 us": _lies(100),
+    "overwrites cudaEventElapsedTime": NATIVE_LIE,
+    "arms in 0.5 ms": HEAD + CALL + "    time.sleep(0.0004)\n" + WORK,
+    "arms in 0.9 ms": HEAD + CALL + "    time.sleep(0.0008)\n" + WORK,
+    "arms in 1.1 ms": HEAD + CALL + "    time.sleep(0.001)\n" + WORK,
+    "arms in 5 ms": HEAD + CALL + "    time.sleep(0.005)\n" + WORK,
+    "claims to wait for the device": HEAD + CALL + "    torch.cuda.synchronize()\n" + WORK,
+    # In the pilot's process it makes seven calls of the benchmark case, in the one that counts a hundred.
+    "is long in the pilot alone": HEAD + CALL + "    spin(4_000_000 if calls < 8 else 60_000)\n    return x * 2\n",
+    "launches from a thread after its answer": HEAD
+    + CALL
+    + """    out = torch.empty_like(x)
+    def later():
+        time.sleep(0.0002)
+        spin()
+        torch.mul(x, 2, out=out)
+    threading.Thread(target=later).start()
+    return out
+""",
+    "64 streams": HEAD
+    + "streams = [torch.cuda.Stream() for _ in range(64)]\n"
+    + CALL
+    + """    main = torch.cuda.current_stream()
+    for stream in streams:
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1)
+        main.wait_stream(stream)
+"""
+    + WORK,
+    "a stream of high priority": HEAD
+    + "fast = torch.cuda.Stream(priority=-5)\n"
+    + CALL
+    + """    main, out = torch.cuda.current_stream(), torch.empty_like(x)
+    fast.wait_stream(main)
+    with torch.cuda.stream(fast):
+        spin()
+        torch.mul(x, 2, out=out)
+    main.wait_stream(fast)
+    return out
+""",
+    "leaves work running behind the call": HEAD
+    + "side = torch.cuda.Stream()\n"
+    + CALL
+    + """    spin()
+    out = x * 2
+    with torch.cuda.stream(side):
+        spin(20_000)
+    return out
+""",
+    "leaves work running after the tests": HEAD
+    + "side = torch.cuda.Stream()\n"
+    + CALL
+    + """    if x.numel() < 1000:
+        with torch.cuda.stream(side):
+            for _ in range(100):
+                spin(40_000_000)
+"""
+    + WORK,
+    "copies its input to the host before": HEAD
+    + "pinned = torch.empty(1 << 16, pin_memory=True)\nside = torch.cuda.Stream()\n"
+    + CALL
+    + """    with torch.cuda.stream(side):
+        pinned[:x.numel()].copy_(x.view(-1), non_blocking=True)
+"""
+    + WORK,
+    "80 GiB and a large stack": HEAD
+    + "kept = [torch.empty(1 << 30, dtype=torch.uint8, device='cuda') for _ in range(80)]\n"
+    + "cuda = ctypes.CDLL('libcuda.so.1')\ncuda.cuCtxSetLimit(0, ctypes.c_size_t(64 << 10))\n"
+    + CALL
+    + WORK,
+    "a child that uses the card": HEAD
+    + """import subprocess, sys
+child = None
+loop = "import torch\\nwhile True: torch.cuda._sleep(2_000_000); torch.cuda.synchronize()"
+"""
+    + CALL
+    + """    global child
+    if child is None:
+        child = subprocess.Popen([sys.executable, "-c", loop])
+"""
+    + WORK,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--only", nargs="*", default=[], help="parts of the names of attacks; `honest` always runs")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    device, end = detect(ROOT, given.device), time.monotonic() + given.seconds
+    sampling = load_config(ROOT).gpu.model_copy(update={"min_samples": SAMPLES, "max_samples": SAMPLES})
+    config = load_config(ROOT).model_copy(update={"gpu": sampling})
+    rows: list[dict[str, Any]] = []
+    honest: tuple[float, ...] = ()
+    with tempfile.TemporaryDirectory(prefix="attacks_") as folder:
+        problem = _toy(Path(folder))
+        for name, source in ATTACKS.items():
+            if given.only and name != "honest" and not any(part in name for part in given.only):
+                continue
+            if time.monotonic() > end - 15:
+                break
+            run = _judge(Path(folder), problem, device, config, source)
+            samples = run.measurements[0].samples_ns[0] if run.measurements else ()
+            honest = honest or samples
+            rows.append(_row(name, run, samples, honest))
+            print(json.dumps(rows[-1], default=str), flush=True)
+    print(f"attacks on {device.name}, {time.strftime('%Y-%m-%d')}")
+    print(tabulate(rows, headers="keys", tablefmt="simple_outline", floatfmt=".2f"))
+    (given.out / "attacks_gpu.json").write_text(json.dumps(rows, default=str))
+
+
+def _toy(root: Path) -> Problem:
+    root.chmod(0o755)
+    shutil.copytree(ROOT / "tests" / "adversarial" / "problems" / "double", root / "problems" / "double")
+    shutil.copytree(ROOT / "configs", root / "configs")
+    (root / "submissions").mkdir()
+    path = root / "problems" / "double" / "problem.yml"
+    path.write_text(path.read_text().replace("{rows: 64, cols: 64}", "{rows: 256, cols: 256}"))
+    return catalog.load_problem(root, "double")
+
+
+def _judge(root: Path, problem: Problem, device: Device, config: EvalConfig, source: str) -> Run:
+    path = root / "submissions" / "attack.py"
+    path.write_text(source)
+    return evaluate(problem, catalog.load_submission(problem, path), device, config, quick=True)
+
+
+def _row(name: str, run: Run, samples: tuple[float, ...], honest: tuple[float, ...]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "attack": name,
+        "us": None,
+        "gain us": None,
+        "low": None,
+        "high": None,
+        "more than allowed": "",
+    }
+    if samples and honest:
+        us, (low, high) = interquartile_mean(samples) / 1e3, _interval(honest, samples)
+        gain = interquartile_mean(honest) / 1e3 - us
+        allowed = ALLOWED_SHARE * interquartile_mean(honest) / 1e3 + ALLOWED_US
+        row |= {
+            "us": us,
+            "gain us": gain,
+            "low": low,
+            "high": high,
+            "more than allowed": "YES" if low > allowed else "",
+        }
+    measured = run.measurements[0] if run.measurements else None
+    voids = "; ".join(f"{count} {reason}" for reason, count in measured.voids.items()) if measured else ""
+    return row | {
+        "worker says us": measured.inside_ns / 1e3 if measured and measured.inside_ns else None,
+        "manner": measured.manner.value if measured and measured.manner else "",
+        "voids": voids,
+        "verdict": f"{run.ending.verdict.words}, {run.unranked_because or 'ranked'}",
+        "said": run.ending.message[:60],
+        "constant us": [round(constant.latency_ns / 1e3, 2) for constant in run.constants][:1],
+    }
+
+
+def _interval(honest: tuple[float, ...], attack: tuple[float, ...]) -> tuple[float, float]:
+    """Of the difference of the two interquartile means, in us."""
+    random = np.random.default_rng(0)
+    differences = [
+        (
+            interquartile_mean(random.choice(honest, len(honest)))
+            - interquartile_mean(random.choice(attack, len(attack)))
+        )
+        / 1e3
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(differences, (0.025, 0.975)).tolist()
+    return low, high
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""What a family of processes takes of the machine: tasks, memory, files, processor time. Read from /proc, and from
+directories; of a process or file that vanishes meanwhile nothing is said.
+
+    family = descendants(pid, process_table())
+    tasks(family)                 processes and threads
+    memory_bytes(family, ...)     pages in memory, each counted once
+    statuses(folder)              every file and directory
+
+On the standard library alone, and without imports of the project's: the keeper loads it by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+
+SHARED_MEMORY = "/dev/shm"
+BLOCK_BYTES = 512  # of st_blocks: stat(2)
+LONGEST_COUNT_S = 5.0
+"""Of processor time that counting pages one by one may take: 16 us for a mapped megabyte (AMD EPYC, 2026-11-22)."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_KIB = 1 << 10
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # linux/prctl.h
+
+Table = dict[int, list[int]]
+
+
+def process_table() -> Table:
+    """The children of every process, by its id."""
+    children: Table = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            parent = int(_state(int(name))[1])
+        except (OSError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(name))
+    return children
+
+
+def descendants(pid: int, children: Table) -> set[int]:
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        young = [child for child in children.get(waiting.pop(), []) if child not in found]
+        found.update(young)
+        waiting += young
+    return found
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of a process and all its descendants, so far, in seconds; those included that have ended and were
+    waited for."""
+    ticks = 0
+    for each in {pid} | descendants(pid, process_table()):
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, _state(each)[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def process_group(pid: int) -> int | None:
+    """None if the process is gone."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(_state(pid)[2])
+    return None
+
+
+def tasks(family: set[int]) -> int:
+    """Processes and threads."""
+    count = 0
+    for pid in family:
+        with contextlib.suppress(OSError, IndexError):
+            count += int(_state(pid)[17])
+    return count
+
+
+def open_files(family: set[int], enough: int) -> int:
+    """How many files are open; counted until there are more than `enough`."""
+    count = 0
+    for pid in family:
+        with contextlib.suppress(OSError):
+            count += len(os.listdir(f"/proc/{pid}/fd"))
+        if count > enough:
+            break
+    return count
+
+
+def memory_bytes(family: set[int], judge_pid: int, uid: int, limit_bytes: int) -> tuple[int, bool]:
+    """Memory without a file on disk that the family maps or keeps in memfds, and whether its pages were counted.
+
+    They are only where the family may have more than `limit_bytes`, since that takes long: else the figure is an upper
+    bound, in which a page counts for each process that maps it. What of a memfd is mapped counts twice either way. The
+    judge's own memfds are left out: inputs and outputs lie in them. `uid` is the family's, if it has one of its own.
+    """
+    the_judge_s = dict(_files_in_memory(judge_pid))
+    files = {number: size for pid in family for number, size in _files_in_memory(pid) if number not in the_judge_s}
+    unmapped, not_theirs = sum(files.values()), sum(the_judge_s.values())
+    bounds = {pid: bound for pid in family if (bound := _mapped_bound_bytes(pid, not_theirs)) is not None}
+    at_most = unmapped + sum(bounds.values())
+    if at_most <= limit_bytes:
+        return at_most, False
+    return unmapped + _mapped_bytes(bounds, not_theirs, uid, limit_bytes - unmapped), True
+
+
+def files_and_bytes_in_shared_memory(uid: int) -> tuple[int, int]:
+    """Of what this user keeps in /dev/shm: an empty file takes memory too, the kernel's. Raises OSError for a directory
+    of this user's that cannot be read."""
+    files = size = 0
+    try:
+        names = os.listdir(SHARED_MEMORY)
+    except OSError:  # there is none
+        return 0, 0
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+            top = os.lstat(path := f"{SHARED_MEMORY}/{name}")
+            if top.st_uid == uid:
+                for status in (top, *(statuses(path) if stat.S_ISDIR(top.st_mode) else ())):
+                    files, size = files + 1, size + status.st_blocks * BLOCK_BYTES
+    return files, size
+
+
+def statuses(folder: str) -> Iterator[os.stat_result]:
+    """Of each file and directory in `folder`, but for what vanishes meanwhile. Raises OSError for a directory that
+    cannot be read."""
+    waiting = [folder]
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        with entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    yield status
+
+
+def bytes_without_a_name(device: int, family: set[int]) -> int:
+    """Of the files on `device` that are removed and still open in one of these processes."""
+    total = 0
+    for pid in family:
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{fd}")
+                    total += status.st_blocks * BLOCK_BYTES if status.st_nlink == 0 and status.st_dev == device else 0
+    return total
+
+
+def _state(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third on, proc_pid_stat(5). Raises OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as state:
+        # The name in parentheses may hold anything; after it come the state, the parent and the group.
+        return state.read().rpartition(b")")[2].split()
+
+
+def _mapped_bound_bytes(pid: int, not_theirs: int) -> int | None:
+    """All that a process maps of memory without a file on disk, shared or not, but for `not_theirs` of what may be
+    shared with the judge. None if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            fields = statm.read().split()
+        private = (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
+        with open(f"/proc/{pid}/status", "rb") as status:  # the name in it may hold anything
+            shared = _kib(status.read(), b"RssShmem:") or 0
+    except (OSError, ValueError, IndexError):
+        return None
+    return private + max(shared - not_theirs, 0)
+
+
+def _mapped_bytes(bounds: dict[int, int], not_theirs: int, uid: int, enough: int) -> int:
+    """The same of all these processes together, each page counted once; counted until there is more than `enough`.
+
+    The bound stands for a process whose pages nobody may count, and for those that there is no time for.
+    """
+    private = shared = bound = 0
+    began = time.process_time()
+    for pid, at_most in bounds.items():
+        pages = None
+        if time.process_time() - began < LONGEST_COUNT_S and signal.SIGTERM not in signal.sigpending():
+            pages = _proportional_bytes(pid, uid)
+        if pages is None:
+            bound += at_most
+        else:
+            private, shared = private + pages[0], shared + pages[1]
+        if private + max(shared - not_theirs, 0) + bound > enough:
+            break
+    return private + max(shared - not_theirs, 0) + bound
+
+
+def _proportional_bytes(pid: int, uid: int) -> tuple[int, int] | None:
+    """Private and shared memory without a file on disk, of each page the share that falls to this process where several
+    map it: Pss_Anon and Pss_Shmem, proc_pid_smaps(5). None where they cannot be known (the process is gone or forbids
+    it, or Linux is older than 5.4).
+    """
+    path = f"/proc/{pid}/smaps_rollup"
+    try:
+        try:
+            text = _read(path)
+        except PermissionError:
+            if uid < 0:
+                return None
+            with _looking_as(uid):
+                text = _read(path)
+    except OSError:
+        return None
+    private, shared = _kib(text, b"Pss_Anon:"), _kib(text, b"Pss_Shmem:")
+    return None if private is None or shared is None else (private, shared)
+
+
+@contextlib.contextmanager
+def _looking_as(uid: int) -> Iterator[None]:
+    """With another user's eyes, setfsuid(2): root without CAP_SYS_PTRACE, as in most containers, may not look into
+    another user's processes; that user may. He gets no hold on this process by it.
+
+    Whoever does so no longer gets the signal of his parent's death (commit_creds, kernel/cred.c): it is asked for
+    again.
+    """
+    libc, own_uid, own_gid, parent = ctypes.CDLL(None), os.geteuid(), os.getegid(), os.getppid()
+    told_by = ctypes.c_int()
+    libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(told_by), 0, 0, 0)
+    libc.setfsgid(uid)
+    libc.setfsuid(uid)
+    try:
+        yield
+    finally:
+        libc.setfsuid(own_uid)
+        libc.setfsgid(own_gid)
+        libc.prctl(_PR_SET_PDEATHSIG, told_by.value, 0, 0, 0)
+        if told_by.value and os.getppid() != parent:
+            os.kill(os.getpid(), told_by.value)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _kib(text: bytes, name: bytes) -> int | None:
+    """The bytes in the line `name`, which /proc states in KiB."""
+    return next((int(line.split()[1]) * _KIB for line in text.splitlines() if line.startswith(name)), None)
+
+
+def _files_in_memory(pid: int) -> list[tuple[int, int]]:
+    """The inode and the bytes of each memfd that is open in a process."""
+    found = []
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                path = f"/proc/{pid}/fd/{fd}"
+                if os.readlink(path).startswith("/memfd:"):
+                    status = os.stat(path)
+                    found.append((status.st_ino, status.st_blocks * BLOCK_BYTES))
+    return found

@@ -1,0 +1,49 @@
+"""Makes every other call void, by a child that waits for one of its own in the kernel, to keep those that it likes.
+
+gains nothing: more than a tenth of void calls, and the run is not ranked
+seen: void
+defence: void calls are counted
+timed: true
+needs: compiler
+"""
+
+import ctypes
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = """
+#include <unistd.h>
+void wait_in_the_kernel(void) { if (vfork() == 0) for (;;) pause(); }
+"""
+folder = Path.home()
+(folder / "waits.c").write_text(SOURCE)
+subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "waits.so", folder / "waits.c"], check=True)
+library = ctypes.CDLL(str(folder / "waits.so"))
+calls = sys.modules["harness.worker.calls"].Calls
+stopped = calls.stopped
+turns = itertools.cycle([True, False])
+
+
+def void(self, kernel, request, around, ready):
+    child = 0
+    if request["inputs"][0]["shape"] == [64, 64] and next(turns):
+        child = os.fork()
+        if child == 0:
+            library.wait_in_the_kernel()
+            os._exit(0)
+    try:
+        return stopped(self, kernel, request, around, ready)
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+
+
+calls.stopped = void
+
+
+def custom_kernel(data):
+    return data[0] * 2

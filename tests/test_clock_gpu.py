@@ -1,0 +1,197 @@
+"""On a GPU of NVIDIA's: whatever an honest submission does in its call is timed right or labelled.
+
+Each call holds the device for a known number of its clock's cycles, so no latency below that is right.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness import catalog
+from harness.config import load_config
+from harness.device import detect
+from harness.judge.evaluate import evaluate
+from harness.model import Clock, Manner, Verdict
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available() or bool(torch.version.hip), reason="needs a GPU of NVIDIA's"),
+]
+
+CYCLES = 400_000
+FASTEST_HZ = 1.98e9
+"""Of an H200's multiprocessors, as its driver says; a slower clock only takes longer."""
+
+PROBLEMS = Path(__file__).parent / "adversarial" / "problems"
+CHECKOUT = Path(__file__).parents[1]
+
+HEAD = f"import torch\nspin = lambda: torch.cuda._sleep({CYCLES})\n"
+CALL = "def custom_kernel(data):\n    x = data[0]\n"
+SOURCES = {
+    "one stream": (HEAD + CALL + "    spin()\n    return x * 2\n", Manner.SANDWICH),
+    "several streams": (
+        HEAD
+        + "sides = [torch.cuda.Stream() for _ in range(4)]\n"
+        + CALL
+        + """    out, main = torch.empty_like(x), torch.cuda.current_stream()
+    for side in sides:
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            spin()
+    for side in sides:
+        main.wait_stream(side)
+    return torch.mul(x, 2, out=out)
+""",
+        Manner.SANDWICH,
+    ),
+    "a graph": (
+        HEAD
+        + "graphs = {}\n"
+        + CALL
+        + """    if x.shape not in graphs:
+        static, graph = x.clone(), torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            spin()
+            out = static * 2
+        graphs[x.shape] = static, graph, out
+    static, graph, out = graphs[x.shape]
+    static.copy_(x)
+    graph.replay()
+    return out
+""",
+        Manner.SANDWICH,
+    ),
+    "many small operations": (
+        HEAD + CALL + "    spin()\n    for _ in range(40):\n        x = x + 0\n    return x * 2\n",
+        None,
+    ),
+    "more than can be enqueued at once": (
+        HEAD + CALL + "    spin()\n    for _ in range(1500):\n        x = x + 0\n    return x * 2\n",
+        None,
+    ),
+    "a static output": (
+        HEAD
+        + "outs = {}\n"
+        + CALL
+        + "    out = outs.setdefault(x.shape, torch.empty_like(x))\n    spin()\n    return torch.mul(x, 2, out=out)\n",
+        Manner.SANDWICH,
+    ),
+    "waiting for the device": (HEAD + CALL + "    spin()\n    x.sum().item()\n    return x * 2\n", Manner.STOPPED),
+    "looking at its inputs": (
+        HEAD + CALL + "    spin()\n    return x * 2 if x.abs().max().item() > 0 else x\n",
+        Manner.STOPPED,
+    ),
+    "longer than a slice": (HEAD + CALL + "    for _ in range(20):\n        spin()\n    return x * 2\n", Manner.LONG),
+    "memory of the driver's in each call": (
+        HEAD
+        + "import ctypes\ncuda = ctypes.CDLL('libcuda.so.1')\n"
+        + CALL
+        + """    spin()
+    out, place = x * 2, ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(1 << 20)) == 0
+    assert cuda.cuMemFree_v2(place) == 0
+    return out
+""",
+        None,
+    ),
+    "Triton, tuned at its first call": (
+        HEAD
+        + """import triton, triton.language as tl
+@triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 256})], key=['n'])
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)
+"""
+        + CALL
+        + """    spin()
+    out = torch.empty_like(x)
+    twice[lambda meta: (triton.cdiv(x.numel(), meta['BLOCK']),)](x, out, x.numel())
+    return out
+""",
+        Manner.SANDWICH,
+    ),
+    "Triton that prints": (
+        HEAD
+        + """import triton, triton.language as tl
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        tl.device_print('first', n)
+    tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)
+"""
+        + CALL
+        + """    spin()
+    out = torch.empty_like(x)
+    twice[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+""",
+        None,
+    ),
+    "kernels that wait for each other": (
+        HEAD
+        + """import triton, triton.language as tl
+side = torch.cuda.Stream()
+@triton.jit
+def wait(word, turn):
+    while tl.atomic_add(word, 0) < turn:
+        pass
+@triton.jit
+def tell(word):
+    tl.atomic_add(word, 1)
+word = torch.zeros((), dtype=torch.int32, device='cuda')
+turn = 0
+"""
+        + CALL
+        + """    global turn
+    turn += 1
+    out, main = x * 2, torch.cuda.current_stream()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        wait[(1,)](word, turn)
+    spin()
+    tell[(1,)](word)
+    main.wait_stream(side)
+    return out
+""",
+        None,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("gpu_clock")
+    for folder in (root, *root.parents[:3]):
+        folder.chmod(0o755)
+    shutil.copytree(PROBLEMS, root / "problems")
+    shutil.copytree(CHECKOUT / "configs", root / "configs")
+    (root / "submissions").mkdir()
+    return root
+
+
+def device(root):
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % torch.cuda.device_count()
+    return detect(root, f"cuda:{number}")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_it_is_timed_right_or_labelled(root, name):
+    source, manner = SOURCES[name]
+    path = root / "submissions" / f"{name.replace(' ', '_').replace(',', '')}.py"
+    path.write_text(source)
+    problem = catalog.load_problem(root, "double")
+    run = evaluate(problem, catalog.load_submission(problem, path), device(root), load_config(root), quick=True)
+    print(name, [(m.manner, m.latency.latency_ns, m.labels, m.voids, m.inside_ns) for m in run.measurements])
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    assert run.clock is Clock.JUDGE and run.unranked_because == "quick"
+    (measured,) = run.measurements
+    assert measured.latency.latency_ns >= CYCLES / FASTEST_HZ * 1e9
+    assert manner is None or measured.manner is manner
+    assert (measured.manner is Manner.STOPPED) == ("host-bound" in measured.labels)
+    assert ("static" in name or "graph" in name) == ("copied" in measured.labels)

@@ -1,0 +1,127 @@
+"""What a submission's exception is reported as: one sentence with its type and line, whatever the exception is."""
+
+import re
+import textwrap
+
+import pytest
+from test_judging import judge
+
+from harness.model import Verdict
+from harness.protocol import Descriptors, NoDescriptor
+from harness.worker.load import describe_failure
+
+
+def reported(tmp_path, source):
+    """What is said of the exception that `source` raises when it is imported."""
+    path = tmp_path / "submission.py"
+    path.write_text(textwrap.dedent(source))
+    try:
+        exec(compile(path.read_text(), str(path), "exec"), {})
+    except BaseException as error:
+        return describe_failure(error, path)
+    raise AssertionError("it raises nothing")
+
+
+CASES = [
+    ("raise RuntimeError", "RuntimeError without a message (line 1)"),
+    ("raise Exception()", "Exception without a message (line 1)"),
+    ("\nassert 1 > 2", "AssertionError without a message (line 2)"),
+    ("raise ValueError('  \\n ')", "ValueError without a message (line 1)"),
+    ("raise ValueError('rows\\nand more')", "ValueError: rows (line 1)"),
+    ("raise SystemExit", "the submission called sys.exit() (line 1)"),
+    ("import sys\nsys.exit(3)", "the submission called sys.exit(3) (line 2)"),
+    ("raise KeyboardInterrupt", "KeyboardInterrupt without a message (line 1)"),
+    (
+        "class Bad(Exception):\n  def __str__(self): raise KeyError(1)\nraise Bad",
+        "Bad: its own __str__ raises KeyError (line 3)",
+    ),
+    (
+        "class Bad(Exception):\n  def __str__(self): return 7\nraise Bad()",
+        "Bad: its own __str__ raises TypeError (line 3)",
+    ),
+    (
+        "class Bad(Exception):\n  def __str__(self): raise SystemExit(0)\nraise Bad()",
+        "Bad: its own __str__ raises SystemExit (line 3)",
+    ),
+    (
+        "raise ExceptionGroup('both', [ValueError('rows'), KeyError('cols')])",
+        "ExceptionGroup: both (2 sub-exceptions), the first of them ValueError: rows (line 1)",
+    ),
+    (
+        """
+        def inner():
+            raise ValueError
+        try:
+            inner()
+        except ValueError as error:
+            found = error
+        raise BaseExceptionGroup("outer", [ExceptionGroup("middle", [found])])
+        """,
+        "ExceptionGroup: outer (1 sub-exception), the first of them ValueError without a message (line 3)",
+    ),
+    (
+        """
+        a, b = ValueError("a"), ValueError("b")
+        a.__cause__, b.__cause__ = b, a
+        raise a
+        """,
+        "ValueError: a (line 4)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), CASES)
+def test_an_exception_is_one_sentence_with_its_type_and_line(tmp_path, source, message):
+    failure = reported(tmp_path, source)
+    assert (failure["kind"], failure["message"]) == ("runtime_error", message)
+    assert re.search(r"submission.py", failure["detail"])
+
+
+def test_an_exception_that_cannot_be_looked_at_at_all_is_reported_all_the_same(tmp_path):
+    failure = reported(tmp_path, "class Bad(SystemExit):\n  code = property(lambda self: 1 / 0)\nraise Bad")
+    assert failure == {
+        "kind": "runtime_error",
+        "message": "the submission raised an exception that raises another when it is looked at",
+        "detail": "",
+    }
+
+
+@pytest.mark.parametrize("where", ["import", "call"])
+def test_an_exception_whose_text_raises_ends_no_worker(toy_root, where):
+    bad = "class Bad(Exception):\n    def __str__(self):\n        raise KeyError\n"
+    call = "raise Bad\n" if where == "import" else "def custom_kernel(data):\n    raise Bad\n"
+    run = judge(toy_root, bad + call, timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    assert run.ending.message.startswith("Bad: its own __str__ raises KeyError (line")
+
+
+def test_a_thread_s_exception_that_is_raised_again_has_its_line(toy_root):
+    source = """
+        from concurrent.futures import ThreadPoolExecutor
+        def work():
+            raise RuntimeError
+        def custom_kernel(data):
+            with ThreadPoolExecutor() as pool:
+                return pool.submit(work).result()
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.message == "RuntimeError without a message (line 4)"
+
+
+@pytest.mark.parametrize("where", ["import", "call"])
+def test_who_lowers_the_limit_on_open_files_is_told_that_it_is_that(toy_root, where):
+    lower = "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+    source = "import resource\n"
+    source += f"{lower}\ndef custom_kernel(data):\n    " if where == "import" else "def custom_kernel(data):\n    "
+    source += "return data[0] * 2\n" if where == "import" else f"{lower}\n    return data[0] * 2\n"
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR, run.ending
+    assert "the submission has lowered RLIMIT_NOFILE, or has as many files open as it may" in run.ending.message
+
+
+def test_a_descriptor_that_did_not_come_is_missed():
+    came = Descriptors()
+    came += [7]
+    assert came and came.pop() == 7 and not came
+    with pytest.raises(NoDescriptor, match="RLIMIT_NOFILE"):
+        came.pop()

@@ -1,0 +1,287 @@
+"""The lock of a card: one for each, at one place for all users, and nobody waits for himself."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from harness import catalog, device, docket, machine_lock, verification
+from harness.cli import main
+from harness.errors import InfrastructureError
+from harness.judge import evaluate as judging
+from harness.judge.reply import Fault
+from harness.machine_lock import hold, hold_if_gpu
+from harness.model import Device, Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = """
+import os, sys
+from pathlib import Path
+folder, card, uid = sys.argv[1], sys.argv[2], int(sys.argv[3])
+from harness import device, machine_lock
+from harness.model import Device
+machine_lock.FOLDERS = (Path(folder),)
+device.card = lambda _: card
+here = Device(kind="cpu", name="Card", slug="card", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1)
+if uid:
+    os.setuid(uid)
+with machine_lock.hold(here, lambda line: print(line, flush=True)):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder(monkeypatch):
+    """A place for locks that is open to all, as /tmp is; pytest's own directories are closed to other users."""
+    with tempfile.TemporaryDirectory(prefix="locks_") as path:
+        os.chmod(path, 0o1777)
+        monkeypatch.setattr(machine_lock, "FOLDERS", (Path(path),))
+        yield Path(path)
+
+
+@pytest.fixture
+def others(folder):
+    """Starts another process that takes a lock; all are ended when the test is."""
+    with ExitStack() as stack:
+
+        def start(card: str = "cpu", uid: int = 0, **environment: str) -> subprocess.Popen:
+            words = [sys.executable, "-c", PROGRAM, str(folder), card, str(uid)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(words, cwd=ROOT, text=True, env={**os.environ, **environment}, **pipes)
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def gpu(number: int = 0) -> Device:
+    return Device(
+        kind="cuda", name="Card", slug="card", arch="x", torch_device=f"cuda:{number}", memory_bytes=1, flush_bytes=1
+    )
+
+
+CPU = device.detect(ROOT, "cpu")
+
+
+def test_who_comes_second_waits_and_is_told_for_whom(folder, others):
+    first = others()
+    assert first.stdout.readline() == "held\n"
+    second = others()
+    whose = f"another evaluation (process {first.pid})" if sys.platform == "linux" else "another evaluation"
+    assert second.stdout.readline() == f"{whose} has Card: waiting for it to finish\n"
+    first.kill()
+    assert second.stdout.readline() == "held\n"
+
+
+def test_the_place_does_not_depend_on_the_directory_for_temporary_files(folder, others, tmp_path):
+    first = others(TMPDIR=str(tmp_path))
+    assert first.stdout.readline() == "held\n"
+    assert "waiting for it to finish" in others(TMPDIR="/var/tmp").stdout.readline()
+    assert [path.name for path in folder.iterdir()] == ["podium-cpu.lock"]
+
+
+def test_eight_cards_of_one_model_are_used_at_once(folder, others):
+    cards = [others(f"GPU-{number}") for number in range(8)]
+    assert [card.stdout.readline() for card in cards] == ["held\n"] * 8
+
+
+def test_a_thread_that_has_the_lock_goes_on_and_gives_it_back_at_the_end(folder, others):
+    told = []
+    with hold(CPU, told.append):
+        with hold(CPU, told.append):
+            pass
+        second = others()
+        assert "waiting for it to finish" in second.stdout.readline()
+    assert second.stdout.readline() == "held\n" and not told
+
+
+def test_another_thread_waits(folder):
+    told, order = [], []
+
+    def second() -> None:
+        with hold(CPU, told.append):
+            order.append("second")
+
+    with hold(CPU):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"] and "of this process has" in told[0]
+
+
+def test_who_waits_can_be_interrupted(folder, others):
+    assert others().stdout.readline() == "held\n"
+    second = others()
+    assert "waiting" in second.stdout.readline()
+    second.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in second.stdout.read() and second.wait(10) != 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(("first", "second"), [(0, NOBODY), (NOBODY, 0), (NOBODY, NOBODY - 1)])
+def test_root_and_other_users_share_the_lock_whoever_made_the_file(folder, others, first, second):
+    holder = others(uid=first)
+    assert holder.stdout.readline() == "held\n"
+    waiter = others(uid=second)
+    assert f"(process {holder.pid})" in waiter.stdout.readline()
+    holder.kill()
+    assert waiter.stdout.readline() == "held\n"
+
+
+def test_nobody_can_write_to_the_file_whatever_the_umask(folder):
+    before = os.umask(0o077)
+    try:
+        with hold(CPU):
+            (lock,) = folder.iterdir()
+            assert stat.S_IMODE(lock.stat().st_mode) == 0o444
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "directory"])
+def test_what_others_put_in_the_place_of_the_file_is_neither_followed_nor_waited_for(folder, tmp_path, kind):
+    path, target = folder / "podium-cpu.lock", tmp_path / "precious"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(target)
+        if kind == "link":
+            target.write_text("as it was")
+    with pytest.raises(InfrastructureError, match=r"podium-cpu.lock cannot be taken: \w+"), hold(CPU):
+        pass
+    assert not target.exists() if kind != "link" else target.read_text() == "as it was"
+
+
+def test_a_file_that_was_removed_while_one_waited_locks_nobody_out(folder, others):
+    first = others()
+    assert first.stdout.readline() == "held\n"
+    second = others()
+    assert "waiting" in second.stdout.readline()
+    (folder / "podium-cpu.lock").unlink()
+    first.kill()
+    assert second.stdout.readline() == "held\n"
+    assert f"(process {second.pid})" in others().stdout.readline()  # it locked the file that has the name now
+
+
+def test_a_folder_that_only_some_may_write_to_is_nobodys(folder, monkeypatch, tmp_path):
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(machine_lock, "FOLDERS", (tmp_path, folder))
+    with hold(CPU):
+        assert [path.parent for path in (*tmp_path.iterdir(), *folder.iterdir())] == [folder]
+    monkeypatch.setattr(machine_lock, "FOLDERS", (tmp_path,))
+    with pytest.raises(InfrastructureError, match="every user must be able to make files in"), hold(CPU):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("told", "card"),
+    [
+        ({"uuid": "6d7bc2ee-05a0", "pci_domain_id": 0, "pci_bus_id": 15, "pci_device_id": 0}, "GPU-6d7bc2ee-05a0"),
+        ({"uuid": "0000-0000", "pci_domain_id": 0, "pci_bus_id": 15, "pci_device_id": 0}, "PCI-0000:0f:00.0"),
+        ({"pci_domain_id": 1, "pci_bus_id": 15, "pci_device_id": 0}, "PCI-0001:0f:00.0"),
+        ({}, "card-3"),
+    ],
+)
+def test_a_card_is_told_by_the_surest_thing_that_is_known_of_it(monkeypatch, told, card):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: SimpleNamespace(**told))
+    assert device.card(gpu(3)) == card
+
+
+def test_the_processors_are_one_card_however_many_this_process_may_use():
+    assert device.card(CPU) == device.card(CPU.model_copy(update={"slug": "epyc-2-cpus"})) == "cpu"
+
+
+class TestWhoTakesIt:
+    """`held` is how often the lock was held when something was computed."""
+
+    @pytest.fixture
+    def held(self, monkeypatch, folder):
+        monkeypatch.setattr(device, "card", lambda here: here.kind)
+        depth = [0]
+
+        class Counting:
+            def __enter__(self):
+                depth[0] += 1
+
+            def __exit__(self, *_):
+                depth[0] -= 1
+
+        monkeypatch.setattr(machine_lock, "hold", lambda here, narrate: Counting())
+        return depth
+
+    @pytest.mark.parametrize(("here", "outside"), [(CPU, 0), (gpu(), 1)])
+    def test_an_evaluation_has_a_gpu_all_along_and_processors_when_it_asks(
+        self, toy_root, monkeypatch, held, here, outside
+    ):
+        problem = catalog.load_problem(toy_root, "double")
+        path = toy_root / "submissions" / "double" / "one.py"
+        path.write_text("")
+        seen = []
+
+        def evaluate(*_, exclusive, **__):
+            seen.append(held[0])
+            with exclusive():
+                seen.append(held[0])
+            raise OSError("enough")
+
+        monkeypatch.setattr(judging, "evaluate", evaluate)
+        monkeypatch.setattr(docket, "_isolation_tier", lambda *_: "process")
+        with pytest.raises(InfrastructureError, match="enough"):
+            docket.judge(toy_root, problem, [catalog.load_submission(problem, path)], here, False, lambda line: None)
+        assert seen == [outside, outside + 1]
+
+    @pytest.mark.parametrize(("here", "times"), [(CPU, 0), (gpu(), 1)])
+    def test_a_verification_has_a_gpu_to_itself_and_leaves_processors_to_others(
+        self, toy_root, monkeypatch, held, here, times
+    ):
+        problem = catalog.load_problem(toy_root, "double")
+        (problem.folder / "controls" / "accepted").mkdir(parents=True, exist_ok=True)
+        (problem.folder / "controls" / "accepted" / "control.py").write_text("")
+        seen = []
+
+        def evaluate(*_, **__):
+            seen.append(held[0])
+            raise OSError("enough")
+
+        monkeypatch.setattr(judging, "evaluate", evaluate)
+        monkeypatch.setattr(verification, "_broken_promises", lambda *_: [str(held[0])])
+        with pytest.raises(OSError, match="enough"):
+            list(verification.verify(toy_root, problem, here, lambda line: None))
+        assert set(seen) == {times} and verification.broken_promises(problem, here) == [str(times)]
+
+    @pytest.mark.parametrize(("here", "times"), [(CPU, 0), (gpu(), 1)])
+    def test_a_replay_has_a_gpu_to_itself(self, toy_root, monkeypatch, held, here, times):
+        file = toy_root / "mine.py"
+        file.write_text("")
+        case = catalog.load_problem(toy_root, "double").cases.test[0].label
+        seen = []
+
+        def replay(*_):
+            seen.append(held[0])
+            raise Fault(Verdict.TIMEOUT, "enough")
+
+        monkeypatch.setattr(judging, "replay", replay)
+        monkeypatch.setattr(device, "detect", lambda *_: here)
+        verdict = main(["--root", str(toy_root), "replay", "double", str(file), case, "--seed", "1"])
+        assert verdict == Verdict.TIMEOUT.exit_code and seen == [times]
+
+
+def test_on_processors_only_what_is_timed_takes_the_lock(folder):
+    with hold_if_gpu(CPU):
+        assert not list(folder.iterdir())
