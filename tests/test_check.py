@@ -66,16 +66,19 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
         "state": list(range(len(before))),
         "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
     }
-    kernel = returned if callable(returned) else lambda data: returned
-    with mock.patch.object(calls, "stop"):  # it would be this process that stops
-        reply = {**worker.stopped(kernel, request, contextlib.nullcontext, lambda waits: None), "interpreted": False}
-    if amend is not None:
-        amend(reply)
     state = dict(zip(names, (pair[1] for pair in inputs)))
     places = list(zip(tensors, specs))
+    fresh = tuple(tensor.numel() * tensor.itemsize + spare for tensor in expected.values())
     call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), places,
-                arena, (), seed=7)  # fmt: skip
-    snapshot = stage.snapshot({"arena": arena}, [])
+                arena, fresh, seed=7)  # fmt: skip
+    kernel = returned if callable(returned) else lambda data: returned
+    snapshots = []
+    # It would be this process that stops: first before the call, then for the judge to take its snapshot.
+    with mock.patch.object(calls, "stop", lambda: snapshots.append(stage.freeze(call))):
+        reply = {**worker.stopped(kernel, request, contextlib.nullcontext, lambda waits: None), "interpreted": False}
+    _, snapshot = snapshots
+    if amend is not None:
+        amend(reply)
     found = differences(call, CallReply.model_validate(reply), snapshot, tolerances)
     overrun = stage.overrun()
     arena.close()

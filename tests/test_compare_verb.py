@@ -200,8 +200,8 @@ def test_pairs_are_of_a_duel(podium, store):
 
 
 def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy):
-    slow = "import time\n" + NEW.replace("    return", "    time.sleep(0.05)\n    return")
-    for name, source in (("old", OLD), ("new", slow)):
+    for name, source, seconds in (("old", OLD, 0.02), ("new", NEW, 0.2)):
+        source = "import time\n" + source.replace("    return", f"    time.sleep({seconds})\n    return")
         path = toy_root / "submissions" / "double" / f"{name}.py"
         path.write_text(source)
         assert podium("eval", "double", str(path), "--device", "cpu")[0] == 0

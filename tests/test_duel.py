@@ -24,7 +24,12 @@ def custom_kernel(data):
         print(float(data[0].double().sum()))
     return data[0] * 2
 """
-SLOW = "import time\ndef custom_kernel(data):\n    time.sleep(0.004)\n    return data[0] * 2\n"
+SLEEPING = """
+import time
+def custom_kernel(data):
+    time.sleep(SECONDS if data[0].shape[0] == 64 else 0)
+    return data[0] * 2
+"""
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
 
 
 def test_one_that_is_far_slower_is_found_slower(fight, toy_root, roomy):
-    found = fight(HONEST, SLOW, pairs=3)
+    found = fight(SLEEPING.replace("SECONDS", "0.03"), SLEEPING.replace("SECONDS", "0.2"), pairs=3)
     noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 3)
     compared = compare_pairs("double", "here", ("first", "second"), found.measurements, noise, 0.95)
     assert compared.finding.speed is Speed.SLOWER and compared.finding.ratio.value > 2
@@ -146,7 +151,7 @@ def test_one_that_cannot_be_timed_is_named(fight, monkeypatch):
         return replace(answer, void=Void.NOT_STOPPED) if len(seen) > 20 and null is None else answer
 
     monkeypatch.setattr(StopClock, "time", void)
-    with pytest.raises(UsageError, match="cannot be timed here: .* could not be stopped in time"):
+    with pytest.raises(UsageError, match=r"cannot be timed here: .* could not be stopped in time"):
         fight(HONEST, HONEST)
 
 

@@ -354,7 +354,7 @@ class TestForeignThingsInResults:
                 put(base, make_run("one"))
                 put(base, make_run("two", submission="two", device=DEVICE.model_copy(update={"slug": "other"})))
                 (base / "results/local/double/other").chmod(mode)
-                paths, _, entries, faults, _ = content(base)
+                paths, _, entries, faults = content(base)
                 assert paths.keys() == {"one"} and len(entries) == 1
                 assert [path.split("/")[:3] for path, _ in faults] == [["local", "double", "other"]]
                 (base / "results/local/double/other").chmod(0o755)
@@ -370,7 +370,7 @@ class TestForeignThingsInResults:
             with unprivileged():
                 put(base, make_run("one"), make_run("two"))
                 (folder(base) / "two.json").chmod(0)
-                paths, _, _, faults, _ = content(base)
+                paths, _, _, faults = content(base)
                 assert paths.keys() == {"one"} and "Permission denied" in faults[0][1]
                 (folder(base) / "two.json").chmod(0o644)
                 assert content(base)[0].keys() == {"one", "two"}
@@ -391,7 +391,7 @@ class TestForeignThingsInResults:
         put(root, make_run())
         for name, document in odd.items():
             (folder(root) / f"{name}.json").write_text(json.dumps({**document, "id": name}))
-        paths, _, _, faults, _ = content(root)
+        paths, _, _, faults = content(root)
         assert paths.keys() == {"run-1"}
         assert {Path(path).stem for path, _ in faults} == odd.keys()
 

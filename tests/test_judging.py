@@ -79,7 +79,7 @@ def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_roo
     counts = []
     for every in (15, 3):
         with monkeypatch.context() as patch:
-            voiding(patch, every)
+            seen = voiding(patch, every)
             run = judge(toy_root, HONEST)
         assert run.ending.verdict is Verdict.ACCEPTED
         (measurement,) = run.measurements
@@ -87,6 +87,7 @@ def test_void_calls_are_taken_again_and_change_nothing_in_how_many_count(toy_roo
         voids = sum(measurement.voids.values())
         assert set(measurement.voids) == {Void.NOT_STOPPED.value}
         assert run.unranked_because == ("voided" if every == 3 else None), voids
+        assert len(seen) == 2 + 2 * (1 + 20) + voids, "a pilot, and of each process what warms up and what counts"
     assert counts == [[20, 20]] * 2
 
 

@@ -1,4 +1,4 @@
-"""Stopping a worker, seeing that all of it is stopped, and that it cannot wake itself: in every isolation there is here."""
+"""Stopping a worker, seeing that all of it is stopped, and that it cannot wake itself: in every isolation here."""
 
 import contextlib
 import json

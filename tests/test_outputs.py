@@ -23,12 +23,16 @@ class World:
         self.poured = lambda: None
         self.transport = CpuTransport()
         monkeypatch.setattr(calls, "stop", self._stop)
+        monkeypatch.setattr(calls, "_synchronize", lambda: self.log.append("device is done"))
 
     def _stop(self):
+        if "stop" not in self.log:
+            self.poured()
         self.log.append("stop")
-        self.poured()
 
-    def call(self, kernel, data=(), *, around=contextlib.nullcontext, spare=1 << 14, poison=()):
+    def call(
+        self, kernel, data=(), *, around=contextlib.nullcontext, spare=1 << 14, poison=(), state=(), manner="stopped"
+    ):
         tree, leaves = flatten(data, [f"in{i}" for i in range(len(data))])
         tensors = [tensor for _, tensor in leaves]
         self.specs = layout(tensors, 2 * ALIGNMENT)
@@ -37,9 +41,9 @@ class World:
         self.poured = lambda: [self.arena.view(spec).copy_(t) for spec, t in zip(self.specs, tensors)]
         worker = Calls("cpu", self.transport)
         worker.regions["arena"] = self.arena
-        request = {"tree": tree, "inputs": [spec.to_json() for spec in self.specs], "state": [], "poison": list(poison)}
-        request |= {"tail": self.tail, "turn": 3}
-        reply = worker.stopped(kernel, request, around, lambda waits: self.log.append(f"ready, waits {waits}"))
+        request = {"tree": tree, "inputs": [spec.to_json() for spec in self.specs], "poison": list(poison)}
+        request |= {"tail": self.tail, "turn": 3, "state": list(state)}
+        reply = getattr(worker, manner)(kernel, request, around, lambda waits: self.log.append(f"ready, waits {waits}"))
         CallReply.model_validate({**reply, "interpreted": False})
         return reply
 
@@ -62,9 +66,9 @@ class TestTheOrder:
                 seen.append(world.arena.bytes.any().item())
                 super().poison(sizes)
 
-            def page_out(self, *arguments):
+            def copy(self, *arguments):
                 world.log.append("copy")
-                super().page_out(*arguments)
+                return super().copy(*arguments)
 
         @contextlib.contextmanager
         def around():
@@ -74,7 +78,7 @@ class TestTheOrder:
 
         world.transport = Transport()
         world.call(lambda data: world.log.append("call") or data[0] + 1, (torch.ones(3),), around=around, poison=[12])
-        assert world.log == ["poison [12]", "ready, waits False", "stop", "enter", "call", "leave", "copy"]
+        assert world.log == ["poison [12]", "ready, waits False", "stop", "enter", "call", "leave", "copy", "stop"]
         assert seen == [False]
 
     def test_inputs_lie_in_the_arena_as_if_each_had_been_made_on_its_own(self, world):
@@ -91,6 +95,7 @@ class TestTheOrder:
     def test_the_exception_of_a_kernel_is_its_own(self, world):
         with pytest.raises(ZeroDivisionError):
             world.call(lambda data: 1 // 0)
+        assert world.log == ["ready, waits False", "stop", "stop"], "it has ended for the judge as any other"
 
     def test_a_call_that_computes_nothing_returns_nothing(self, world):
         reply = world.call(Calls("cpu", CpuTransport()).null(1), (torch.ones(3),))
@@ -110,17 +115,31 @@ class TestWhereAnOutputLies:
         static.fill_(7)
         assert torch.equal(world.at(output), before), "what is written later is not in it"
 
-    def test_memory_that_was_supplied_stays_where_it_is(self, world):
-        (output,) = world.call(lambda data: data[1].mul_(2), (torch.ones(3), torch.ones(9)))["outputs"]
+    def test_state_stays_where_it_is(self, world):
+        (output,) = world.call(lambda data: data[1].mul_(2), (torch.ones(3), torch.ones(9)), state=[1])["outputs"]
         assert output["offset"] == world.specs[1].offset and "copied" not in output
         assert world.at(output).tolist() == [2] * 9
 
-    def test_a_part_of_it_that_begins_at_an_aligned_place_does_too(self, world):
-        (output,) = world.call(lambda data: data[0][64:], (torch.arange(128.0),))["outputs"]
-        assert output["offset"] == world.specs[0].offset + ALIGNMENT and "copied" not in output
+    def test_an_input_that_is_no_state_is_copied_for_the_judge_reads_no_other(self, world):
+        (output,) = world.call(lambda data: data[1].mul_(2), (torch.ones(3), torch.ones(9)))["outputs"]
+        assert output["offset"] == world.tail and output["copied"] is True
 
-    def test_a_part_that_begins_elsewhere_is_copied_to_where_the_judge_can_read_it(self, world):
-        (output,) = world.call(lambda data: data[0][1:], (torch.arange(128.0),))["outputs"]
+    @pytest.mark.parametrize("part", [slice(None), slice(64, None)])
+    def test_on_a_device_whatever_lies_aligned_in_shared_memory_stays(self, world, part):
+        (output,) = world.call(lambda data: data[0][part], (torch.arange(128.0),), manner="awaited")["outputs"]
+        assert output["offset"] == world.specs[0].offset + (ALIGNMENT if part.start else 0) and "copied" not in output
+
+    def test_the_device_is_waited_for_before_a_copy_and_after_it(self, world):
+        world.call(lambda data: torch.ones(3), manner="awaited")
+        assert world.log == ["ready, waits False", "stop", "device is done", "device is done"]
+
+    def test_the_least_that_a_call_takes_is_two_stops(self, world):
+        reply = world.call(pytest.fail, (torch.ones(3),), manner="bare")
+        assert world.log == ["ready, waits False", "stop", "stop"] and reply["returned"] == 0
+
+    @pytest.mark.parametrize("manner", ["stopped", "awaited"])
+    def test_a_part_that_begins_elsewhere_is_copied_to_where_the_judge_can_read_it(self, world, manner):
+        (output,) = world.call(lambda data: data[0][1:], (torch.arange(128.0),), manner=manner)["outputs"]
         assert output["copied"] is True and output["offset"] == world.tail
         assert world.at(output).tolist() == list(range(1, 128))
 

@@ -1,4 +1,4 @@
-"""How a pilot finds the manner in which a case is timed, and what is void, subtracted, trusted: with made-up answers."""
+"""How a pilot finds the manner of a case, and what is void, subtracted, trusted: with made-up answers."""
 
 from collections import Counter
 

@@ -4,6 +4,7 @@ order of what is asked of it is known."""
 import ctypes
 import gc
 import itertools
+import typing
 from types import SimpleNamespace
 
 import pytest
@@ -216,7 +217,7 @@ class TestTheSandwich:
 
 
 class TestWhatIsTaken:
-    output = {"type": "Tensor", "dtype": "float32", "shape": [3], "region": "pool", "offset": 256}
+    output: typing.ClassVar = {"type": "Tensor", "dtype": "float32", "shape": [3], "region": "pool", "offset": 256}
     spec = TensorSpec("float32", (3,), 256)
 
     def test_state_and_outputs_where_the_worker_says_that_they_are(self, world):

@@ -119,7 +119,7 @@ def test_one_that_rests_stands_still_until_it_is_asked(worker):  # noqa: F811
 
 
 def test_one_that_stops_late_for_the_judge_has_not_stopped_itself(worker, monkeypatch):  # noqa: F811
-    """It waits for a child as after a vfork, deaf to signals; where nothing confines, that child is in no group of it."""
+    """It waits for a child as after a vfork, deaf to signals; where nothing confines, that one leaves the group."""
     monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
     source = f"""
         import ctypes, os, threading, time
