@@ -259,11 +259,11 @@ def test_answers_remembered_by_shape_are_wrong(toy_root):
 
 def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
     source = """
-        calls = 0
+        calls = {}
         def custom_kernel(data):
-            global calls
-            calls += 1
-            return data[0] * (2 if calls < 6 else 3)
+            shape = tuple(data[0].shape)
+            calls[shape] = calls.get(shape, 0) + 1
+            return data[0] * (2 if calls[shape] < 3 else 3)
     """
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message

@@ -264,7 +264,7 @@ class TestBehindAGate:
     def test_nothing_is_held_and_the_gate_opens_when_the_pour_is_done(self, world):
         answer = timed(world, Manner.GATED)
         assert world.log == [
-            *["set up", "ready", "go", "stop", "poured_from", "pour", "flush", "a"], *END, "collect"
+            *["set up", "ready", "go", "stop", "hold", "poured_from", "pour", "flush", "a", "release"], *END, "collect"
         ]  # fmt: skip
         assert answer.void is None and world.asked["gated"] is True
         assert world.words["a"] == 0 and world.words["b"] == TURN
@@ -310,7 +310,7 @@ class TestHostBoundCalls:
     def test_the_worker_stands_still_until_a_and_its_own_stop_is_the_end(self, world):
         answer = timed(world, Manner.STOPPED)
         assert world.log == [
-            *["set up", "ready", "stops itself", "stop", "poured_from", "pour", "flush", "a", "continue"],
+            *["set up", "ready", "stops itself", "stop", "hold", "poured_from", "pour", "flush", "a", "release", "continue"],
             *["stops itself", "stop"], *END,
         ]  # fmt: skip
         assert answer.void is None and answer.inside_ns is None and world.asked["manner"] == "awaited"
@@ -350,6 +350,7 @@ class TestWhereItDoesNotWork:
         assert clocks.with_events(Manner.LONG).asks_events and not clocks.of(Manner.LONG).asks_events
         entrant = Entrant.__new__(Entrant)
         entrant.clocks, entrant.caller, entrant._narrate = clocks, None, lambda line: None
+        entrant._device = GPU
         entrant.benchmarks = []  # nothing can be measured without a case
         entrant.calibrate(SimpleNamespace(ready=lambda: None))
         assert clocks.whose is Clock.WORKER and "too few calls" in clocks.why_not and not clocks.encloses
