@@ -114,14 +114,16 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     _look_at(found.by_manner[Manner.SANDWICH], null(probe, sandwich, CYCLES_OF_A_SLICE))
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
     found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
-    # Calls of these manners would be over before the judge asks, were they to compute nothing: one of known length
-    # stands in.
-    plain = [null(probe, sandwich, CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
-    length_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
+    # Calls of these manners would be over before the judge asks, were they to compute nothing: one of so many cycles
+    # stands in, and takes turns with the same in a sandwich, for the device's clock may change.
     large = [case for case in cases if found.pour_ns[case.key] > GATED_ABOVE_NS]
     for manner, case in ((Manner.LONG, probe), *((Manner.GATED, case) for case in large[-1:])):
-        elapsed = [null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns for _ in range(CALLS // 8)]
-        found.by_manner[manner] = constant(manner, [ns - length_ns for ns in elapsed])
+        plain, own = [], []
+        for _ in range(CALLS // 8):
+            plain.append(null(probe, sandwich, CYCLES_OF_A_CALL).elapsed_ns)
+            own.append(null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns)
+        length_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
+        found.by_manner[manner] = constant(manner, [ns - length_ns for ns in own])
     return found
 
 

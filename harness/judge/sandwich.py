@@ -44,7 +44,7 @@ ARM_S = 1.2e-3
 ARM_GATED_S = 50e-3
 """The same where nothing is held: a hundred times what most hosts take."""
 
-ASK_AFTER_S, ASK_GATED_AFTER_S = 80e-6, 200e-6
+ASK_AFTER_S, ASK_GATED_AFTER_S = 100e-6, 200e-6
 """When the judge asks for B after it has seen A: when the device has begun to switch. Any time before the call's end
 will do, and that is 0.14 ms later at the least. After 20 us it had not begun in up to 18 % of calls (H200, 2026-11-22).
 A gated call begins 0.14 ms after its gate was opened, and takes longer than that: its inputs are gigabytes."""
