@@ -36,6 +36,10 @@ MOST_VOIDS, VOIDS_A_CALL = 20, 1
 """Of one sitting: then it cannot be timed here."""
 
 
+OPEN_AT_ONCE = 2
+"""Cases, while constants are measured: the inputs of one may fill a good part of a device."""
+
+
 class Unclockable(Exception):
     """Too many calls of a sitting were void, for these reasons."""
 
@@ -164,14 +168,15 @@ class Entrant:
         tell(self._narrate, Step("pilot", "", 0, len(self.benchmarks), "calibrating the clock"))
         session, caller = null.ready(), self.caller
         with ExitStack() as stack:
-            opened: dict[str, Series] = {}
+            opened: dict[str, tuple[Series, ExitStack]] = {}
 
             def call(case: Case, clock: Clock, cycles: int) -> Answer:
                 if case.key not in opened:
-                    stack.close()  # one at a time: the inputs of one may fill the device
-                    opened.clear()
-                    opened[case.key] = stack.enter_context(self.series("null", case))
-                return caller.put_null(session, opened[case.key], clock, cycles)
+                    if len(opened) == OPEN_AT_ONCE:
+                        opened.pop(next(iter(opened)))[1].close()
+                    own = stack.enter_context(ExitStack())
+                    opened[case.key] = own.enter_context(self.series("null", case)), own
+                return caller.put_null(session, opened[case.key][0], clock, cycles)
 
             try:
                 caller.constants = measure(self.benchmarks, self.clocks, call)
