@@ -138,7 +138,7 @@ def test_a_worker_in_a_duel_stands_still_before_its_first_turn(fight, monkeypatc
     monkeypatch.setattr(StopClock, "time", watched)
     fight(BUSY, BUSY, pairs=1)
     first = dict(reversed(rested))
-    _, _, one, other, _ = dict.fromkeys(session for session, _ in rested)  # two qualify; the last computes nothing
+    *_, one, other, _ = dict.fromkeys(session for session, _ in rested)  # the last computes nothing
     assert first[one] and first[other]
 
 

@@ -262,8 +262,8 @@ def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
         calls = 0
         def custom_kernel(data):
             global calls
-            calls += 1
-            return data[0] * (2 if calls < 6 else 3)
+            calls += data[0].shape[0] == 64
+            return data[0] * (2 if calls < 3 else 3)
     """
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
