@@ -1,5 +1,7 @@
 """The memory in which a call takes place: guarded, empty until the judge pours, and read when the call is over."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -80,6 +82,43 @@ def test_without_inputs_there_is_nothing_to_guard(stage, arena):
     stage.set_up(arena, [])
     stage.pour()
     assert stage.overrun() == []
+
+
+class TestWhatIsFrozen:
+    """State and the tail, which are all that the judge reads of a call on a CPU."""
+
+    @pytest.fixture
+    def frozen(self, stage, arena):
+        arena.bytes.copy_(torch.arange(arena.size) % 251)
+        self.arena, self.state = arena, TensorSpec("uint8", (300,), 1024)
+        call = SimpleNamespace(
+            arena=arena, request={"tail": 8192}, state_specs={"x": self.state}, fresh_bytes=(500, 20)
+        )
+        frozen = stage.freeze(call)
+        self.before = arena.bytes.clone()
+        arena.bytes.fill_(0)
+        return frozen
+
+    def at(self, frozen, offset, *shape, region="arena"):
+        return frozen.view(Span(region, TensorSpec("uint8", shape, offset)))
+
+    @pytest.mark.parametrize(("offset", "count"), [(1024, 300), (1280, 44), (8192, 500), (8704, 20), (8192, 768)])
+    def test_it_is_as_it_was_whatever_is_written_later(self, frozen, offset, count):
+        assert torch.equal(self.at(frozen, offset, count), self.before[offset : offset + count])
+
+    @pytest.mark.parametrize(
+        ("offset", "count"), [(0, 8), (1024, 301), (768, 300), (8192, 769), (8960, 8), (7936, 300)]
+    )
+    def test_nothing_else_can_be_had(self, frozen, offset, count):
+        with pytest.raises(LookupError):
+            self.at(frozen, offset, count)
+
+    def test_nor_what_cannot_be(self, frozen):
+        for offset, shape in ((-256, (8,)), (8193, (8,)), (8192, (-1,)), (1 << 60, (8,))):
+            with pytest.raises(ValueError, match="outside an arena"):
+                self.at(frozen, offset, *shape)
+        with pytest.raises(LookupError):
+            self.at(frozen, 8192, 8, region="pool")
 
 
 class TestSpans:
