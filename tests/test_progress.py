@@ -77,8 +77,8 @@ def test_a_duel_tells_its_blocks_and_whose_test_it_is(toy_root, roomy):
     duel(problem, *both, detect(toy_root, "cpu"), load_config(toy_root), pairs=2, narrate=told)
     assert list(dict.fromkeys((step.who, step.doing) for step in told.steps)) == [
         ("a", "test"),
-        ("a", "pilot"),
         ("b", "test"),
+        ("a", "pilot"),
         ("b", "pilot"),
         ("", "in turns"),
     ]

@@ -310,8 +310,8 @@ class TestHostBoundCalls:
     def test_the_worker_stands_still_until_a_and_its_own_stop_is_the_end(self, world):
         answer = timed(world, Manner.STOPPED)
         assert world.log == [
-            *["set up", "ready", "stops itself", "stop", "hold", "poured_from", "pour", "flush", "a", "release", "continue"],
-            *["stops itself", "stop"], *END,
+            *["set up", "ready", "stops itself", "stop", "hold", "poured_from", "pour", "flush", "a", "release"],
+            *["continue", "stops itself", "stop"], *END,
         ]  # fmt: skip
         assert answer.void is None and answer.inside_ns is None and world.asked["manner"] == "awaited"
 
