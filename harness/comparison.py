@@ -277,7 +277,7 @@ def _each_of(cases: int, confidence: float) -> float:
 
 
 def _centres(samples_ns: Sequence[Sequence[float]]) -> list[float]:
-    return [stats.centre(samples) for samples in samples_ns]
+    return [stats.interquartile_mean(samples) for samples in samples_ns]
 
 
 def _scores(samples_ns: Sequence[Sequence[Sequence[float]]]) -> list[float]:

@@ -1,6 +1,6 @@
 """Estimators and intervals over latencies: pure functions of arrays, in nanoseconds unless said otherwise.
 
-samples of one case in one process ─► interquartile mean (`centre`)
+samples of one case in one process ─► interquartile mean
 those, over the cases of a process  ─► geometric mean: the process's score
 those, over fresh processes         ─► mean of logarithms with Student's t interval: the run's score
 two runs' processes                 ─► ratio of their scores, with Welch's t interval
@@ -17,10 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.model import Estimate
-
-TICK_LIMIT = 0.02
-"""A clock's tick over this fraction of a latency limits the measurement: the samples are a handful of values, and an
-interquartile mean would fall on one of them."""
 
 RESAMPLES = 20_000
 """Of the noise floor: enough that another seed moves a 95 % quantile by less than a hundredth of itself."""
@@ -39,27 +35,6 @@ class Ratio:
     high: float | None = None
 
 
-def centre(samples: Sequence[float], tick_ns: float = 0.0) -> float:
-    """The latency that the samples of one case in one process stand for: their interquartile mean, or where
-    `tick_limited`, their winsorised mean. Raises ValueError without samples."""
-    middle = interquartile_mean(samples)
-    return winsorised_mean(samples) if tick_limited(middle, tick_ns) else middle
-
-
-def tick(values_ns: Sequence[float]) -> float:
-    """The tick of the clock that gave these values, in ns: the least difference between any two, or 0 for want of two.
-
-    Less than 1 ns counts as none: an event pair's time is a float in milliseconds, whose last digits are noise.
-    """
-    steps = np.diff(np.unique(np.asarray(values_ns, dtype=float)))
-    return float(min(steps[steps >= 1.0], default=0.0))
-
-
-def tick_limited(latency_ns: float, tick_ns: float) -> bool:
-    """Whether a clock with this tick is too coarse for this latency."""
-    return tick_ns > TICK_LIMIT * latency_ns
-
-
 def interquartile_mean(samples: Sequence[float]) -> float:
     """The mean of the middle half, weighting the samples at its edges by the part of them that lies inside.
 
@@ -73,19 +48,6 @@ def interquartile_mean(samples: Sequence[float]) -> float:
     weights = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, None)
     inside = values[weights > 0]
     return float(np.average(values, weights=weights).clip(inside[0], inside[-1]))  # rounding may lead out of them
-
-
-def winsorised_mean(samples: Sequence[float], fraction: float = 0.1) -> float:
-    """The mean, the lowest and the highest `fraction` of the samples (rounded down) replaced by the nearest other one.
-
-    Raises ValueError without samples. Definition: https://en.wikipedia.org/wiki/Winsorized_mean
-    """
-    values = np.sort(np.asarray(samples, dtype=float))
-    if values.size == 0:
-        raise ValueError("no samples")
-    replaced = int(fraction * values.size)
-    lowest, highest = values[replaced], values[-1 - replaced]
-    return float(values.clip(lowest, highest).mean().clip(lowest, highest))  # rounding may lead out of them
 
 
 def geometric_mean(values: Sequence[float]) -> float:

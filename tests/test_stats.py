@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.stats import (
-    centre,
     estimate,
     geometric_mean,
     interquartile_mean,
@@ -18,7 +17,6 @@ from harness.stats import (
     noise_floor_apart,
     ratio_of_pairs,
     ratio_of_scores,
-    winsorised_mean,
 )
 
 latencies = st.floats(1e-3, 1e12)
@@ -54,7 +52,7 @@ def test_order_does_not_matter_and_scale_comes_out(values, random, scale):
 
 @given(latencies, st.integers(1, 40))
 def test_the_mean_of_equal_values_is_that_value(value, count):
-    assert interquartile_mean([value] * count) == winsorised_mean([value] * count) == value
+    assert interquartile_mean([value] * count) == value
 
 
 @given(st.lists(latencies, min_size=4, max_size=40), st.data())
@@ -64,7 +62,7 @@ def test_a_quarter_of_outliers_however_wild_stay_outside(values, data):
     assert interquartile_mean(spoilt) <= max(values)
 
 
-@pytest.mark.parametrize("function", [interquartile_mean, winsorised_mean, centre, geometric_mean])
+@pytest.mark.parametrize("function", [interquartile_mean, geometric_mean])
 def test_no_values_have_no_mean(function):
     with pytest.raises(ValueError):
         function([])
@@ -136,42 +134,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(processes, confidence
 
 
 scores = st.lists(st.floats(1.0, 1e9), min_size=2, max_size=9)
-
-
-@pytest.mark.parametrize(
-    "values, mean",
-    [
-        ([7], 7),
-        ([1, 2, 99], 34),
-        (range(1, 11), 5.5),
-        ([1, *range(2, 10), 1000], 5.5),
-        ([*range(1, 19), 1e9, 1e9], 10.5),
-    ],
-)
-def test_the_winsorised_mean_of_a_few(values, mean):
-    assert winsorised_mean(list(values)) == pytest.approx(mean)
-
-
-@given(st.lists(latencies, min_size=10, max_size=40), st.floats(1e13, 1e300))
-def test_a_tenth_of_outliers_however_wild_does_not_move_the_winsorised_mean(values, wild):
-    values = sorted(values)
-    replaced = len(values) // 10
-    spoilt = values[: len(values) - replaced] + [wild] * replaced
-    assert winsorised_mean(spoilt) == pytest.approx(winsorised_mean(values), rel=1e-9)
-
-
-@given(samples)
-def test_the_winsorised_mean_lies_among_the_samples(values):
-    assert min(values) * (1 - 1e-12) <= winsorised_mean(values) <= max(values) * (1 + 1e-12)
-
-
-def test_a_coarse_clock_s_two_values_are_averaged_and_not_rounded_to_one():
-    """A true 3.1 ticks reads 3 nine times of ten: the middle half of the samples knows nothing of the tenth."""
-    read = [3.0] * 17 + [4.0] * 3
-    assert interquartile_mean(read) == 3.0
-    assert centre(read, tick_ns=0.0) == 3.0
-    assert centre(read, tick_ns=1.0) == pytest.approx(3.15)
-    assert centre([1000.0 * value for value in read], tick_ns=1.0) == 3000.0
 
 
 @given(scores, scores, st.floats(1e-3, 1e3))

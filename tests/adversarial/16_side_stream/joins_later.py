@@ -1,12 +1,14 @@
 """Computes on a stream of its own, which waits for nothing and for which nothing waits before the next call.
 
-verdict: wrong answer
-seen: x what is allowed
-defence: D3, the output is copied on the stream that is timed
+gains nothing: the device is the judge's again when all of the worker's streams are done
+seen: on a stream of its own
+defence: D4, the judge's stamps enclose all that the worker's context runs
 needs: gpu
 """
 
 import torch
+
+print("on a stream of its own")
 
 side = torch.cuda.Stream()
 

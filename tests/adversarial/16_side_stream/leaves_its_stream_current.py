@@ -1,12 +1,14 @@
-"""Makes its own stream the current one and leaves it so: the later calls' events would be on another stream.
+"""Makes its own stream the current one and leaves it so.
 
-verdict: integrity violation
-seen: made another stream the current one
-defence: D3, the current stream is as it was
+gains nothing: the judge's stamps are on no stream of the worker's
+seen: on a stream of its own
+defence: D4, the judge's stamps enclose all that the worker's context runs
 needs: gpu
 """
 
 import torch
+
+print("on a stream of its own")
 
 side = torch.cuda.Stream()
 

@@ -1,9 +1,9 @@
 """Records the event that marks the start again, when its work is done.
 
 problem: attend
-verdict: integrity violation
-seen: outside|less than
-defence: D4, the judge's clock
+gains nothing: the worker's events are not used
+seen: recorded again
+defence: D4, the judge's own stamps
 timed: true
 needs: gpu
 """
@@ -11,6 +11,8 @@ needs: gpu
 import gc
 
 import torch
+
+print("recorded again")
 
 
 def custom_kernel(data):
