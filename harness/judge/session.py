@@ -20,24 +20,21 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from harness.arena import FLAG_BYTES, Arena
 from harness.device_arena import shareable_memory
 from harness.judge.deadline import Deadline
+from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.model import Device, Problem, Verdict
 from harness.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
-
-OUTPUT_KEPT_BYTES = 32 << 10
-"""Of what a worker prints, this much of the beginning and as much of the end is kept."""
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
@@ -79,7 +76,7 @@ class Session:
             )
         os.close(reported)
         self.leash = Leash(seen, self._enclosure.pid, spins=device.kind == "cuda")
-        self._printed = _Printed(self._enclosure.stdout)
+        self._printed = Printed(self._enclosure.stdout)
 
     @property
     def printed(self) -> str:
@@ -267,35 +264,6 @@ class Session:
         if status == -signal.SIGKILL:
             hint = ": the system kills a process that takes too much memory"
         return Fault(Verdict.RUNTIME_ERROR, f"the process {_how_it_ended(status)} during {doing}{hint}")
-
-
-class _Printed:
-    """Drains a pipe in the background, however much comes, and keeps its head and its tail."""
-
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
-        self._head, self._tail, self._total = bytearray(), bytearray(), 0
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def text(self) -> str:
-        head = self._head.decode("utf-8", errors="replace")
-        tail = bytes(self._tail).decode("utf-8", errors="replace")
-        left_out = self._total - len(self._head) - len(self._tail)
-        return head + (f"\n[... {left_out:,} bytes left out ...]\n" if left_out > 0 else "") + tail
-
-    def close(self) -> None:
-        # A process that left the group may still hold the pipe; its output is nobody's concern any more.
-        self._thread.join(1.0)
-
-    def _drain(self) -> None:
-        fd = self._pipe.fileno()
-        while data := os.read(fd, 1 << 16):
-            self._total += len(data)
-            room = OUTPUT_KEPT_BYTES - len(self._head)
-            self._head += data[:room]
-            self._tail = (self._tail + data[room:])[-OUTPUT_KEPT_BYTES:]
-        self._pipe.close()
 
 
 def _command(report_fd: int, channel_fd: int, device: Device, threads: int) -> list[str]:
