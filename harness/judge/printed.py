@@ -1,0 +1,39 @@
+"""What a worker prints."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import IO
+
+OUTPUT_KEPT_BYTES = 32 << 10
+"""This much of the beginning and as much of the end is kept."""
+
+
+class Printed:
+    """Drains a pipe in the background, however much comes, and keeps its head and its tail."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._head, self._tail, self._total = bytearray(), bytearray(), 0
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        head = self._head.decode("utf-8", errors="replace")
+        tail = bytes(self._tail).decode("utf-8", errors="replace")
+        left_out = self._total - len(self._head) - len(self._tail)
+        return head + (f"\n[... {left_out:,} bytes left out ...]\n" if left_out > 0 else "") + tail
+
+    def close(self) -> None:
+        # A process that left the group may still hold the pipe; its output is nobody's concern any more.
+        self._thread.join(1.0)
+
+    def _drain(self) -> None:
+        fd = self._pipe.fileno()
+        while data := os.read(fd, 1 << 16):
+            self._total += len(data)
+            room = OUTPUT_KEPT_BYTES - len(self._head)
+            self._head += data[:room]
+            self._tail = (self._tail + data[room:])[-OUTPUT_KEPT_BYTES:]
+        self._pipe.close()
