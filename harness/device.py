@@ -96,13 +96,13 @@ def card(device: Device) -> str:
         return "cpu"
     import torch
 
-    properties: Any = torch.cuda.get_device_properties(device.torch_device)
-    uuid = str(getattr(properties, "uuid", ""))
-    if re.search(r"[1-9a-f]", uuid.lower()):  # of a card without one all digits are zero
-        return f"GPU-{uuid}"
     try:
+        properties: Any = torch.cuda.get_device_properties(device.torch_device)
+        uuid = str(getattr(properties, "uuid", ""))
+        if re.search(r"[1-9a-f]", uuid.lower()):  # of a card without one all digits are zero
+            return f"GPU-{uuid}"
         return f"PCI-{pci_address(device)}"
-    except AttributeError:  # this torch does not say
+    except (AssertionError, AttributeError, RuntimeError):  # this torch does not say, or sees no such card
         return f"{device.slug}-{device.torch_device.partition(':')[2] or 0}"
 
 

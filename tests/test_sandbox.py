@@ -451,7 +451,7 @@ def test_root_without_the_capability_to_look_into_others_counts_their_pages_all_
 
 
 def test_where_pages_cannot_be_counted_each_counts_for_all_that_map_it(monkeypatch):
-    held = b"x" * 50_000_000
+    held = b"x" * 200_000_000  # as much again as the rest of this process may have
     family = []
     for _ in range(4):
         family.append(os.fork())
