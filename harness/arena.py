@@ -1,14 +1,12 @@
-"""Shared memory in which inputs travel to the worker and snapshots of outputs travel back.
+"""Shared memory in which inputs travel to the worker and outputs travel back.
 
     judge                                   one anonymous file, mapped by both               worker
-    pour(leaves) ──►  | q | kv | indptr | ...            |  ──► page in at fresh addresses
-                      | snapshot of the outputs | ...    |  ◄── snapshot after the timed call
-    view(spec)   ◄──
+    pour(leaves) ──►  |  q  |    kv    | indptr |  ...  |   ──► tensors over it, at places drawn anew for each call
+    snapshot     ◄──  |  state in place  |  outputs ...  |   ◄── outputs
 
-The same bytes serve first one way and then the other, so an arena is as large as the larger of the two. It has no name
-and vanishes with its last holder, however that ends. Its size is sealed: a worker that could shrink it would crash the
-judge. What the two sides say about the bytes is a `TensorSpec`; the shape of `data` around the tensors is a tree of
-plain JSON.
+It has no name and vanishes with its last holder, however that ends. Its size is sealed: a worker that could shrink it
+would crash the judge. What the two sides say about the bytes is a `TensorSpec`; the shape of `data` around the tensors
+is a tree of plain JSON.
 """
 
 from __future__ import annotations

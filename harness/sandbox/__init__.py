@@ -1,7 +1,8 @@
 """What stands around the worker process, so that a submission can hurt nobody but itself.
 
-    judge ─► keeper ─► (bubblewrap ─►) worker          keeper: kills every descendant, watches memory, tasks and disk
-      │                    │              │            bubblewrap: namespaces; only what `policy` names is mounted
+    judge ─► keeper ─► (bubblewrap ─►) waiter ─► worker   keeper: kills every descendant, watches memory, tasks, disk
+      │  leash             │                      │       bubblewrap: namespaces; only what `policy` names is mounted
+      │                    │              ┌───────┘       waiter: reports to the leash when the worker stops or ends
       │                    │              └─ confinement.confine(): limits, a uid of its own, no capabilities,
       │                    │                 Landlock, seccomp; before anything of the submission's is read
       └─ scratch/ ─────────┘
