@@ -46,7 +46,7 @@ ARM_GATED_S = 50e-3
 
 ASK_AFTER_S, ASK_GATED_AFTER_S = 100e-6, 200e-6
 """When the judge asks for B after it has seen A: when the device has begun to switch. Any time before the call's end
-will do, and that is 0.14 ms later at the least. After 20 us it had not begun in up to 18 % of calls (H200, 2026-11-22).
+will do, and that is 0.14 ms later at the least. After 20 us it had not begun in up to 15 % of calls (H200, 2026-11-22).
 A gated call begins 0.14 ms after its gate was opened, and takes longer than that: its inputs are gigabytes."""
 
 POOL_ROOM, POOL_FACTOR = 64 << 20, 3
