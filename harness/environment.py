@@ -15,7 +15,7 @@ from harness.model import Device
 from harness.sandbox.isolation import Isolation
 
 _PACKAGES = ("torch", "triton", "numpy")
-_EACH_ITS_OWN = ("load_average", "null_kernel_ns", "tick_ns", "others_on_the_gpu")
+_EACH_ITS_OWN = ("load_average", "null_kernel_ns", "tick_ns", "worker_timed_because", "others_on_the_gpu")
 
 
 def describe(device: Device, isolation: Isolation) -> dict[str, Any]:

@@ -33,11 +33,10 @@ def of(
         low, high = np.quantile(null_ns, (0.25, 0.75)).tolist() if null_ns else (0.0, 0.0)
         return CPU_SHARE * latency_ns + max(CPU_NS, high - low)
     bound_ns = GPU_SHARE * latency_ns + GPU_NS
-    if pace.manner is Manner.GATED and pace.own_constant:
-        bound_ns += GATED_NS + max(constants.of(Manner.GATED) - constants.of(Manner.SANDWICH), 0.0)
-    if pace.manner is Manner.LONG:
-        bound_ns += LONG_NS + max(constants.of(Manner.LONG) - constants.of(Manner.SANDWICH), 0.0)
-    return bound_ns
+    gated, long = pace.manner.gated and (pace.own_constant or pace.manner.long), pace.manner.long
+    if gated or long:
+        bound_ns += max(constants.of(pace.manner) - constants.of(Manner.SANDWICH), 0.0)
+    return bound_ns + gated * GATED_NS + long * LONG_NS
 
 
 def is_below_floor(measurement: Measurement) -> bool:

@@ -12,6 +12,7 @@ disturbs it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from harness.model import Case, Constant, Manner
 CALLS = 400
 """Their mean has a standard error of 0.03 us (H200)."""
 
-LEAST_CALLS_A_CASE, LAUNCHES = 12, 12
+LEAST_CALLS_A_CASE, LAUNCHES, SLICE_TRIES = 12, 12, 5
 GATED_ABOVE_NS = 1.2e6
 """Pour and flush together. The device is held before, and all must fit into a time slice of 2.1 ms."""
 
@@ -69,7 +70,7 @@ class Constants:
         if answer.void is not None:
             return answer.void
         usual_ns = self.pour_ns.get(case.key)
-        allowed_ns = DISTURBED_GATED_NS if manner is Manner.GATED else DISTURBED_NS
+        allowed_ns = DISTURBED_GATED_NS if manner.gated else DISTURBED_NS
         if usual_ns is not None and answer.pour_ns > usual_ns * (1 + DISTURBED_SHARE) + allowed_ns:
             return Void.DISTURBED
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
@@ -98,32 +99,43 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     found, sandwich = Constants(), clocks.of(Manner.SANDWICH)
     each = max(CALLS // max(len(cases), 1), LEAST_CALLS_A_CASE)
     elapsed: list[float] = []
+    voids: Counter[Void] = Counter()
     probe: Case | None = None
     for case in cases:
         # The first ones load what is loaded once.
         answers = [null(case, sandwich, 1) for _ in range(LEAST_CALLS_A_CASE)][LEAST_CALLS_A_CASE // 2 :]
         found.pour_ns[case.key] = min(answer.pour_ns for answer in answers)
         if found.pour_ns[case.key] <= GATED_ABOVE_NS:
-            sound = [answer for answer in (null(case, sandwich, 1) for _ in range(each)) if answer.void is None]
+            answers = [null(case, sandwich, 1) for _ in range(each)]
+            sound = [answer for answer in answers if answer.void is None]
+            voids.update(answer.void for answer in answers if answer.void is not None)
             found.pour_ns[case.key] = float(np.median([answer.pour_ns for answer in sound or answers]))
             elapsed += [answer.elapsed_ns for answer in sound]
             probe = case
     if probe is None or len(elapsed) < CALLS // 8:
-        raise Unusable("too few calls that compute nothing could be timed")
+        reasons = "".join(f"; {count} {reason.value}" for reason, count in voids.most_common())
+        raise Unusable(f"too few calls that compute nothing could be timed: {len(elapsed)}{reasons}")
     found.by_manner[Manner.SANDWICH] = constant(Manner.SANDWICH, elapsed)
-    _look_at(found.by_manner[Manner.SANDWICH], null(probe, sandwich, CYCLES_OF_A_SLICE))
+    # One whose host was slow says nothing of the slice.
+    of_a_slice = (null(probe, sandwich, CYCLES_OF_A_SLICE) for _ in range(SLICE_TRIES))
+    _look_at(found.by_manner[Manner.SANDWICH], [answer for answer in of_a_slice if answer.void is None])
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
     found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
     # Calls of these manners would be over before the judge asks, were they to compute nothing: one of so many cycles
     # stands in, and takes turns with the same in a sandwich, for the device's clock may change.
     large = [case for case in cases if found.pour_ns[case.key] > GATED_ABOVE_NS]
-    for manner, case in ((Manner.LONG, probe), *((Manner.GATED, case) for case in large[-1:])):
-        plain, own = [], []
-        for _ in range(CALLS // 8):
-            plain.append(null(probe, sandwich, CYCLES_OF_A_CALL).elapsed_ns)
-            own.append(null(case, clocks.of(manner), CYCLES_OF_A_CALL).elapsed_ns)
-        length_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
-        found.by_manner[manner] = constant(manner, [ns - length_ns for ns in own])
+    of_large = [(manner, case) for case in large[-1:] for manner in (Manner.GATED, Manner.GATED_LONG)]
+    for manner, case in ((Manner.LONG, probe), *of_large):
+        turns = [
+            (null(probe, sandwich, CYCLES_OF_A_CALL), null(case, clocks.of(manner), CYCLES_OF_A_CALL))
+            for _ in range(CALLS // 8)
+        ]
+        plain, own = (
+            [each.elapsed_ns for each in answers if each.void is None] for answers in zip(*turns, strict=True)
+        )
+        if min(len(plain), len(own)) >= CALLS // 32:
+            length_ns = stats.interquartile_mean(plain) - found.of(Manner.SANDWICH)
+            found.by_manner[manner] = constant(manner, [ns - length_ns for ns in own])
     return found
 
 
@@ -137,11 +149,14 @@ class Unusable(Exception):
     """The judge's clock does not work on this device, and why."""
 
 
-def _look_at(found: Constant, of_a_slice: Answer) -> None:
+def _look_at(found: Constant, of_a_slice: Sequence[Answer]) -> None:
     lowest, highest = USUAL_NS
     if not lowest <= found.latency_ns <= highest:
         raise Unusable(f"the device switches in {found.latency_ns / 1e3:.1f} us, beyond what is usual")
     if found.spread_ns > MOST_SPREAD_NS:
         raise Unusable(f"the device's switches vary by {found.spread_ns / 1e3:.1f} us: something else uses it")
-    if of_a_slice.elapsed_ns < LEAST_SLICE_NS:
-        raise Unusable(f"the device's time slice is {of_a_slice.elapsed_ns / 1e3:.0f} us: too short")
+    if not of_a_slice:
+        raise Unusable("none of the calls that show the device's time slice could be timed")
+    slice_ns = float(np.median([answer.elapsed_ns for answer in of_a_slice]))
+    if slice_ns < LEAST_SLICE_NS:
+        raise Unusable(f"the device's time slice is {slice_ns / 1e3:.0f} us: too short")

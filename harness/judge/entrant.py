@@ -182,6 +182,8 @@ class Entrant:
                 caller.constants = measure(self.benchmarks, self.clocks, call)
             except Unusable as reason:
                 self.clocks.give_up(str(reason))
+                line = f"the judge's clock does not work on this device: {reason}"
+                tell(self._narrate, Step("pilot", "", 0, len(self.benchmarks), line))
 
     def pilot(self, session: Session) -> dict[str, Pace]:
         """How each benchmark case is timed, by its key."""
@@ -246,7 +248,7 @@ class Entrant:
     def new_sitting(self, pace: Pace) -> Sitting:
         constants = self.caller.constants
         least_ns = constants.of(Manner.SANDWICH)
-        own = pace.own_constant or pace.manner is Manner.LONG
+        own = pace.own_constant or pace.manner.long
         less_ns = constants.of(pace.manner) if own else least_ns
         return Sitting(pace.manner, less_ns, most_null_ns=constants.most_null_ns, least_ns=least_ns)
 

@@ -85,6 +85,8 @@ def evaluate(
             measurements = [_measurement(timings, trial, reference, device, config) for timings in trial.timings]
             ending = _ending(trial)
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
+            if device.kind != "cpu" and entrant.clocks.why_not:
+                surroundings |= {"worker_timed_because": entrant.clocks.why_not}
         except Fault as fault:
             check_answers(device)  # a submission is not to blame for a device that is gone
             ending = _named(fault.ending, entrant.folder, submission)

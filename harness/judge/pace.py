@@ -23,6 +23,10 @@ class Pace:
     copied: bool = False
 
 
+_LONGER = {Manner.SANDWICH: Manner.LONG, Manner.GATED: Manner.GATED_LONG}
+_BEHIND_A_GATE = {Manner.SANDWICH: Manner.GATED, Manner.LONG: Manner.GATED_LONG}
+
+
 def first_manner(pour_ns: float) -> Manner:
     """The manner to try first on a GPU."""
     return Manner.GATED if pour_ns > GATED_ABOVE_NS else Manner.SANDWICH
@@ -39,10 +43,10 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     wrong = sum(answer.void is Void.FAILED_ARMED for answer in answers)
     wrong += sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
     too_long = sum(answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in answers if answer.void is None)
-    if manner is Manner.SANDWICH and 2 * too_long > len(answers):
-        return Manner.LONG  # cut off by the end of the slice, it may look wrong
+    if manner in _LONGER and 2 * too_long > len(answers):
+        return _LONGER[manner]  # cut off by the end of the slice, it may look wrong
     if 2 * wrong > len(answers) or not (sound or slow):
         return Manner.STOPPED
     if 2 * slow > len(answers):
-        return Manner.GATED if manner is Manner.SANDWICH else Manner.STOPPED
+        return _BEHIND_A_GATE.get(manner, Manner.STOPPED)
     return None

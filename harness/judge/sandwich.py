@@ -11,7 +11,7 @@ is the call and two switches, which take the same time in every call. They are m
 
 Manners: `sandwich` as above. `gated`: the pour does not fit into a slice, so nothing is held, and the call waits at a
 gate that the judge opens at A. `long`: the call does not fit into a slice, so the judge asks for B when the worker's
-stream has written a word behind the call. `stopped`: the call waits for the device itself, so its inputs must be there
+stream has written a word behind the call. `gated long`: both. `stopped`: the call waits for the device itself, so its inputs must be there
 when it is enqueued; the worker is stopped before the pour, goes on at A and stops itself when it is done.
 """
 
@@ -88,7 +88,7 @@ class Sandwich:
         if self.manner is Manner.STOPPED:
             return self._stopped(session, stage, call, label, null)
         regions = {"arena": call.arena, "pool": self._pool(session, call)}
-        gated, long = self.manner is Manner.GATED, self.manner is Manner.LONG
+        gated, long = self.manner.gated, self.manner.long
         asked = request(call, "armed", null, gated=gated, long=long, events=self.asks_events)
         turn = session.begin(asked, label)
         with _no_collection():

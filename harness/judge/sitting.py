@@ -41,7 +41,7 @@ class Sitting:
         less_ns = self.constant_ns
         if self.null_ns:
             less_ns = min(stats.interquartile_mean(self.null_ns), self.most_null_ns)
-        if self.manner is Manner.LONG and self.elapsed_ns:
+        if self.manner.long and self.elapsed_ns:
             long = stats.interquartile_mean(self.elapsed_ns) - less_ns > LONG_ABOVE_NS
             less_ns = less_ns if long else self.least_ns
         return tuple(max(elapsed_ns - less_ns, LEAST_LATENCY_NS) for elapsed_ns in self.elapsed_ns)

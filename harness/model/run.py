@@ -82,15 +82,26 @@ class Manner(enum.StrEnum):
     """How the judge times the calls of a case (docs/measurement.md).
 
     sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
-    large for one time slice are poured. long: the same, for calls longer than a time slice. stopped: the worker is
-    stopped, continued, and stops itself again. worker: the worker times its own call.
+    large for one time slice are poured. long: the same, for calls longer than a time slice. gated long: both. stopped:
+    the worker is stopped, continued, and stops itself again. worker: the worker times its own call.
     """
 
     SANDWICH = "sandwich"
     GATED = "gated"
     LONG = "long"
+    GATED_LONG = "gated long"
     STOPPED = "stopped"
     WORKER = "worker"
+
+    @property
+    def gated(self) -> bool:
+        """Whether the call waits at a gate until its inputs are poured."""
+        return self in (Manner.GATED, Manner.GATED_LONG)
+
+    @property
+    def long(self) -> bool:
+        """Whether the judge waits for a word behind the call before it asks for its second stamp."""
+        return self in (Manner.LONG, Manner.GATED_LONG)
 
 
 class Constant(Value):
