@@ -145,7 +145,8 @@ def wait(word, turn):
 def tell(word):
     tl.atomic_add(word, 1)
 word = torch.zeros((), dtype=torch.int32, device='cuda')
-tell[(1,)](word), wait[(1,)](word, 1)  # compiled and loaded before one of them waits
+# All of them are compiled and loaded before one of them waits: loading waits for the device.
+tell[(1,)](word), wait[(1,)](word, 1), spin()
 turn = 1
 """
         + CALL

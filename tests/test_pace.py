@@ -7,6 +7,7 @@ import pytest
 from harness.judge import bounds, constants
 from harness.judge.clock import Answer, Void
 from harness.judge.constants import (
+    ASKED_LATE_NS,
     CALLS,
     CYCLES_OF_A_CALL,
     CYCLES_OF_A_SLICE,
@@ -31,8 +32,8 @@ SMALL, LARGE = Case(parameters={"n": 1}), Case(parameters={"n": 2})
 SWITCHES_NS = 283e3
 
 
-def answer(elapsed_ns=SWITCHES_NS + 10e3, void=None, pour_ns=100e3, inside_ns=None):
-    return Answer(None, None, elapsed_ns, void, inside_ns, pour_ns)
+def answer(elapsed_ns=SWITCHES_NS + 10e3, void=None, pour_ns=100e3, inside_ns=None, asked_after_ns=60e3):
+    return Answer(None, None, elapsed_ns, void, inside_ns, pour_ns, asked_after_ns)
 
 
 def following(manner, *answers, right=True):
@@ -177,6 +178,21 @@ class TestTheConstants:
         found = FakeDevice().measured()
         assert found.void(answer(SWITCHES_NS - NO_SLICE_NS - 1), Manner.SANDWICH, SMALL) is Void.NO_SLICE
         assert found.void(answer(SWITCHES_NS - NO_SLICE_NS + 1), Manner.SANDWICH, SMALL) is None
+
+    def test_a_judge_that_asks_for_the_end_when_the_device_could_be_back_already_times_its_own_delay(self):
+        found = FakeDevice().measured()
+        for call_ns in (0.0, 10e3, 100e3):
+            last_ns = SWITCHES_NS / 2 + call_ns - ASKED_LATE_NS
+            in_time = answer(SWITCHES_NS + call_ns, asked_after_ns=last_ns)
+            assert found.void(in_time, Manner.SANDWICH, SMALL) is None
+            late = answer(SWITCHES_NS + call_ns, asked_after_ns=last_ns + 1)
+            assert found.void(late, Manner.SANDWICH, SMALL) is Void.ASKED_LATE
+        paused = answer(SWITCHES_NS + 500e3, asked_after_ns=500e3 + SWITCHES_NS / 2)
+        assert found.void(paused, Manner.SANDWICH, SMALL) is Void.ASKED_LATE
+        assert Constants().void(paused, Manner.SANDWICH, SMALL) is Void.ASKED_LATE, (
+            "while the constant is measured, too"
+        )
+        assert Constants().void(answer(SWITCHES_NS), Manner.SANDWICH, SMALL) is None
 
     def test_what_the_clock_found_void_stays_so_and_where_nothing_was_measured_nothing_else_is(self):
         assert Constants().void(answer(1.0, pour_ns=1e12), Manner.STOPPED, SMALL) is None

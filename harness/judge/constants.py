@@ -37,6 +37,10 @@ DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
 """What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us. A gate at
 which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
+ASKED_LATE_NS = 15e3
+"""Null calls that were asked for 118 us after A took as long as others, those after 146 us 2 us more, those after 158 us
+14 us more (H200, 2026-11-22)."""
+
 NO_SLICE_NS, NOTHING_NS = 20e3, 2e3
 USUAL_NS, MOST_SPREAD_NS, LEAST_SLICE_NS = (50e3, 1e6), 5e3, 1.8e6
 """A constant, its interquartile range and a slice beyond these are not those of a device of the judge's alone."""
@@ -75,6 +79,10 @@ class Constants:
             return Void.DISTURBED
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
             return Void.NO_SLICE
+        # Half of the constant is the switch back. What was asked for after the switch back could have begun lasts longer.
+        back_ns = (self.of(Manner.SANDWICH) or answer.elapsed_ns) / 2
+        if answer.asked_after_ns > answer.elapsed_ns - back_ns - ASKED_LATE_NS > 0:
+            return Void.ASKED_LATE
         return None
 
     def took_nothing(self, answer: Answer) -> bool:

@@ -44,9 +44,9 @@ ARM_S = 1.2e-3
 ARM_GATED_S = 50e-3
 """The same where nothing is held: a hundred times what most hosts take."""
 
-ASK_AFTER_S, ASK_GATED_AFTER_S = 100e-6, 200e-6
+ASK_AFTER_S, ASK_GATED_AFTER_S = 40e-6, 200e-6
 """When the judge asks for B after it has seen A: when the device has begun to switch. Any time before the call's end
-will do, and that is 0.14 ms later at the least. After 20 us it had not begun in up to 15 % of calls (H200, 2026-11-22).
+will do, and that is 0.14 ms later at the least. Asking takes 20 to 70 us (two H200s of one busy host, 2026-11-22).
 A gated call begins 0.14 ms after its gate was opened, and takes longer than that: its inputs are gigabytes."""
 
 POOL_ROOM, POOL_FACTOR = 64 << 20, 3
@@ -94,19 +94,21 @@ class Sandwich:
         with _no_collection():
             late = self._gate_and_pour(session, stage, turn) if gated else self._hold_and_pour(session, stage)
             reply, fault = _answer(session)
-            until(self._stamps.a.query)
+            last_unseen = until(self._stamps.a.query)
             if gated:
                 _open_gate(session, turn)
             if long and fault is None:
                 _await_word(session, turn)
-            pause(ASK_GATED_AFTER_S if gated else 0.0 if long else ASK_AFTER_S)
-            snapshot = self._end(stage, regions, call, reply)
+            pause(0.0 if long else ASK_GATED_AFTER_S if gated else ASK_AFTER_S)
+            self._stamps.b.record()
+            asked_after_ns = 0.0 if gated or long else (_clock() - last_unseen) * 1e9
+            snapshot = self._snapshot(stage, regions, call, reply)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
         aftermath = session.aftermath()
         void = Void.SLOW_TO_ARM if late else None
         stamps = self._stamps
-        return Answer(reply, snapshot, stamps.elapsed_ns(), void, aftermath.inside_ns, stamps.pour_ns())
+        return Answer(reply, snapshot, stamps.elapsed_ns(), void, aftermath.inside_ns, stamps.pour_ns(), asked_after_ns)
 
     def _hold_and_pour(self, session: Session, stage: Stage) -> bool:
         """The call armed while the device is held, the worker stopped, the pour under way; whether it was late."""
@@ -148,7 +150,8 @@ class Sandwich:
             leash.stop()
             reply = session.reply()
             regions = {"arena": call.arena, **({"pool": session.pools[-1]} if session.pools else {})}
-            snapshot = self._end(stage, regions, call, reply)
+            self._stamps.b.record()
+            snapshot = self._snapshot(stage, regions, call, reply)
         void = Void.RAN_WHILE_STOPPED if ran else None
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
@@ -164,9 +167,8 @@ class Sandwich:
         stage.flush()
         self._stamps.a.record()
 
-    def _end(self, stage: Stage, regions: dict[str, Any], call: Call, reply: CallReply | None) -> Snapshot | None:
-        """Stamp B, and at once the snapshot."""
-        self._stamps.b.record()
+    def _snapshot(self, stage: Stage, regions: dict[str, Any], call: Call, reply: CallReply | None) -> Snapshot:
+        """Right behind stamp B."""
         outputs = reply.outputs if reply is not None else []
         try:
             snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
@@ -189,10 +191,12 @@ class Sandwich:
         return session.pools[-1]
 
 
-def until(true: Any) -> None:
-    """Wait awake: a sleep of the shortest takes longer than a call."""
+def until(true: Any) -> float:
+    """Wait awake: a sleep of the shortest takes longer than a call. When it was last known not to be `true`."""
+    last = _clock()
     while not true():
-        pass
+        last = _clock()
+    return last
 
 
 def pause(seconds: float) -> None:

@@ -167,7 +167,8 @@ class Trial:
         before, expected = number * len(cases), max(self._sampling.processes, number + 1)
         tell(self._narrate, Step("timing", "", before, len(cases) * expected, line))
         sittings = {}
-        with self.entrant.session(another_follows=number + 1 < self._sampling.processes) as session:
+        most = self._sampling.processes + self._sampling.extra_processes
+        with self.entrant.session(another_follows=number + 1 < most) as session:
             ours = [session, *self.entrant.waiting, *([null.ready()] if null is not None else [])]
             neighbours = Neighbours(ours)
             order = secrets.SystemRandom().sample(cases, len(cases))
