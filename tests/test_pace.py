@@ -8,6 +8,7 @@ from harness.judge import bounds, constants
 from harness.judge.clock import Answer, Void
 from harness.judge.constants import (
     ASKED_LATE_NS,
+    CUT_NS,
     CALLS,
     CYCLES_OF_A_CALL,
     CYCLES_OF_A_SLICE,
@@ -68,6 +69,11 @@ class TestTheManner:
         assert following(Manner.SANDWICH, *long) is following(Manner.SANDWICH, *long, right=False) is Manner.LONG
         assert following(Manner.GATED, *long) is following(Manner.GATED, *long, right=False) is Manner.GATED_LONG
         assert following(Manner.LONG, *long) is None and following(Manner.GATED_LONG, *long) is None
+
+    def test_one_that_was_cut_off_at_the_end_of_a_slice_is_too_long_for_one(self):
+        cut = [answer(2.393e6, Void.CUT)] * 5
+        assert following(Manner.SANDWICH, *cut, right=False) is Manner.LONG
+        assert following(Manner.GATED, *cut, right=False) is Manner.GATED_LONG
 
     def test_a_minority_decides_nothing(self):
         odd = [answer(void=Void.FAILED_ARMED), answer(void=Void.SLOW_TO_ARM), answer(SWITCHES_NS + 2 * LONG_ABOVE_NS)]
@@ -193,6 +199,15 @@ class TestTheConstants:
             "while the constant is measured, too"
         )
         assert Constants().void(answer(SWITCHES_NS), Manner.SANDWICH, SMALL) is None
+
+    def test_a_call_that_ends_with_its_slice_may_have_been_cut_off_and_is_void(self):
+        found = FakeDevice().measured()
+        assert found.slice_ns == 2.1e6
+        for manner in (Manner.SANDWICH, Manner.GATED):
+            assert found.void(answer(2.1e6 - CUT_NS + 1), manner, SMALL) is Void.CUT
+            assert found.void(answer(2.1e6 - CUT_NS), manner, SMALL) is None
+        for manner in (Manner.LONG, Manner.GATED_LONG, Manner.STOPPED):
+            assert found.void(answer(2.1e6), manner, SMALL) is None
 
     def test_what_the_clock_found_void_stays_so_and_where_nothing_was_measured_nothing_else_is(self):
         assert Constants().void(answer(1.0, pour_ns=1e12), Manner.STOPPED, SMALL) is None

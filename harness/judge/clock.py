@@ -35,14 +35,15 @@ class Void(enum.StrEnum):
     NO_SLICE = "the device did not switch to it"
     FAILED_ARMED = "failed while its inputs were held back"
     ASKED_LATE = "the judge asked for its end too late"
+    CUT = "it was cut off at the end of a time slice"
 
 
 @dataclass(frozen=True)
 class Answer:
     """What came of a timed call. `elapsed_ns` lies between the judge's stamps, less nothing; `pour_ns` is what pouring
-    and flushing took. `inside_ns` is the worker's own word. `asked_after_ns`: how long after the first stamp, at most, the
-    judge asked the device for the second, where that matters. Of a void call only `void` is sure to mean anything, and
-    without a reply there is nothing to check."""
+    and flushing took. `inside_ns` is the worker's own word. `asked_after_ns`: how long after the first stamp, at most,
+    the judge asked the device for the second, where that matters. Of a void call only `void` is sure to mean anything,
+    and without a reply there is nothing to check."""
 
     reply: CallReply | None
     snapshot: Snapshot | None

@@ -31,15 +31,18 @@ GATED_ABOVE_NS = 1.2e6
 """Pour and flush together. The device is held before, and all must fit into a time slice of 2.1 ms."""
 
 LONG_ABOVE_NS = 1.5e6
-"""Calls near the end of a slice are timed as those beyond it are."""
+"""Calls near the end of a slice are timed as those beyond it are: two switches and 2.1 ms (H200, 2026-11-22)."""
+
+CUT_NS = 100e3
+"""A call that ends less than this before the end of a slice may have been cut off there."""
 
 DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
 """What a pour may take more than usual. One that is interrupted takes at least two switches more, 280 us. A gate at
 which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
 ASKED_LATE_NS = 15e3
-"""Null calls that were asked for 118 us after A took as long as others, those after 146 us 2 us more, those after 158 us
-14 us more (H200, 2026-11-22)."""
+"""Null calls that were asked for 118 us after A took as long as others, those after 146 us took 2 us more, those after
+158 us 14 us more (H200, 2026-11-22)."""
 
 NO_SLICE_NS, NOTHING_NS = 20e3, 2e3
 USUAL_NS, MOST_SPREAD_NS, LEAST_SLICE_NS = (50e3, 1e6), 5e3, 1.8e6
@@ -55,12 +58,14 @@ CYCLES_OF_A_SLICE, CYCLES_OF_A_CALL = 12_000_000, 1_000_000
 @dataclass
 class Constants:
     """Of null calls what their timing takes, by manner; what pouring and flushing take, by case; and what launching a
-    kernel that does nothing takes between two events of the worker's (`launch_ns`). `most_null_ns`: on a CPU the most
-    that is subtracted, whatever null calls take later."""
+    kernel that does nothing takes between two events of the worker's (`launch_ns`). `slice_ns` lies between the stamps
+    when a call is cut off at the end of a time slice. `most_null_ns`: on a CPU the most that is subtracted, whatever
+    null calls take later."""
 
     by_manner: dict[Manner, Constant] = field(default_factory=dict)
     pour_ns: dict[str, float] = field(default_factory=dict)
     launch_ns: float | None = None
+    slice_ns: float = math.inf
     most_null_ns: float = math.inf
 
     def of(self, manner: Manner) -> float:
@@ -79,7 +84,9 @@ class Constants:
             return Void.DISTURBED
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
             return Void.NO_SLICE
-        # Half of the constant is the switch back. What was asked for after the switch back could have begun lasts longer.
+        if manner in (Manner.SANDWICH, Manner.GATED) and answer.elapsed_ns > self.slice_ns - CUT_NS:
+            return Void.CUT
+        # Half of the constant is the switch back. Asked for after that could have begun, the end is late.
         back_ns = (self.of(Manner.SANDWICH) or answer.elapsed_ns) / 2
         if answer.asked_after_ns > answer.elapsed_ns - back_ns - ASKED_LATE_NS > 0:
             return Void.ASKED_LATE
@@ -126,7 +133,9 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     found.by_manner[Manner.SANDWICH] = constant(Manner.SANDWICH, elapsed)
     # One whose host was slow says nothing of the slice.
     of_a_slice = (null(probe, sandwich, CYCLES_OF_A_SLICE) for _ in range(SLICE_TRIES))
-    _look_at(found.by_manner[Manner.SANDWICH], [answer for answer in of_a_slice if answer.void is None])
+    slices_ns = [answer.elapsed_ns for answer in of_a_slice if answer.void is None]
+    _look_at(found.by_manner[Manner.SANDWICH], slices_ns)
+    found.slice_ns = float(np.median(slices_ns))
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]
     found.launch_ns = stats.interquartile_mean([ns for ns in inside if ns is not None] or [1.0])
     # Calls of these manners would be over before the judge asks, were they to compute nothing: one of so many cycles
@@ -157,14 +166,13 @@ class Unusable(Exception):
     """The judge's clock does not work on this device, and why."""
 
 
-def _look_at(found: Constant, of_a_slice: Sequence[Answer]) -> None:
+def _look_at(found: Constant, slices_ns: Sequence[float]) -> None:
     lowest, highest = USUAL_NS
     if not lowest <= found.latency_ns <= highest:
         raise Unusable(f"the device switches in {found.latency_ns / 1e3:.1f} us, beyond what is usual")
     if found.spread_ns > MOST_SPREAD_NS:
         raise Unusable(f"the device's switches vary by {found.spread_ns / 1e3:.1f} us: something else uses it")
-    if not of_a_slice:
+    if not slices_ns:
         raise Unusable("none of the calls that show the device's time slice could be timed")
-    slice_ns = float(np.median([answer.elapsed_ns for answer in of_a_slice]))
-    if slice_ns < LEAST_SLICE_NS:
-        raise Unusable(f"the device's time slice is {slice_ns / 1e3:.0f} us: too short")
+    if np.median(slices_ns) < LEAST_SLICE_NS:
+        raise Unusable(f"the device's time slice is {np.median(slices_ns) / 1e3:.0f} us: too short")

@@ -36,6 +36,9 @@ MOST_VOIDS, VOIDS_A_CALL = 60, 1
 """Of one sitting: then it cannot be timed here. A busy host is slow for a second or two, in 40 calls."""
 
 
+CALLS_TO_CHANGE = 2
+"""Times as many calls more are made before another manner is tried: a host is slow for some calls and not for others."""
+
 OPEN_AT_ONCE = 2
 """Cases, while constants are measured: the inputs of one may fill a good part of a device."""
 
@@ -205,10 +208,16 @@ class Entrant:
             tried = manner
             caller.judging_s.clear()
             clock = self.clocks.with_events(tried)
-            found = [caller.put(session, series, clock, everything=False) for _ in range(calls)]
-            answers = [answer for _, answer in found]
-            right = [check is not None and check.verdict is Verdict.ACCEPTED for check, _ in found]
-            manner = next_manner(tried, answers, right, constants.of(tried))
+            answers: list[Answer] = []
+            right: list[bool] = []
+            for count in (calls, CALLS_TO_CHANGE * calls):
+                for _ in range(count):
+                    check, answer = caller.put(session, series, clock, everything=False)
+                    answers.append(answer)
+                    right.append(check is not None and check.verdict is Verdict.ACCEPTED)
+                manner = next_manner(tried, answers, right, constants.of(tried))
+                if manner is None:
+                    break
         if not all(right) and tried in (Manner.STOPPED, Manner.WORKER):
             caller.put_timed(session, series, self.clocks.for_checks)  # says what is wrong, if it is wrong again
         latency_ns = statistics.median(answer.elapsed_ns for answer in answers) - constants.of(tried)

@@ -43,6 +43,7 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     wrong = sum(answer.void is Void.FAILED_ARMED for answer in answers)
     wrong += sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
     too_long = sum(answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in answers if answer.void is None)
+    too_long += sum(answer.void is Void.CUT for answer in answers)
     if manner in _LONGER and 2 * too_long > len(answers):
         return _LONGER[manner]  # cut off by the end of the slice, it may look wrong
     if 2 * wrong > len(answers) or not (sound or slow):

@@ -11,8 +11,9 @@ is the call and two switches, which take the same time in every call. They are m
 
 Manners: `sandwich` as above. `gated`: the pour does not fit into a slice, so nothing is held, and the call waits at a
 gate that the judge opens at A. `long`: the call does not fit into a slice, so the judge asks for B when the worker's
-stream has written a word behind the call. `gated long`: both. `stopped`: the call waits for the device itself, so its inputs must be there
-when it is enqueued; the worker is stopped before the pour, goes on at A and stops itself when it is done.
+stream has written a word behind the call. `gated long`: both. `stopped`: the call waits for the device itself, so its
+inputs must be there when it is enqueued; the worker is stopped before the pour, goes on at A and stops itself when it
+is done.
 """
 
 from __future__ import annotations
