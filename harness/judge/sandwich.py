@@ -45,10 +45,10 @@ ARM_S = 1.2e-3
 ARM_GATED_S = 50e-3
 """The same where nothing is held: a hundred times what most hosts take."""
 
-ASK_AFTER_S, ASK_GATED_AFTER_S = 40e-6, 200e-6
+ASK_AFTER_S = 40e-6
 """When the judge asks for B after it has seen A: when the device has begun to switch. Any time before the call's end
 will do, and that is 0.14 ms later at the least. Asking takes 20 to 70 us (two H200s of one busy host, 2026-11-22).
-A gated call begins 0.14 ms after its gate was opened, and takes longer than that: its inputs are gigabytes."""
+Asked for 15 to 100 us after A, or after its gate was opened, calls took the same (H200, 2026-11-22)."""
 
 POOL_ROOM, POOL_FACTOR = 64 << 20, 3
 """Bytes for a call's own allocations: for workspaces, and for each output as torch rounds it and keeps it back."""
@@ -100,9 +100,9 @@ class Sandwich:
                 _open_gate(session, turn)
             if long and fault is None:
                 _await_word(session, turn)
-            pause(0.0 if long else ASK_GATED_AFTER_S if gated else ASK_AFTER_S)
+            pause(0.0 if long else ASK_AFTER_S)
             self._stamps.b.record()
-            asked_after_ns = 0.0 if gated or long else (_clock() - last_unseen) * 1e9
+            asked_after_ns = 0.0 if long else (_clock() - last_unseen) * 1e9
             snapshot = self._snapshot(stage, regions, call, reply)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)

@@ -31,26 +31,28 @@ kv_indptr, which would take 1 µs of cold memory; the second one when the querie
 tiles, all under way at the same time, come the sooner. (Scores of the next tile while the output is added up: slower.)
 
 Bytes. 576 a token, and 32 KiB a (sequence, split) for the partial results: fp16, in units of the cache's scale, since a
-mean of values is at most the greatest of them, 448.
+mean of values is at most the greatest of them, 448. Limited by memory bandwidth from 64 x 8192 on, 80 to 90 % of the
+floor; below that by what comes once however much there is to read, launch, first and last tile and merge: at 32 x 8192
+12 µs above the floor of 32.
 
-Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT). A
-cluster of 16 programs shares a sequence, all of whose at most 64 tokens are asked for at once. They are too few for a
-warpgroup's instruction to pay, so both products are mma.sync's, with heads as rows and keys widened as values are, and
-queries are fp16. A warp scores 8 tokens, which it has copied itself, so it waits for no other's, and the softmax needs
-one maximum over all warps. Weights stay as they are, to be divided in the merge by their sum, which is one more column
-of the second product. Partial results go straight into the shared memory of the programs that merge them, and nobody
-waits for more than those: st.async counts bytes on the receiver's barrier. Each warp sends to two programs at a time,
-so that all 16 receive all the time.
+Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
+where the device grants clusters of 16. A cluster shares a sequence, and each of its programs asks for its tokens, at
+most 64, at once. They are too few for a warpgroup's instruction to pay, so both products are mma.sync's, with heads as
+rows and keys widened as values are, and queries are fp16. A warp scores 8 tokens, which it has copied itself, so it
+waits for no other's, and the softmax needs one maximum over all warps. Weights stay as they are, to be divided in the
+merge by their sum, which is one more column of the second product. Partial results go straight into the shared memory
+of the programs that merge them, and once all have begun nobody waits for more than those: st.async counts bytes on the
+receiver's barrier. Each warp sends to two programs at a time, so that all 16 receive all the time.
 
 What was slower at 4 x 1024 (H200, 2026-11-21 and 22): query fragments from 8-byte loads, whose halves have to be moved
 to their places among four registers, +0.2 µs; sending to the even programs first and then to the odd ones, +0.15; all
 fragments before the tokens are there, +0.03; copies of 4 tokens, +0.05; copies by 16-byte cp.async, +0.5; 16 warps
 instead of 8, +0.3; try_wait, which puts threads to sleep, in the place of test_wait, +0.1; and an earlier form, in
 which a warp had 32 tokens and a quarter of the dims, whose scores were summed in shared memory, +0.35 to 0.5. Of the
-6.8 µs 3.1 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
+6.7 µs 3.0 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
 the output, 0.6 the way to the others and the merge.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
+Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
 four cases with a floor above 20 µs (72 to 90 %). Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 
@@ -69,7 +71,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from harness.hip import Module, NoDevice, float32, int32, ptr
+from harness.hip import LaunchError, Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
@@ -387,7 +389,8 @@ SHORT = r"""
 #define EARLY 20  // of the 36 fragments of the queries: those that are read before the tokens are there
 #define WEIGHT_ROW 144  // bytes: rows start in other banks
 #define SLICE (LATENT / CLUSTER)  // dims that a program merges
-#define HALF_BYTES (HEADS * SLICE + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
+#define HALF_ROW (SLICE / 2 * 2)  // bytes, of 16-bit values of half of a slice
+#define HALF_BYTES (HEADS * HALF_ROW + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
 #define ONES 0x3c003c00u
 #define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
 
@@ -537,7 +540,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     const float kv_scale = *kv_scale_ptr;
 #pragma unroll
     for (u32 i = 0; i < 5; i++) words[i] = i < 4 || lane < 16 ? q_row[i * 32] : make_uint4(0, 0, 0, 0);
-    // A warp copies 8 tokens and has a barrier for them, so that nobody waits for whoever makes barriers.
+    // A warp copies 8 tokens and has a barrier for them, so that no copy waits for another warp.
     const u32 span = (length + CLUSTER - 1) / CLUSTER, begin = min(rank * span, length);
     const u32 tokens = min(span, length - begin);
     const u32 mine = min(tokens - min(8 * warp, tokens), 8u);
@@ -569,7 +572,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         *(uint4*)(shared.tile + AT_TOKEN(token) + i % (TOKEN_BYTES / 16) * 16) = make_uint4(0, 0, 0, 0);
     }
 
-    // Queries to fp16, of the greatest of the head.
+    // Queries to fp16, as fractions of the head's greatest.
     float most0 = 0, most1 = 0;
 #pragma unroll
     for (u32 i = 0; i < 5; i++) {
@@ -716,7 +719,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
             }
             const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
             const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
-            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * SLICE + t / 2 * 16, to);
+            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * HALF_ROW + t / 2 * 16, to);
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
                          :: "r"(there), "r"(odd ? low : word[0][0]), "r"(odd ? high : word[0][1]),
                          "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high), "r"(barrier) : "memory");
@@ -739,7 +742,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     wait_for_peers(&shared.has_parts);
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++) {
-        const u32 y = *(u32*)(shared.part[i][of_head / 8] + head * SLICE + of_head % 8 * 4);
+        const u32 y = *(u32*)(shared.part[i][of_head / 8] + head * HALF_ROW + of_head % 8 * 4);
         even += float16_value((unsigned short)y) * weights[i];
         odd += float16_value((unsigned short)(y >> 16)) * weights[i];
     }
@@ -765,6 +768,21 @@ def attend_short():
     return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES}).kernel("attend_short", types)
 
 
+without_clusters = set()  # devices that have refused one of 16
+
+
+def launch_short(device, *arguments, batch):
+    """Whether the kernel for short caches is under way. Clusters of 16 are more than every chip has to grant, and a
+    part of one (MIG) may have none."""
+    if device in without_clusters:
+        return False
+    try:
+        attend_short()(*arguments, grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES)
+    except LaunchError:
+        without_clusters.add(device)
+    return device not in without_clusters
+
+
 def custom_kernel(data):
     return launch(data)
 
@@ -782,11 +800,9 @@ def launch(data, stages=2, per_multiprocessor=None, least_tiles=LEAST_TILES, sho
         return out.zero_()
     uniform = kv.shape[0] == batch * longest
     if short and longest <= SHORT_TOKENS and 2 * CLUSTER * batch <= multiprocessors(q):
-        attend_short()(
-            kv, q, kv_scale, kv_indptr, out, longest if uniform else 0, config["sm_scale"] * LOG2_E,
-            grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES,
-        )  # fmt: skip
-        return out
+        arguments = kv, q, kv_scale, kv_indptr, out, longest if uniform else 0, config["sm_scale"] * LOG2_E
+        if launch_short(q.device, *arguments, batch=batch):
+            return out
     splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor, least_tiles)
     partial, lse, counter = out, out, out
     if splits > 1:

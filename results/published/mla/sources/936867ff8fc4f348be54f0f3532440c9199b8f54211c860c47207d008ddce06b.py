@@ -17,15 +17,17 @@ and so one program, took 9 % longer at 256 x 8192. Two warpgroups would share th
 the output, which shortens the way through a tile but reads its keys twice from shared memory: as an option they took 1
 to 8 % longer (H200, 2026-11-20).
 
-Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results.
+Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results. Limited by memory bandwidth from 64 x 8192
+on, 86 % and more of the floor; below that by what comes once however much there is to read, launch, first and last tile
+and merge: at 32 x 8192 16 µs above the floor of 63.
 
-Short caches, up to 1024 tokens and one sequence for 32 multiprocessors: a kernel of its own, in CUDA C++ (SHORT), in
+Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT), in
 which a cluster of 16 programs shares a sequence and merges through shared memory; gluon_fp8.py tells of it. Here the
 queries come by bulk copies, too, and ahead of the tokens (behind them: 0.65 µs slower at 4 x 1024, H200, 2026-11-22).
 Two warps share 16 tokens, every other one each: two tokens lie side by side as they were copied, and those of a warp
 have to lie in different banks. Partial results are rounded to bf16 there, as the output is.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
+Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
 four cases with a floor above 20 µs (80 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
@@ -44,7 +46,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from harness.hip import Module, NoDevice, float32, int32, ptr
+from harness.hip import LaunchError, Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
@@ -325,7 +327,8 @@ SHORT = r"""
 #define TOKEN_OF(warp, i) ((warp) / 2 * 16 + 2 * (i) + (warp) % 2)  // these 8 at one column lie in 8 x 4 banks
 #define WEIGHT_ROW 144  // bytes: rows start in other banks
 #define SLICE (LATENT / CLUSTER)  // dims that a program merges
-#define HALF_BYTES (HEADS * SLICE + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
+#define HALF_ROW (SLICE / 2 * 2)  // bytes, of 16-bit values of half of a slice
+#define HALF_BYTES (HEADS * HALF_ROW + 64)  // a source's 16 dims of each head; the other 16 lie in other banks
 #define ONES 0x3f803f80u
 #define MINUS_INFINITY __builtin_bit_cast(float, 0xff800000u)
 
@@ -439,7 +442,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         first = kv_indptr[sequence];
         length = kv_indptr[sequence + 1] - first;
     }
-    // A warp copies 2 heads and 8 tokens and has barriers for them, so that nobody waits for whoever makes barriers.
+    // A warp copies 2 heads and 8 tokens and has barriers for them, so that no copy waits for another warp.
     const u32 span = (length + CLUSTER - 1) / CLUSTER, begin = min(rank * span, length);
     const u32 tokens = min(span, length - begin);
     const u32 mine = min(tokens - min(8 * warp, tokens), 8u);
@@ -572,7 +575,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
             }
             const u32 low = __shfl_xor_sync(~0u, odd ? word[0][0] : word[1][0], 1);
             const u32 high = __shfl_xor_sync(~0u, odd ? word[0][1] : word[1][1], 1);
-            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * SLICE + t / 2 * 16, to);
+            const u32 there = in_peer(address(shared.part[rank][half]) + (g + 8 * row) * HALF_ROW + t / 2 * 16, to);
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
                          :: "r"(there), "r"(odd ? low : word[0][0]), "r"(odd ? high : word[0][1]),
                          "r"(odd ? word[1][0] : low), "r"(odd ? word[1][1] : high), "r"(barrier) : "memory");
@@ -595,7 +598,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     wait_for_peers(&shared.has_parts);
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++) {
-        const u32 y = *(u32*)(shared.part[i][of_row / 8] + row * SLICE + of_row % 8 * 4);
+        const u32 y = *(u32*)(shared.part[i][of_row / 8] + row * HALF_ROW + of_row % 8 * 4);
         even += __builtin_bit_cast(float, y << 16) * weights[i];
         odd += __builtin_bit_cast(float, y & 0xffff0000u) * weights[i];
     }
@@ -622,6 +625,21 @@ def attend_short():
     return Module(SHORT, {"SHARED_BYTES": SHORT_SHARED_BYTES}).kernel("attend_short", types)
 
 
+without_clusters = set()  # devices that have refused one of 16
+
+
+def launch_short(device, *arguments, batch):
+    """Whether the kernel for short caches is under way. Clusters of 16 are more than every chip has to grant, and a
+    part of one (MIG) may have none."""
+    if device in without_clusters:
+        return False
+    try:
+        attend_short()(*arguments, grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES)
+    except LaunchError:
+        without_clusters.add(device)
+    return device not in without_clusters
+
+
 def custom_kernel(data):
     return launch(data)
 
@@ -638,11 +656,9 @@ def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEA
         return out.zero_()
     uniform = kv.shape[0] == batch * longest
     if short and longest <= SHORT_TOKENS and 2 * CLUSTER * batch <= multiprocessors(q):
-        attend_short()(
-            kv, q, kv_indptr, out, longest if uniform else 0, config["sm_scale"] * LOG2_E,
-            grid=(CLUSTER, batch), block=256, shared_bytes=SHORT_SHARED_BYTES,
-        )  # fmt: skip
-        return out
+        arguments = kv, q, kv_indptr, out, longest if uniform else 0, config["sm_scale"] * LOG2_E
+        if launch_short(q.device, *arguments, batch=batch):
+            return out
     splits = choose_splits(q, triton.cdiv(longest, BLOCK_N), per_multiprocessor, least_tiles)
     partial, lse, counter = out, out, out
     if splits > 1:

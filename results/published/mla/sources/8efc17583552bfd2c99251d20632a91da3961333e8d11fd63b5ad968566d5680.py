@@ -19,7 +19,7 @@ are cut in two nevertheless: the last programs to start are then half as long.
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results. At 30 flops a byte it is bound by memory
 bandwidth; with few sequences by latency and by how evenly the splits fill the device.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 74 %
+Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 75 %
 of the bf16 cache's floor, the geometric mean of the four cases with a floor above 20 µs (70 to 82 %).
 """
 

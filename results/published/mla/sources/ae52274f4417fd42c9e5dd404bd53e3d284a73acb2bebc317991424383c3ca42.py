@@ -28,7 +28,7 @@ slower; so was twice the tokens with two warpgroups, but in a version that was w
 
 Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16.
 
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 0.98 to 1.09 times gluon_fp8.py's time but at
+Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 0.99 to 1.07 times gluon_fp8.py's time but at
 4 x 1024, where that one has a kernel for short caches, and at 256 x 8192 tokens 49 % of its own floor. What limits it:
 a tile takes a warp 911 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half of
 the schedulers' rate. There, by ncu and before the partial results were fp16, schedulers issued half of the time, that
