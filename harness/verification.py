@@ -120,8 +120,9 @@ def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:
 def _result(name: str, due: Verdict, run: Run, problem: Problem) -> ControlResult:
     got = run.ending.verdict
     # A canary must be rejected in some case; an honest control must pass in all.
+    seen = [check.excess for check in run.checks] + [total.excess for total in run.totals]
     excess = {
-        tolerance: max((check.excess[tolerance] for check in run.checks), key=lambda e: e.ratio)
+        tolerance: max((each[tolerance] for each in seen if tolerance in each), key=lambda e: e.ratio)
         for tolerance in problem.tolerances
         if run.checks
     }

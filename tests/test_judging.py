@@ -489,3 +489,23 @@ def test_the_message_of_a_failed_build_is_the_compiler_s_first_error(toy_root, l
     run = judge(toy_root, f"raise RuntimeError({said!r})\n")
     assert run.ending.verdict is Verdict.COMPILE_ERROR and run.ending.message == f"{line} (line 1)"
     assert "ninja: stopped" in (run.ending.detail or "")
+
+
+def test_what_is_right_in_every_call_and_wrong_in_all_together_is_a_wrong_answer(toy_root, roomy):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    before = path.read_text()
+    close = "close: {rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}"
+    assert close in before
+    path.write_text(before.replace(close, "close: {rel_l2: 0.1, row_gain: [0.99, 1.01]}"))
+    try:
+        in_tests = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 2.06\n")
+        timed = "def custom_kernel(data):\n    return data[0] * (2.06 if len(data[0]) == 64 else 2)\n"
+        in_timed_calls, honest = judge(toy_root, timed), judge(toy_root, HONEST)
+    finally:
+        path.write_text(before)
+    assert in_tests.ending.verdict is in_timed_calls.ending.verdict is Verdict.WRONG_ANSWER
+    assert in_tests.ending.message.startswith("row_gain of all test cases together is 1.03, and 0.99 to 1.01 may be")
+    assert in_timed_calls.ending.message.startswith("row_gain of rows=64 cols=64 together is 1.03")
+    assert in_timed_calls.score is None and not in_timed_calls.ranked
+    assert [total.what for total in honest.totals] == ["all test cases", "rows=64 cols=64"]
+    assert honest.ranked and honest.totals[0].row_gain == pytest.approx(1)

@@ -1,6 +1,6 @@
 """Putting calls to a worker: deal one, have it timed, hold its outputs against the expectation.
 
-put         a checked call               ─► CaseCheck, Answer
+put         a checked call               ─► CaseCheck, Answer; the series' tally grows
 put_timed   one of a benchmark case      ─► Answer; raises WrongTimedCall
 put_null    one that computes nothing    ─► Answer
 """
@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 
 from harness.flusher import Flusher
 from harness.judge import mismatch
@@ -25,6 +26,7 @@ from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.stage import Stage
+from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
 
 MOST_WITHOUT = 3
@@ -41,11 +43,12 @@ class WrongTimedCall(Fault):
 
 
 class Series:
-    """Calls of one case: a dealer of inputs and the stage on which they are made."""
+    """Calls of one case: a dealer of inputs, the stage on which they are made, and what their outputs come to."""
 
     def __init__(self, case: Case, dealer: Dealer, stage: Stage) -> None:
         self.case, self.dealer, self.stage = case, dealer, stage
         self.call: Call | None = None
+        self.tally = Tally()
         self.without_a_slice = 0
 
     def deal(self, everything: bool) -> Call:
@@ -90,11 +93,13 @@ class Caller:
         answer = clock.time(session, series.stage, call, case.label)
         void = self.constants.void(answer, clock.manner, case)
         timed = time.monotonic()
-        check = self._check(series, call, answer)
+        check, tally = self._check(series, call, answer)
         wrong = check is not None and check.verdict is not Verdict.ACCEPTED
         if void is None and wrong and self.constants.took_nothing(answer) and series.without_a_slice < MOST_WITHOUT:
             series.without_a_slice += 1
             void = Void.NO_SLICE
+        if void is None:
+            series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, answer if void is answer.void else _voided(answer, void)
 
@@ -111,14 +116,15 @@ class Caller:
         answer = clock.time(session, series.stage, call, series.case.label, cycles)
         return _voided(answer, self.constants.void(answer, clock.manner, series.case))
 
-    def _check(self, series: Series, call: Call, answer: Answer) -> CaseCheck | None:
+    def _check(self, series: Series, call: Call, answer: Answer) -> tuple[CaseCheck | None, Tally]:
         if answer.reply is None or answer.snapshot is None:
-            return None
+            return None, Tally()
         self.interpreted |= answer.reply.interpreted
         tolerances = self._problem.tolerances_for(series.case)
         found = differences(call, answer.reply, answer.snapshot, tolerances)
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
-        return self._case_check(series.case, call, compare(call, found + overruns(call, overrun), tolerances))
+        check = self._case_check(series.case, call, compare(call, found + overruns(call, overrun), tolerances))
+        return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
 
     def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
         met = comparison.tolerance

@@ -22,6 +22,7 @@ from harness.judge.inputs import Call
 from harness.judge.reference import Selection
 from harness.judge.reply import CallReply, OutputDescription
 from harness.judge.stage import Snapshot, Span
+from harness.judge.tally import Tally, wanted
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
@@ -39,7 +40,8 @@ NEVER = math.inf
 class Difference:
     """How one tensor differs from its expectation, summed over its elements.
 
-    `structural` says in words what is wrong with the tensor as such; then nothing else is filled in.
+    `structural` says in words what is wrong with the tensor as such; then nothing else is filled in. `tally` is what a
+    tolerance limits over many calls, if one does.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Difference:
     squared_errors: list[float] = field(default_factory=list)
     squared_references: list[float] = field(default_factory=list)
     worst_row: float = 0.0
+    tally: Tally | None = None
 
     @property
     def rel_l2(self) -> float:
@@ -247,8 +250,13 @@ def _read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool)
         chunks += [(total, want, got, own) for (want, got), own in zip(_chunks(total.expected, shared), copies)]
     secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
+    for total in found:
+        if not total.is_state and total.expected.is_floating_point() and any(map(wanted, tolerances.values())):
+            total.tally = Tally()
     for total, want, got, own in chunks:
         got = got.to(want.device, copy=True) if own is None else own.copy_(got)
+        if total.tally is not None:
+            total.tally.add(float64(want), float64(got))
         different = int((bits(got) != bits(want)).sum())
         total.different_bits += different
         if bitwise:

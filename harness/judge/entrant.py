@@ -27,7 +27,8 @@ from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
-from harness.model import Case, CaseCheck, Device, Manner, Skipped, Verdict
+from harness.judge.tally import Tally
+from harness.model import Case, CaseCheck, Device, Manner, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
@@ -95,6 +96,7 @@ class Entrant:
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
         self.printed = ""
+        self.tally_of_tests = Tally()
         cases = reference.problem.cases_for(device.kind)
         self.skipped = [
             Skipped(case=case, reason=reason)
@@ -157,6 +159,7 @@ class Entrant:
                 checks.append(check)
                 if check.verdict is not Verdict.ACCEPTED:
                     break
+            self.tally_of_tests += series.tally
         return worst_of(checks)
 
     def calibrate(self, null: NullWorker) -> None:
@@ -246,10 +249,14 @@ class Entrant:
             while len(sitting.elapsed_ns) < pace.count:
                 self.take(session, series, pace, sitting, null)
                 told(len(sitting.elapsed_ns))
+            sitting.tally = series.tally
         return sitting
 
     def series(self, phase: str, case: Case) -> AbstractContextManager[Series]:
         return self.caller.series(Seeds(self._master_seed, phase, case), case)
+
+    def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
+        return self._reference.problem.tolerances_for(case)
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
         return self._reference.cost(case)

@@ -44,6 +44,7 @@ from harness.model import (
     Round,
     Run,
     Submission,
+    Total,
     Verdict,
 )
 from harness.progress import Narrate
@@ -106,6 +107,7 @@ def evaluate(
         duration_s=round(time.monotonic() - clock, 3),
         ending=ending,
         checks=tuple(trial.checks),
+        totals=tuple(trial.totals),
         measurements=tuple(measurements),
         skipped=tuple(entrant.skipped),
         rounds=tuple(trial.rounds),
@@ -113,7 +115,7 @@ def evaluate(
         constants=_constants(trial),
         score=_score(measurements, config.confidence) if accepted and measurements else None,
         unranked_because=_unranked_because(trial, ending, measurements, quick, safe, reproduced),
-        tolerance=_loosest(trial.checks, problem) if accepted else None,
+        tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=entrant.printed,
         master_seed=master_seed,
@@ -233,7 +235,7 @@ def _score(measurements: Sequence[Measurement], confidence: float) -> Estimate:
     return stats.estimate([stats.geometric_mean(process) for process in zip(*centres, strict=True)], confidence)
 
 
-def _loosest(checks: Sequence[CaseCheck], problem: Problem) -> str | None:
+def _loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:
     """Of the tolerances that the checks met, the loosest: the one that the whole run meets."""
     met = [check.tolerance for check in checks if check.tolerance is not None]
     return max(met, key=list(problem.tolerances).index, default=None)

@@ -11,6 +11,7 @@ from harness import stats
 from harness.judge.clock import Void
 from harness.judge.constants import LONG_ABOVE_NS
 from harness.judge.neighbours import Crowding
+from harness.judge.tally import Tally
 from harness.model import Manner
 
 MOST_VOID = 0.1
@@ -25,7 +26,7 @@ class Sitting:
     """The calls of one case in one process, in the `manner` that the pilot found. `elapsed_ns` lies between the judge's
     stamps; `constant_ns` is subtracted, and on a CPU comes from the null calls among them (`null_ns`). Calls timed as
     long ones that are none have `least_ns` subtracted, the least constant that there is: to be slow in the pilot must
-    not pay."""
+    not pay. `tally`: what the outputs of all its calls come to."""
 
     manner: Manner
     constant_ns: float = 0.0
@@ -35,6 +36,7 @@ class Sitting:
     crowding: Crowding | None = None
     most_null_ns: float = math.inf
     least_ns: float = 0.0
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def latency_ns(self) -> tuple[float, ...]:

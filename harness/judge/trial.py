@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from harness import stats
 from harness.config import Sampling
@@ -26,9 +27,20 @@ from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, NullWorker, Unclockable
 from harness.judge.neighbours import Neighbours
 from harness.judge.pace import Pace
+from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
-from harness.model import Case, CaseCheck, Device, Round, Verdict
+from harness.judge.tally import Tally, total, words
+from harness.model import Case, CaseCheck, Device, Round, Tolerance, Total, Verdict
 from harness.progress import Narrate, Step, tell
+
+ALL_TESTS = "all test cases"
+
+
+class WrongTotal(Fault):
+    """Outputs that are right each by itself are wrong together."""
+
+    def __init__(self, total: Total, tolerances: Mapping[str, Tolerance]) -> None:
+        super().__init__(Verdict.WRONG_ANSWER, words(total, tolerances), None)
 
 
 @dataclass
@@ -48,10 +60,14 @@ class Timings:
     def voids(self) -> Counter[Void]:
         return sum((sitting.voids for sitting in self.sittings), Counter())
 
+    @property
+    def tally(self) -> Tally:
+        return reduce(Tally.__add__, (sitting.tally for sitting in self.sittings), Tally())
+
 
 class Trial:
-    """`run` fills `checks`, `timings`, `rounds`; what it found stays when a Fault ends it. `unclockable` says why a
-    case could not be timed.
+    """`run` fills `checks`, `totals`, `timings`, `rounds`; what it found stays when a Fault ends it. `unclockable` says
+    why a case could not be timed.
 
     `exclusive` holds the device, on a CPU only while it is timed.
     """
@@ -68,6 +84,7 @@ class Trial:
         self.entrant, self._device, self._sampling = entrant, device, sampling
         self._new_null, self._narrate, self._exclusive = new_null, narrate, exclusive
         self.checks: list[CaseCheck] = []
+        self.totals: list[Total] = []
         self.timings: list[Timings] = []
         self.rounds: list[Round] = []
         self.unclockable = ""
@@ -93,6 +110,8 @@ class Trial:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
             correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
+            if correct and entrant.tests:
+                self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
             if not (timed and correct and entrant.benchmarks) or entrant.caller.interpreted:
                 session.finish()
                 return
@@ -121,6 +140,17 @@ class Trial:
             Timings(case, paces[case.key], [sittings[case.key] for sittings in processes])
             for case in entrant.benchmarks
         ]
+        for timings in self.timings:
+            self._add_up(timings.case.label, timings.tally, timings.case)
+
+    def _add_up(self, what: str, tally: Tally, case: Case) -> None:
+        """Raises WrongTotal if no tolerance is met."""
+        tolerances = self.entrant.tolerances_for(case)
+        found = total(what, tally, tolerances)
+        if found is not None:
+            self.totals.append(found)
+            if found.tolerance is None:
+                raise WrongTotal(found, tolerances)
 
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None

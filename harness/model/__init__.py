@@ -46,6 +46,7 @@ from harness.model.run import (
     Round,
     Run,
     Skipped,
+    Total,
     Verdict,
     outcome,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "Submission",
     "Text",
     "Tolerance",
+    "Total",
     "Value",
     "Verdict",
     "outcome",

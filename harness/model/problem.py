@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,11 @@ class Tolerance(Value):
 
     An element misses when |out - ref| > atol + rtol * |ref|; at most the fraction `max_mismatch` may miss.
     `rel_l2` bounds ||out - ref|| / ||ref|| over a whole output, `row_rel_l2` the same over its worst row (last axis).
+
+    The others hold over many calls together: over all of the test cases, and over all timed calls of each benchmark
+    case. `gain` is the band [low, high] of <out, ref> / <ref, ref>, `row_gain` that of its mean over rows, give or take
+    three standard errors of that mean; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index along the last
+    axis.
     """
 
     rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -26,16 +32,23 @@ class Tolerance(Value):
     max_mismatch: float | None = Field(default=None, ge=0, le=1)
     rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     row_rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    gain: tuple[float, float] | None = None
+    row_gain: tuple[float, float] | None = None
+    dim_rel_l2: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     bitwise: bool = False
     when: dict[str, CaseValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _limits_something(self) -> Tolerance:
         limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
-        if self.bitwise and (any(limit is not None for limit in limits) or self.rtol or self.atol):
+        over_all = [self.gain, self.row_gain, self.dim_rel_l2]
+        if self.bitwise and (any(limit is not None for limit in limits + over_all) or self.rtol or self.atol):
             raise ValueError("bitwise allows no difference: leave the other limits out")
         if not self.bitwise and all(limit is None for limit in limits):
             raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
+        for name, band in (("gain", self.gain), ("row_gain", self.row_gain)):
+            if band is not None and not 0 < band[0] < band[1] < math.inf:
+                raise ValueError(f"{name} is a band [low, high] around 1, with 0 < low < high")
         return self
 
     def applies_to(self, case: Case) -> bool:

@@ -183,6 +183,19 @@ class CaseCheck(Value):
     calls: int = 1
 
 
+class Total(Value):
+    """What the outputs of many calls come to together: of all test cases, or of all timed calls of one benchmark case.
+
+    `gain`, `row_gain` and `dim_rel_l2` as in Tolerance; `tolerance` is the strictest that they meet."""
+
+    what: Text
+    gain: float | None
+    row_gain: float | None
+    dim_rel_l2: float | None
+    excess: dict[str, Excess]
+    tolerance: str | None
+
+
 class Skipped(Value):
     """A case that was not judged on this device, and why. A run with a skipped case is not ranked."""
 
@@ -279,6 +292,7 @@ class Run(Value):
     clock: Clock = Clock.WORKER
     constants: tuple[Constant, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    totals: tuple[Total, ...] = ()
     score: Estimate | None = None
     unranked_because: str | None = None
     tolerance: str | None = None

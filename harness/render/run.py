@@ -21,6 +21,7 @@ from harness.model import (
     Measurement,
     Round,
     Run,
+    Total,
     Verdict,
     outcome,
     told_apart,
@@ -49,6 +50,8 @@ def parts(shown: Run) -> list[Part]:
         found.append(_rounds(shown.rounds))
     if shown.checks:
         found.append(_checks(shown.checks))
+    if shown.totals:
+        found.append(_totals(shown.totals))
     found.append(Table(["skipped case", "why"], [[s.case.label, s.reason] for s in shown.skipped]))
     if shown.triage:
         rows = [[finding.rule, finding.severity, finding.what] for finding in shown.triage]
@@ -255,6 +258,25 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
         "of a tolerance: which of its limits the output comes closest to, and the share of it; above 1 it is not met",
     ]
     return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below if tolerances else (), title)
+
+
+def _totals(totals: Sequence[Total]) -> Table:
+    tolerances = list(totals[0].excess)
+    rows = [
+        [
+            t.what,
+            t.tolerance or "none",
+            *("" if value is None else f"{value:.4f}" for value in (t.gain, t.row_gain, t.dim_rel_l2)),
+            *(ratio(t.excess.get(name)) for name in tolerances),
+        ]
+        for t in totals
+    ]
+    below = [
+        "gain: <out, ref> / <ref, ref> over all calls; row gain: its mean over rows; worst dim: the largest relative L2"
+        " error of an index along the last axis"
+    ]
+    headers = ["all calls of", "tolerance", "gain", "row gain", "worst dim"]
+    return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below)
 
 
 def span(values_ns: Sequence[float]) -> str:

@@ -1,0 +1,112 @@
+"""What outputs come to together, and what that finds that no single call shows."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.judge.tally import Tally, total, words
+from harness.model import Tolerance
+
+BAND = Tolerance(rel_l2=0.5, gain=(0.9, 1.1), row_gain=(0.95, 1.05), dim_rel_l2=0.4)
+
+
+def rows(seed, count=200, width=16):
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def tally(want, got):
+    found = Tally()
+    found.add(want, got)
+    return found
+
+
+def test_an_answer_that_is_the_reference_has_a_gain_of_one_and_no_error():
+    found = tally(rows(0), rows(0))
+    assert (found.gain, found.row_gain, found.dim_rel_l2) == (pytest.approx(1), pytest.approx(1), 0)
+    assert found.excess(BAND).ratio < 1e-9
+
+
+@given(factor=st.floats(0.1, 10))
+def test_a_gain_is_by_how_much_all_is_too_large(factor):
+    found = tally(rows(1), factor * rows(1))
+    assert found.gain == pytest.approx(factor) and found.row_gain == pytest.approx(factor)
+    assert found.row_gain_error == pytest.approx(0, abs=1e-6)
+    assert (found.excess(BAND).ratio > 1) == (not 0.95 - 1e-6 < factor < 1.05 + 1e-6)
+
+
+def test_noise_of_a_fifth_hides_a_gain_of_six_per_cent_in_a_call_and_not_in_thirty():
+    def noisy(seed):
+        return 1.06 * rows(seed, 4) + 0.2 * rows(seed + 1000, 4)
+
+    each = [tally(rows(seed, 4), noisy(seed)) for seed in range(30)]
+    assert sum(one.excess(Tolerance(rel_l2=1, row_gain=(0.95, 1.05))).ratio > 1 for one in each) <= 3
+    assert sum(each, Tally()).excess(Tolerance(rel_l2=1, row_gain=(0.99, 1.01))).limit == "row_gain"
+    assert sum(each, Tally()).excess(Tolerance(rel_l2=1, row_gain=(0.99, 1.01))).ratio > 1
+
+
+def test_a_dim_that_is_never_written_shows_whatever_the_others_are():
+    got = rows(2).clone()
+    got[:, 5] = 0
+    found = tally(rows(2), got)
+    assert found.dim_rel_l2 == pytest.approx(1) and found.excess(BAND).limit == "dim_rel_l2"
+    assert (rows(2) - got).norm() / rows(2).norm() < 0.3
+
+
+def test_the_largest_rows_rule_the_gain_and_all_alike_the_row_gain():
+    want = rows(3)
+    want[:100] *= 100
+    got = want.clone()
+    got[100:] *= 1.5
+    found = tally(want, got)
+    assert found.gain == pytest.approx(1, abs=1e-3) and found.row_gain == pytest.approx(1.25)
+
+
+@given(cut=st.integers(0, 200))
+def test_it_does_not_matter_how_rows_are_shared_out_among_calls(cut):
+    want, got = rows(4), rows(4) + 0.1 * rows(5)
+    whole, parts = tally(want, got), tally(want[:cut], got[:cut]) + tally(want[cut:], got[cut:])
+    for name in ("rows", "gain", "row_gain", "dim_rel_l2", "row_gain_error"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name))
+
+
+def test_rows_of_zeros_and_elements_that_are_not_finite_count_for_nothing():
+    want, got = rows(6), rows(6).clone()
+    want[:50] = 0
+    got[60, 3] = math.nan
+    found = tally(want, got)
+    assert found.rows == 150 and math.isfinite(found.gain) and math.isfinite(found.dim_rel_l2)
+
+
+def test_outputs_of_different_widths_have_gains_and_no_worst_dim():
+    both = tally(rows(7), rows(7)) + tally(rows(8, width=4), rows(8, width=4))
+    assert both.row_gain == pytest.approx(1) and both.dim_rel_l2 is None
+    assert both.excess(Tolerance(rel_l2=1, dim_rel_l2=0.1)) is None
+
+
+def test_few_rows_refuse_nobody_for_their_scatter():
+    noisy = rows(9, 4) + 0.5 * rows(10, 4)
+    found = tally(rows(9, 4), noisy)
+    narrow = Tolerance(rel_l2=1, row_gain=(0.999, 1.001))
+    assert abs(found.row_gain - 1) > 0.001 and found.excess(narrow).ratio <= 1
+
+
+def test_a_record_has_the_strictest_tolerance_met_and_says_what_is_wrong():
+    found = tally(rows(11), 1.2 * rows(11))
+    strict = {"strict": Tolerance(rel_l2=1, gain=(0.9, 1.1)), "loose": Tolerance(rel_l2=1, gain=(0.5, 1.5))}
+    assert total("all test cases", found, strict).tolerance == "loose"
+    wrong = total("all test cases", found, {"strict": strict["strict"]})
+    assert wrong.tolerance is None
+    assert words(wrong, strict) == ("gain of all test cases together is 1.2, and 0.9 to 1.1 may be; tolerance strict")
+    assert total("all", found, {"none": Tolerance(rel_l2=1)}) is None
+    assert total("all", Tally(), strict) is None
+
+
+def test_a_band_must_be_one():
+    for band in ((1.1, 0.9), (0, 1), (1, math.inf)):
+        with pytest.raises(ValueError, match="band"):
+            Tolerance(rel_l2=1, gain=band)
+    with pytest.raises(ValueError, match="bitwise"):
+        Tolerance(bitwise=True, gain=(0.9, 1.1))
