@@ -39,7 +39,7 @@ from scipy.signal import lfilter
 from tabulate import tabulate
 
 from bench import rules
-from harness import stats
+from harness.ranking import stats
 
 PROCESS, DRIFT, JITTER = 0.003, 0.003, 0.005
 SPIKE_CHANCE, SPIKE_MEAN = 0.01, 0.1

@@ -28,9 +28,17 @@ from tabulate import tabulate
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness import catalog, device, environment  # noqa: E402
-from harness.model import Clock, Ending, Estimate, Measurement, Run, Verdict  # noqa: E402
-from harness.sandbox.isolation import NO_ISOLATION  # noqa: E402
+from harness import catalog  # noqa: E402
+from harness.machine import device, environment  # noqa: E402
+from harness.model import (  # noqa: E402
+    NO_ISOLATION,
+    Clock,
+    Ending,
+    Estimate,
+    Measurement,
+    Run,
+    Verdict,
+)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tabulate import tabulate
 
 from harness.model import Case, Clock, Run, told_apart
-from harness.store import load_run
+from harness.records.store import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
-from harness import stats
+from harness.ranking import stats
 
 CONFIDENCE = 0.95
 
@@ -71,7 +71,7 @@ def mean_of_fresh(samples: Array) -> Finding:
 
 
 def interquartile_mean_of_fresh(samples: Array) -> Finding:
-    """Ours: what `harness.stats` makes of an interquartile mean a process."""
+    """Ours: what `harness.ranking.stats` makes of an interquartile mean a process."""
     trials = samples.reshape(-1, *samples.shape[-2:])
     made = [stats.estimate([stats.interquartile_mean(process) for process in trial], CONFIDENCE) for trial in trials]
     columns = [[getattr(one, name) for one in made] for name in ("latency_ns", "low_ns", "high_ns")]

@@ -36,12 +36,12 @@ from scipy import stats as distributions
 from tabulate import tabulate
 
 from bench.experiment import ROOT, measuring, one_pass
-from harness import device as devices
-from harness.config import load_config
+from harness.catalog.config import load_config
 from harness.errors import PodiumError
 from harness.judge.evaluate import evaluate
+from harness.machine import device as devices
 from harness.model import Clock, Run, Verdict
-from harness.store import load_run
+from harness.records.store import load_run
 
 NAME = "voids"
 CONFIDENCE = 0.95

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from harness import catalog
-from harness.config import load_config
-from harness.device import detect
+from harness.catalog.config import load_config
 from harness.judge.evaluate import evaluate
+from harness.machine.device import detect
 from harness.model import Clock, Manner, Verdict
 
 pytestmark = [

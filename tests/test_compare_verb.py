@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise, compare_runs
 from harness.model import Clock, Ending, Run, Verdict
+from harness.ranking.comparison import Noise, compare_runs
+from harness.records.store import Store
 from harness.render import compare as rendered
-from harness.store import Store
 from tests.test_comparison import DEVICE, run
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.comparison import (
+from harness.errors import UsageError
+from harness.model import Case, Clock, Device, Ending, Estimate, Measurement, Run, Verdict
+from harness.ranking.comparison import (
     ComparedCase,
     Comparison,
     Noise,
@@ -16,10 +18,8 @@ from harness.comparison import (
     compare_runs,
     judge,
 )
-from harness.errors import UsageError
-from harness.model import Case, Clock, Device, Ending, Estimate, Measurement, Run, Verdict
-from harness.stats import Ratio
-from harness.versions import more_pairs
+from harness.ranking.stats import Ratio
+from harness.verbs.compare import more_pairs
 
 NOISE = Noise(math.log1p(0.01), True, "made up for a test")
 DEVICE = Device(

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("triton")
 
 from harness.catalog import load_problem
-from harness.offline import described, fault
-from harness.offline.apart import Outcome, apart
-from harness.offline.code_object import amd_kernels
+from harness.chips.code_object import amd_kernels
+from harness.compile import described, fault
+from harness.compile.apart import Outcome, apart
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -26,10 +26,10 @@ FORKED = """
 import argparse, json, os, sys
 from pathlib import Path
 import torch, triton
-from harness.offline.apart import apart
+from harness.compile.apart import apart
 from harness import catalog
-from harness.offline.cross_compile import WITHOUT_GPU, cross_compiled
-from harness.offline.described import on_targets
+from harness.compile.cross_compile import WITHOUT_GPU, cross_compiled
+from harness.compile.described import on_targets
 
 os.environ.update(WITHOUT_GPU)
 for name, (problem, target, file) in json.load(sys.stdin).items():
@@ -435,7 +435,7 @@ def test_the_document_alone_is_on_stdout(tmp_path):
     )
     described.on_targets(load_problem(CHECKOUT, "prefill"), ["gfx950"], tmp_path)
     inputs = tmp_path / "gfx950"
-    words = f"-m harness.offline.cross_compile --target gfx950 --inputs {inputs} --file {file}".split()
+    words = f"-m harness.compile.cross_compile --target gfx950 --inputs {inputs} --file {file}".split()
     ran = subprocess.run(
         [sys.executable, *words],
         capture_output=True,

@@ -12,7 +12,8 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from harness.cli import main
-from harness.cli.verbs import verbs as cli
+from harness.cli.options import verbs as cli
+from harness.compile.compilation import Compilation, CompiledKernel
 from harness.model import (
     Case,
     CaseCheck,
@@ -32,13 +33,12 @@ from harness.model import (
     Submission,
     Verdict,
 )
-from harness.offline.compilation import Compilation, CompiledKernel
+from harness.records.store import Store
 from harness.render import check as checkup
 from harness.render import document
 from harness.render import run as rendered
 from harness.render.document import Facts, Table, Verbatim
 from harness.render.legible import legible
-from harness.store import Store
 
 HOSTILE = [
     "a|b",

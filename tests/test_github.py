@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cli.verbs import verbs as cli
+from harness.cli.options import verbs as cli
 from harness.model import UNJUDGED, Clock, Ending, Verdict
 from harness.render import github
 from harness.render.legible import legible

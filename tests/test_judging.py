@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import pytest
 
 from harness import catalog
-from harness.config import Sampling, load_config
-from harness.device import detect
+from harness.catalog.config import Sampling, load_config
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS
 from harness.judge.evaluate import _unranked_because, evaluate, replay
-from harness.judge.neighbours import Crowding
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting
 from harness.judge.trial import Timings
+from harness.machine.device import detect
+from harness.machine.neighbours import Crowding
 from harness.model import (
     Case,
     Clock,
@@ -405,7 +405,7 @@ def test_a_triton_submission_is_verified_but_not_ranked_on_a_cpu(toy_root):
 
 
 def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tried_again(toy_root):
-    from harness import docket
+    from harness.verbs import eval as evaluation
 
     source = """
         import torch, triton, triton.language as tl
@@ -421,10 +421,10 @@ def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tri
     """
     (toy_root / "submissions" / "double" / "asm.py").write_text(textwrap.dedent(source))
     problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
-    waiting = docket.submissions_to_judge(toy_root, problem, [], device, quick=False)
-    (run,) = docket.judge(toy_root, problem, waiting, device, False, lambda line: None)
+    waiting = evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False)
+    (run,) = evaluation.judge(toy_root, problem, waiting, device, False, lambda line: None)
     assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and "cannot be interpreted" in run.ending.message
-    assert docket.submissions_to_judge(toy_root, problem, [], device, quick=False) == []
+    assert evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False) == []
 
 
 OVERRUN = """

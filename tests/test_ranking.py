@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.entry import Entry
 from harness.model import (
     BELOW_FLOOR,
     CROWDED,
@@ -21,9 +20,10 @@ from harness.model import (
     Estimate,
     Verdict,
 )
-from harness.ranking import Bearings, bearings, close, rank
+from harness.ranking.board import Bearings, bearings, close, rank
+from harness.records.entry import Entry
 from harness.render import document, terminal
-from harness.render.boards import _duels
+from harness.verbs.leaderboard import _duels
 from tests.test_store import make_run
 
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.cli import main
-from harness.entry import Entry
 from harness.model import (
     Case,
     CaseCheck,
@@ -35,11 +34,13 @@ from harness.model import (
     Submission,
     Verdict,
 )
-from harness.ranking import rank
-from harness.render import charts, contents, html, legible, plots
+from harness.ranking.board import rank
+from harness.records.entry import Entry
+from harness.records.store import Store
+from harness.render import charts, html, legible, plots
 from harness.render.axis import log_axis
-from harness.render.contents import Sheet
-from harness.store import Store
+from harness.verbs import report
+from harness.verbs.report import Sheet
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CASES = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
@@ -122,7 +123,7 @@ def page_of(root):
 
 def shelf_of(root):
     with Store(root).index() as index:
-        (part,) = contents.parts(root, index, [catalog.load_problem(root, "double")])
+        (part,) = report.parts(root, index, [catalog.load_problem(root, "double")])
     return part.shelves[0]
 
 

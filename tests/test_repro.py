@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise
 from harness.model import NOISY, Clock, Ending, Estimate, Run, Verdict
+from harness.ranking.comparison import Noise
+from harness.records.store import load_run
 from harness.render import document
 from harness.render import repro as rendered
-from harness.repro import Reproduction, hold
-from harness.store import load_run
+from harness.verbs.repro import Reproduction, hold
 from tests.test_comparison import DEVICE, run
 
 # Errs by an amount that depends on the inputs, and prints what it was given.
@@ -212,7 +212,7 @@ def test_a_changed_device_is_said_and_its_latencies_are_not_compared(podium, jud
     ids=["cleared", "changed", "device", "revision", "seed", "long seed", "config", "problem", "unjudged", "run"],
 )
 def test_what_cannot_be_restored_is_one_sentence(podium, judged, monkeypatch, spoil, code, words):
-    monkeypatch.setattr("harness.device._gpu", lambda root, index: None)
+    monkeypatch.setattr("harness.machine.device._gpu", lambda root, index: None)
     spoil(*judged(INEXACT))
     got, out, err = podium("repro", "mine")
     assert got == code and words in err and not out and "Traceback" not in err and "test 1" not in err

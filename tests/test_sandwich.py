@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
 from harness.errors import InfrastructureError
 from harness.judge import sandwich
 from harness.judge.clock import Void
@@ -21,6 +20,7 @@ from harness.judge.sandwich import Sandwich
 from harness.judge.stage import Span
 from harness.model import Clock, Device, Limits, Manner, Verdict
 from harness.sandbox.leash import Ended
+from harness.wire.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
 
 TURN = 5
 GPU = Device(

@@ -18,9 +18,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness import index as index_module
-from harness import store as store_module
-from harness.entry import of_run
 from harness.errors import InfrastructureError, UsageError
 from harness.model import (
     CROWDED,
@@ -44,9 +41,12 @@ from harness.model import (
     Submission,
     Verdict,
 )
+from harness.records import index as index_module
+from harness.records import store as store_module
+from harness.records.entry import of_run
+from harness.records.store import Store, load_run
 from harness.render import run as rendered
-from harness.store import Store, load_run
-from harness.versions import take
+from harness.verbs.compare import take
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness import catalog
-from harness.arena import layout
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report
@@ -45,10 +44,12 @@ from harness.model import (
     Run,
     Verdict,
 )
-from harness.protocol import Channel
+from harness.records.store import Store, load_run
 from harness.render import boards, document, terminal
 from harness.render import run as rendered_run
-from harness.store import Store, load_run
+from harness.verbs import leaderboard
+from harness.wire.arena import layout
+from harness.wire.protocol import Channel
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CPU = Device(
@@ -250,7 +251,7 @@ class ResultsSurface:
         with Store(self._root).index() as index:
             assert len(index.paths()) + len(index.faults()) == len(runs)
         document.text(boards.parts(self._root, self._problem, None, cases=True)).encode()
-        json.dumps(boards.as_json(self._root, self._problem, None, cases=True))
+        json.dumps(leaderboard.as_json(self._root, self._problem, None, cases=True))
 
 
 def frame(body: bytes) -> bytes:

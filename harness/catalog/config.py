@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from harness import strict_yaml
+from harness.catalog import strict_yaml
 from harness.model import Value
 
 DUEL_PAIRS = 8

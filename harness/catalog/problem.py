@@ -1,27 +1,24 @@
-"""Finding problems and submissions on disk and turning them into values.
+"""Finding problems on disk and turning them into values.
 
     problems/<problem>/problem.yml    ─► Problem     strict: an unknown key, a case that lacks a parameter, a duplicate
     problems/<problem>/reference.py   ─► its generate_input's parameters, read without importing it
-    problems/<problem>/controls/<verdict>/*.py  ─► Submission, with the verdict it must get
     reference/*.py                    ─► a part of each problem's sha256: what reference.py files import
-    submissions/<problem>/<name>.py   ─► Submission
 
-Nothing here runs or imports a problem's or a competitor's code, and nothing needs torch.
+Nothing here runs or imports a problem's code, and nothing needs torch.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness import strict_yaml
-from harness.errors import ProblemError, UsageError, did_you_mean, nearest
+from harness.catalog import strict_yaml
+from harness.errors import ProblemError, UsageError, did_you_mean
 from harness.model import (
     Case,
     Cases,
@@ -30,16 +27,8 @@ from harness.model import (
     Problem,
     PublishedFigure,
     SampledRows,
-    Submission,
     Tolerance,
-    Verdict,
 )
-
-MAX_NAME_BYTES = 200
-"""A stored run's file has that name, with the run's id before it and an ending after it, in at most 255."""
-
-MAX_SOURCE_BYTES = 1 << 20
-"""A submission is one source file written by a person; a larger one is a mistake."""
 
 
 def problem_names(root: Path) -> list[str]:
@@ -54,61 +43,6 @@ def load_problem(root: Path, name: str) -> Problem:
         raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
     folder = root / "problems" / name
     return _read_problem(folder)
-
-
-def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
-    """A hint for a file that is not there: one beside it or, for a name without a folder, a submission to `problem`."""
-    siblings = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    if path.parent == Path():
-        folder = problem.folder.parents[1] / "submissions" / problem.name
-        submissions = {other.stem: os.path.relpath(other) for other in folder.glob("*.py")}
-        if (guess := nearest(path.stem, submissions)) is not None:
-            return f"did you mean {submissions[guess]}?"
-    return did_you_mean(str(path), siblings) if siblings else None
-
-
-def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
-    """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
-    if not str(path).isprintable():
-        raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
-    if len(path.name.encode()) > MAX_NAME_BYTES:
-        raise UsageError(f"the name of {path} has {len(path.name.encode())} bytes: {MAX_NAME_BYTES} do", "rename it")
-    try:
-        source = path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    if len(source) > MAX_SOURCE_BYTES:
-        raise UsageError(f"{path} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
-    if path.suffix != ".py":
-        raise UsageError(f"{path} is not a .py file", "kernels in HIP, CUDA or C++ go inline in a Python file")
-    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as whoever names it himself would
-    return Submission(
-        name=name or path.stem,
-        problem=problem.name,
-        sha256=hashlib.sha256(source).hexdigest(),
-        source=source,
-        path=str(path.relative_to(Path.cwd()) if near else path),
-    )
-
-
-def submissions(root: Path, problem: Problem) -> list[Submission]:
-    """Every submission under `root/submissions/<problem>`, by name."""
-    folder = root / "submissions" / problem.name
-    return [load_submission(problem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
-
-
-def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
-    """The submissions shipped with a problem, each with the verdict it must get: the name of its folder."""
-    verdicts = {verdict.value for verdict in Verdict}
-    for folder in sorted(path for path in (problem.folder / "controls").glob("*") if path.is_dir()):
-        if folder.name.startswith((".", "__")):
-            continue
-        if folder.name not in verdicts:
-            raise ProblemError(f"{folder} is not the name of a verdict", did_you_mean(folder.name, verdicts))
-        for path in sorted(folder.glob("*.py")):
-            yield load_submission(problem, path, name=f"{folder.name}/{path.stem}"), Verdict(folder.name)
 
 
 class _Strict(BaseModel):

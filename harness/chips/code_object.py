@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from harness.offline.targets import TARGETS, Occupancy, occupancy
+from harness.chips.targets import TARGETS, Occupancy, occupancy
 
 _DEFAULT_THREADS = 1024
 """The largest block there is, for a kernel that does not state its own."""

@@ -27,10 +27,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import driver
 
-from harness.offline.cuda_on_cpu import SIMULATED_CUDA, returning
-from harness.offline.phantom import CUDA, Phantoms
-from harness.offline.targets import TARGETS, Target
-from harness.offline.triton_compiler import TritonCompiler
+from harness.chips.targets import TARGETS, Target
+from harness.compile.phantom import CUDA, Phantoms
+from harness.compile.triton_compiler import TritonCompiler
+from harness.interpreter.cuda_on_cpu import SIMULATED_CUDA, returning
 
 HIP_VERSION, CUDA_VERSION = "7.0.0", "12.8"
 """What torch's builds of that time say: those of ROCm 7.0 and CUDA 12.8."""

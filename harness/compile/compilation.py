@@ -1,7 +1,7 @@
 """What came of compiling one submission for one target: the document that a compiling process prints, as a value.
 
-    python3 -m harness.offline.cross_compile   Triton kernels  ┐
-    python3 -m harness.offline.inline          HIP and CUDA    ┴─► one JSON document ─► read() ─► Compilation
+    python3 -m harness.compile.cross_compile   Triton kernels  ┐
+    python3 -m harness.compile.inline          HIP and CUDA    ┴─► one JSON document ─► read() ─► Compilation
 
 The process runs the submission's own code, so the document is only as good as the submission's word: it informs its
 author and decides nothing. It may be anything: what is no such document counts as none, numbers and texts have bounds,

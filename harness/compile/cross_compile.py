@@ -1,6 +1,6 @@
 """Compiling every Triton launch of a submission for one target, in a process of its own, without a GPU.
 
-    python3 -m harness.offline.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
+    python3 -m harness.compile.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
 
     FOLDER      ─► inputs at the benchmark shapes, without storage (phantom)   ┐
     submission  ─► its own host code, on a card that is not there              ├─► custom_kernel
@@ -36,12 +36,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from harness.offline.targets import TARGETS
+from harness.chips.targets import TARGETS
 
 if TYPE_CHECKING:  # what imports torch or Triton waits until the environment is set
-    from harness.offline.fault import Fault
-    from harness.offline.inputs import Inputs
-    from harness.offline.triton_compiler import Kernel, TritonCompiler
+    from harness.compile.fault import Fault
+    from harness.compile.inputs import Inputs
+    from harness.compile.triton_compiler import Kernel, TritonCompiler
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 """Where there are GPUs, this process does not see them."""
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python3 -m harness.offline.cross_compile")
+    parser = argparse.ArgumentParser(prog="python3 -m harness.compile.cross_compile")
     parser.add_argument("--target", required=True, choices=TARGETS)
     parser.add_argument("--inputs", required=True, type=Path)
     parser.add_argument("--file", required=True, type=Path)
@@ -76,8 +76,8 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
     """The document. Raises OSError and ValueError for inputs that cannot be read."""
     import triton
 
-    from harness.offline.inputs import Inputs
-    from harness.offline.triton_compiler import TritonCompiler
+    from harness.compile.inputs import Inputs
+    from harness.compile.triton_compiler import TritonCompiler
 
     file = arguments.file.resolve()
     compiler = TritonCompiler(arguments.target, file, arguments.emit)
@@ -96,9 +96,9 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> Fault | None:
     """Import the submission and call it for every case; the first fault of its host code."""
-    from harness.offline import absent_device, fault
-    from harness.offline.phantom import Phantoms
-    from harness.offline.triton_compiler import NotCompiled
+    from harness.compile import absent_device, fault
+    from harness.compile.phantom import Phantoms
+    from harness.compile.triton_compiler import NotCompiled
     from harness.worker import load
 
     phantoms, faults = Phantoms(), []
@@ -149,7 +149,7 @@ class HipLaunches:
                 checked_launch(kernel, *arguments, **named)
 
         def not_here(kernel: Any) -> NoReturn:
-            raise hip.NoDevice(f"{kernel.name} is compiled by harness.offline.inline")
+            raise hip.NoDevice(f"{kernel.name} is compiled by harness.compile.inline")
 
         hip.Kernel.__call__, hip.Kernel._compile_only = launch, not_here
 

@@ -1,6 +1,6 @@
 """The inputs of a problem described for compiling processes, where no submission is: `inputs` says how they travel.
 
-    python3 -m harness.offline.described PROBLEM FOLDER [--target gfx942 ...] [--cases test] [--root ROOT]
+    python3 -m harness.compile.described PROBLEM FOLDER [--target gfx942 ...] [--cases test] [--root ROOT]
 
 Writes FOLDER/cpu/ with the CPU test cases, drawn from a seed that is no secret, and FOLDER/<target>/ with the
 benchmark cases on the target's card, without storage. On a card that is not there the problem may choose other types
@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from harness import catalog
+from harness.chips.targets import TARGETS
+from harness.compile.apart import apart
+from harness.compile.inputs import Described
 from harness.errors import ProblemError
 from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem
-from harness.offline.apart import apart
-from harness.offline.inputs import Described
-from harness.offline.targets import TARGETS
 
 SECONDS = 120
 """To describe all cases of a target, which takes a tenth of a second."""
@@ -62,7 +62,7 @@ def _all(problem: Problem, targets: Sequence[str], cases: Sequence[Case], folder
     """What went wrong, if anything. Triton is imported once, here."""
     torch.set_num_threads(1)  # of a process that was forked there are no others
     try:
-        import harness.offline.absent_device  # noqa: F401
+        import harness.compile.absent_device  # noqa: F401
     except ImportError:
         return None
     for target in targets:
@@ -74,9 +74,9 @@ def _all(problem: Problem, targets: Sequence[str], cases: Sequence[Case], folder
 
 
 def _one(problem: Problem, target: str, cases: Sequence[Case], folder: Path) -> str | None:
-    from harness.offline import absent_device
-    from harness.offline.phantom import Phantoms
-    from harness.offline.triton_compiler import NoCompiler
+    from harness.compile import absent_device
+    from harness.compile.phantom import Phantoms
+    from harness.compile.triton_compiler import NoCompiler
 
     try:
         phantoms = Phantoms()
@@ -116,7 +116,7 @@ def input_maker(problem: Problem) -> Callable[..., Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python3 -m harness.offline.described")
+    parser = argparse.ArgumentParser(prog="python3 -m harness.compile.described")
     parser.add_argument("problem")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", action="append", choices=TARGETS)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from triton.compiler.errors import CompilationError
 
-from harness.offline.apart import Outcome
+from harness.compile.apart import Outcome
 
 MAX_MESSAGE = 300
 

@@ -1,6 +1,6 @@
 """Compiling a submission's inline HIP or CUDA for one target, in a process of its own.
 
-    python3 -m harness.offline.inline --target gfx942 --cpu FOLDER --inputs FOLDER --file mine.py [--emit DIR]
+    python3 -m harness.compile.inline --target gfx942 --cpu FOLDER --inputs FOLDER --file mine.py [--emit DIR]
 
     --cpu     the small CPU cases, --inputs the benchmark cases on the target's card: both are `described`'s
     --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import hip
-from harness.hip_runtime import AMD, NVIDIA, CompilationError, Gpu
-from harness.offline import hip as offline
-from harness.offline.code_object import KernelReport
-from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
-from harness.offline.inputs import DescribedCase, Inputs
-from harness.offline.targets import TARGETS, occupancy
+from harness.chips.code_object import KernelReport
+from harness.chips.targets import TARGETS, occupancy
+from harness.compile.compilation import Compilation, CompiledKernel, Flaw, Occupancy
+from harness.compile.inputs import DescribedCase, Inputs
+from harness.hip import compilers
+from harness.hip.runtime import AMD, NVIDIA, CompilationError, Gpu
 from harness.worker import load
 
 NEEDS_TORCH = {
@@ -98,7 +98,7 @@ class NotedExtension:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="harness.offline.inline")
+    parser = argparse.ArgumentParser(prog="harness.compile.inline")
     parser.add_argument("--target", required=True, choices=tuple(TARGETS))
     parser.add_argument("--cpu", type=Path, required=True)
     parser.add_argument("--inputs", type=Path, required=True)
@@ -127,7 +127,7 @@ def compile_submission(
     if refused and inputs is not None:
         fault = follow(inputs, path, target, rehearsal, sources)
     modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
-    lacking = offline.missing(target) if modules else None
+    lacking = compilers.missing(target) if modules else None
     if lacking is not None:
         how = f"no compiler: {lacking}, or make setup-offline"
         return Compilation(target=target, hip=True, launches=rehearsal.launches, fault=fault, missing=how)
@@ -139,7 +139,7 @@ def compile_submission(
         if emit is not None:
             _write_program(module, emit / target)
         try:
-            report = offline.compile(module.source, target, module.defines)
+            report = compilers.compile(module.source, target, module.defines)
         except CompilationError as error:
             kernels.append(_not_compiled(module, text, str(error)))
             continue
@@ -193,8 +193,8 @@ def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, source
     try:
         from triton import knobs
 
-        from harness.offline.cross_compile import followed
-        from harness.offline.triton_compiler import NoCompiler
+        from harness.compile.cross_compile import followed
+        from harness.compile.triton_compiler import NoCompiler
     except ImportError:  # Triton, whose driver is a part of that machine, is for Linux
         return None
     knobs.runtime.interpret = False  # as the file is imported again its kernels are for that card

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from harness import whole_file
+from harness.records import whole_file
 
 _ROOT = Path(__file__).resolve().parents[2]
 Document = TypeVar("Document", bound=BaseModel)

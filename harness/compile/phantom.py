@@ -24,7 +24,7 @@ import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
-from harness.offline.cuda_on_cpu import means_cuda
+from harness.interpreter.cuda_on_cpu import means_cuda
 
 KNOWN_BYTES = 1 << 20
 """Values of tensors up to this size are followed: lengths and index pointers, not data."""

@@ -1,7 +1,7 @@
 """Confined processes that run a submission's code to compile it: several at a time, as memory and processors allow.
 
     with Processes(hidden=[root]) as processes:
-        processes.start([Job("gfx942", ("harness.offline.cross_compile", ...), source)])  at once, or when there is room
+        processes.start([Job("gfx942", ("harness.compile.cross_compile", ...), source)])  at once, or when there is room
         processes.results() ─► ("gfx942", Finished(status, printed, said))                waits for all of them
 
 Each is in the sandbox that a worker is in (harness.sandbox), with a scratch directory, a user id and an environment of
@@ -25,12 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from harness.model import Device
-from harness.offline import leavings
-from harness.offline.confined import PRINTED
-from harness.sandbox import tiers
+from harness.model import Device, Isolation
+from harness.sandbox import leavings, tiers
+from harness.sandbox.confined import PRINTED
 from harness.sandbox.enclosure import Enclosure
-from harness.sandbox.isolation import Isolation
 from harness.sandbox.scratch import scratch
 
 MEMORY_EACH_BYTES = 2 << 30
@@ -150,7 +148,7 @@ class _Running:
                 _give(folder, self._work / name)
             flags = ["-s", "-P", "-B"]  # no user site, no implicit path, no .pyc files
             self._enclosure = Enclosure(
-                [sys.executable, *flags, "-m", "harness.offline.confined", *job.words],
+                [sys.executable, *flags, "-m", "harness.sandbox.confined", *job.words],
                 found,
                 NO_DEVICE,
                 self._scratch,

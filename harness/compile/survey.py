@@ -1,6 +1,6 @@
 """Looking at what this machine has for working without the target GPU; `tools` asks for it and keeps the answer.
 
-python3 -m harness.offline.survey      prints one Tools document; with TRITON_INTERPRET=1, and in the sandbox that
+python3 -m harness.compile.survey      prints one Tools document; with TRITON_INTERPRET=1, and in the sandbox that
                                        compilers run in, so that what is found is what they find
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from importlib import metadata
 
-from harness.offline.compilation import Document
+from harness.compile.compilation import Document
 
 
 class HipCompiler(Document):
@@ -34,8 +34,8 @@ def main() -> None:
 
 def survey() -> Tools:
     """Look at everything. In a process of its own with TRITON_INTERPRET=1, since the interpreter is put right in it."""
-    from harness.offline import hip
-    from harness.offline.interpreter import InterpreterUnfit, install
+    from harness.hip import compilers as hip
+    from harness.interpreter.installation import InterpreterUnfit, install
 
     wrong: str | None = None
     try:
@@ -50,7 +50,7 @@ def survey() -> Tools:
 
 
 def _compiler(target: str) -> str:
-    from harness.offline import hip
+    from harness.hip import compilers as hip
 
     if hip.TARGETS[target].vendor == "amd":
         return " ".join(hip.clang_for(target) or ())

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from harness.compile.kept import Kept
+from harness.compile.processes import Job, Processes
+from harness.compile.survey import Tools, version
 from harness.errors import InfrastructureError
-from harness.offline.kept import Kept
-from harness.offline.processes import Job, Processes
-from harness.offline.survey import Tools, version
 
 PACKAGES = ("torch", "triton", "numpy", "ziglang", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
@@ -33,7 +33,7 @@ def here(root: Path | None = None) -> Tools:
     if found is not None:
         return found
     with Processes(hidden=[root] if root else []) as processes:
-        processes.start([Job("tools", ("harness.offline.survey",), interpreted=True)])
+        processes.start([Job("tools", ("harness.compile.survey",), interpreted=True)])
         ((_, finished),) = processes.results()
     try:
         found = Tools.model_validate_json(finished.printed)

@@ -24,11 +24,11 @@ from triton.compiler.compiler import compile as upstream_compile
 from triton.compiler.compiler import make_backend
 from triton.runtime.cache import triton_key
 
-from harness.offline import fault
-from harness.offline.apart import apart
-from harness.offline.code_object import KernelReport, amd_kernels, nvidia_kernels
-from harness.offline.fault import Fault
-from harness.offline.targets import TARGETS
+from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
+from harness.chips.targets import TARGETS
+from harness.compile import fault
+from harness.compile.apart import apart
+from harness.compile.fault import Fault
 
 KERNEL_CPU_S = 30
 """Processor time for one kernel. Those that take longer are no use to anyone: a run has no more patience."""

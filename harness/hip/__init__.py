@@ -17,7 +17,7 @@ that went into it, in $XDG_CACHE_HOME. A launch checks its arguments against the
 stream and does not wait. Sources need no header, so they compile for chips that are not here as well.
 
 Without a GPU everything works but the launch: it compiles the source for the targets that compilers are found for
-(`harness.offline.hip`) and raises NoDevice, or CompilationError if none of them takes it.
+(`harness.hip.compilers`) and raises NoDevice, or CompilationError if none of them takes it.
 '''
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from harness.hip_prelude import program
-from harness.hip_runtime import CompilationError, Gpu, LaunchError, compiled, visible_gpu
+from harness.hip.prelude import program
+from harness.hip.runtime import CompilationError, Gpu, LaunchError, compiled, visible_gpu
 
 __all__ = [
     "CompilationError",
@@ -138,14 +138,14 @@ class Module:
 
         Raises CompilationError with the first compiler's log if it compiles for no target that a compiler is here for.
         """
-        from harness.offline import hip as offline
+        from harness.hip import compilers
 
         names: set[str] = set()
         compiled, failures = [], {}
-        for target in offline.TARGETS:
-            if offline.missing(target) is None:
+        for target in compilers.TARGETS:
+            if compilers.missing(target) is None:
                 try:
-                    report = offline.compile(self.source, target, self.defines)
+                    report = compilers.compile(self.source, target, self.defines)
                 except CompilationError as error:
                     failures[target] = error
                 else:

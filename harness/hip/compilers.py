@@ -27,10 +27,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.hip_prelude import program
-from harness.hip_runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
-from harness.offline.code_object import KernelReport, amd_kernels, nvidia_kernels
-from harness.offline.targets import TARGETS
+from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
+from harness.chips.targets import TARGETS
+from harness.hip.prelude import program
+from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
 
 __all__ = ["TARGETS", "KernelReport", "Report", "clang_for", "compile", "missing", "nvrtc"]
 

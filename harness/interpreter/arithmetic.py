@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype, _interpreter, _ir
 
-from harness.offline.number_formats import (
+from harness.interpreter.number_formats import (
     Array,
     decode,
     decode_bf16,
@@ -39,7 +39,7 @@ from harness.offline.number_formats import (
     is_stored_as_bits,
     toward_zero,
 )
-from harness.offline.refusal import CannotInterpret
+from harness.interpreter.refusal import CannotInterpret
 
 upstream_fma = InterpreterBuilder.create_fma
 upstream_dot = InterpreterBuilder.create_dot

@@ -18,7 +18,7 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 
-from harness.offline.cuda_on_cpu import PRETENDED
+from harness.interpreter.cuda_on_cpu import PRETENDED
 
 upstream_run = Autotuner.run
 

@@ -25,8 +25,8 @@ import os
 import sys
 from typing import Any
 
-from harness.offline.cuda_on_cpu import cuda_on_cpu
-from harness.offline.refusal import CannotInterpret, InterpreterUnfit
+from harness.interpreter.cuda_on_cpu import cuda_on_cpu
+from harness.interpreter.refusal import CannotInterpret, InterpreterUnfit
 
 __all__ = ["CannotInterpret", "InterpreterUnfit", "cuda_on_cpu", "install", "launches", "self_check"]
 
@@ -53,8 +53,8 @@ def install() -> None:
 
 def self_check() -> str | None:
     """What the interpreter gets wrong, in a line, from kernels that take some tens of milliseconds; None if nothing."""
-    from harness.offline import launch
-    from harness.offline.self_check import first_failure
+    from harness.interpreter import launch
+    from harness.interpreter.self_check import first_failure
 
     before = launch.count
     try:
@@ -65,7 +65,7 @@ def self_check() -> str | None:
 
 def launches() -> int:
     """Kernels interpreted so far in this process, those of the self-check not counted."""
-    from harness.offline import launch
+    from harness.interpreter import launch
 
     return launch.count
 
@@ -90,7 +90,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.driver import driver
 
-    from harness.offline import arithmetic, autotune, launch, memory, microscaling, reductions, refused, source
+    from harness.interpreter import arithmetic, autotune, launch, memory, microscaling, reductions, refused, source
 
     classes = [
         (upstream.InterpreterBuilder, arithmetic.Arithmetic),

@@ -17,9 +17,9 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
-from harness.offline.autotune import StaticAssertion
-from harness.offline.number_formats import FLOAT8
-from harness.offline.refusal import CannotInterpret
+from harness.interpreter.autotune import StaticAssertion
+from harness.interpreter.number_formats import FLOAT8
+from harness.interpreter.refusal import CannotInterpret
 
 upstream_run = InterpretedFunction.run
 upstream_implicit_cvt = upstream._implicit_cvt

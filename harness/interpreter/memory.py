@@ -16,7 +16,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _ir
 
-from harness.offline.number_formats import BF16_NAN, decode_bf16, encode_bf16, float8, is_stored_as_bits
+from harness.interpreter.number_formats import BF16_NAN, decode_bf16, encode_bf16, float8, is_stored_as_bits
 
 upstream_atomic_rmw = InterpreterBuilder.create_atomic_rmw
 upstream_descriptor_load = InterpreterBuilder.create_descriptor_load

@@ -17,7 +17,7 @@ import numpy as np
 from triton.language.semantic import TritonSemantic
 from triton.runtime.interpreter import TensorHandle, _ir
 
-from harness.offline.number_formats import FLOAT4_E2M1, Array, decode
+from harness.interpreter.number_formats import FLOAT4_E2M1, Array, decode
 
 upstream_dot_scaled = TritonSemantic.dot_scaled
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from harness.offline.refusal import CannotInterpret
+from harness.interpreter.refusal import CannotInterpret
 
 Array = np.ndarray[Any, Any]
 

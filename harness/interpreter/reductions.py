@@ -21,9 +21,9 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import ReduceOps, ScanOps, TensorHandle
 
-from harness.offline.arithmetic import operand, rounded
-from harness.offline.number_formats import Array, decode_bf16, encode_bf16, is_stored_as_bits
-from harness.offline.refusal import CannotInterpret
+from harness.interpreter.arithmetic import operand, rounded
+from harness.interpreter.number_formats import Array, decode_bf16, encode_bf16, is_stored_as_bits
+from harness.interpreter.refusal import CannotInterpret
 
 upstream_reduce = ReduceOps.apply_impl
 upstream_scan = ScanOps.apply_impl

@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.language import extra
 from triton.language.extra import libdevice
 
-from harness.offline.refusal import CannotInterpret
+from harness.interpreter.refusal import CannotInterpret
 
 
 class Refused:

@@ -24,7 +24,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import interpreter_semantic
 
-from harness.offline.refusal import CannotInterpret
+from harness.interpreter.refusal import CannotInterpret
 
 COMPARES_CHAINS = hasattr(upstream, "_InterpreterComparison")
 upstream_transformer = upstream.FunctionRewriter.ast_transformer

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from harness.flusher import Flusher
 from harness.judge import mismatch
 from harness.judge.check import Comparison, compare, differences, overruns
 from harness.judge.clock import Answer, Clock, Void
@@ -26,6 +25,7 @@ from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.model import Case, CaseCheck, Device, Verdict
+from harness.wire.flusher import Flusher
 
 MOST_WITHOUT = 3
 """Of one series: calls on a GPU that took no longer than one that computes nothing, and left nothing. The device may

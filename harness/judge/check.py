@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from harness.arena import TensorSpec, dtype_name
 from harness.judge.inputs import Call
 from harness.judge.reference import Selection
 from harness.judge.reply import CallReply, OutputDescription
 from harness.judge.stage import Snapshot, Span
 from harness.model import Excess, Tolerance
+from harness.wire.arena import TensorSpec, dtype_name
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
 CHUNK_SHARE = {"cpu": 32, "cuda": 4}

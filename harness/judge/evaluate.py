@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from harness import environment, roofline, stats
-from harness.config import EvalConfig
-from harness.device import check_answers
+from harness.catalog.config import EvalConfig
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
@@ -20,6 +18,8 @@ from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
 from harness.judge.sitting import MOST_VOID, void_share
 from harness.judge.trial import Timings, Trial
+from harness.machine import environment
+from harness.machine.device import check_answers
 from harness.model import (
     BELOW_FLOOR,
     COPIED,
@@ -47,6 +47,7 @@ from harness.model import (
     Verdict,
 )
 from harness.progress import Narrate
+from harness.ranking import roofline, stats
 from harness.sandbox import tiers
 
 

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from harness.device import pci_address
+from harness.machine.device import pci_address
 from harness.model import Device
 
 STATE = (

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from harness import strict_yaml
+from harness.catalog import strict_yaml
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Value
 

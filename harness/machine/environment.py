@@ -10,9 +10,9 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from harness import __version__, gauges
-from harness.model import Device
-from harness.sandbox.isolation import Isolation
+from harness import __version__
+from harness.machine import gauges
+from harness.model import Device, Isolation
 
 _PACKAGES = ("torch", "triton", "numpy")
 _EACH_ITS_OWN = ("load_average", "null_kernel_ns", "tick_ns", "worker_timed_because", "others_on_the_gpu")

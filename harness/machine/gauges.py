@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from harness.gauges import amd_smi, nvidia_smi
+from harness.machine import amd_smi, nvidia_smi
 from harness.model import Device
 
 _SMI: dict[str, ModuleType] = {"cuda": nvidia_smi, "rocm": amd_smi}

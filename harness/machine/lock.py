@@ -23,8 +23,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from harness import device as devices
 from harness.errors import InfrastructureError
+from harness.machine import device as devices
 from harness.model import Device
 
 FOLDERS = (Path("/run/lock"), Path("/tmp"))

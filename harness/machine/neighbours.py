@@ -1,7 +1,7 @@
 """Who else computes while a worker is timed: what other processes take of the processors that it may run on.
 
-    neighbours = Neighbours(sessions)
-    ...                                 the workers of these sessions are timed
+    neighbours = Neighbours(workers)
+    ...                                 these workers are timed
     neighbours.crowding()               since then: what was neither theirs nor the judge's
 
 The kernel counts, not the worker. One that hid from the count, as by children that nobody waits for, would be taken for
@@ -14,8 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from harness.judge.session import Session
+from typing import Protocol
 
 MOST_FOR_OTHERS, LEAST_IDLE = 0.15, 0.5
 """Shares of the processors. Of two that were otherwise idle others took less than 0.01 while bundled kernels were
@@ -23,6 +22,15 @@ timed, beside one busy process 0.43 to 0.62, beside four 0.50 to 0.81. Where hal
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _IDLE, _WAITING_FOR_DISKS, _GUESTS_FROM = 3, 4, 8  # of the columns of /proc/stat: proc_stat(5)
+
+
+class Worker(Protocol):
+    """What is asked of one that is timed."""
+
+    @property
+    def processor_s(self) -> float:
+        """Processor time of it and all that it started, so far, in seconds."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,10 +47,10 @@ class Crowding:
 
 
 class Neighbours:
-    """Counts from its beginning. `sessions` must be alive whenever it is asked."""
+    """Counts from its beginning. `workers` must be alive whenever it is asked."""
 
-    def __init__(self, sessions: Sequence[Session]) -> None:
-        self._sessions = sessions
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
         self._before = self._read()
 
     def crowding(self) -> Crowding | None:
@@ -70,5 +78,5 @@ class Neighbours:
                 waiting = ticks[_IDLE] + ticks[_WAITING_FOR_DISKS]
                 idle += waiting
                 busy += sum(ticks) - waiting
-        ours_s = sum(os.times()[:4]) + sum(session.processor_s for session in self._sessions)
+        ours_s = sum(os.times()[:4]) + sum(worker.processor_s for worker in self._workers)
         return busy / _TICKS_PER_S, idle / _TICKS_PER_S, ours_s

@@ -7,7 +7,7 @@ import io
 import shutil
 import subprocess
 
-from harness.device import nvidia_name
+from harness.machine.device import nvidia_name
 from harness.model import Device
 
 IDENTITY = ("uuid", "driver_version", "clocks.max.sm", "clocks.max.mem", "enforced.power.limit", "mig.mode.current")

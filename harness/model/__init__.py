@@ -6,6 +6,7 @@ Everything here is immutable and validated where it enters from a file (`catalog
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
+from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.problem import (
     Case,
     Cases,
@@ -62,6 +63,7 @@ __all__ = [
     "CROWDED",
     "HOST_BOUND",
     "NOISY",
+    "NO_ISOLATION",
     "OLDER",
     "REPRODUCED",
     "SCHEMA_VERSION",
@@ -82,6 +84,7 @@ __all__ = [
     "Excess",
     "Finding",
     "Floor",
+    "Isolation",
     "Limits",
     "Manner",
     "Measurement",

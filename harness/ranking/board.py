@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.entry import Entry
 from harness.model import OLDER, WORKER_TIMED, Clock, Verdict
+from harness.records.entry import Entry
 
 CLOSE = 0.02
 """Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness import stats
 from harness.errors import UsageError
 from harness.model import CROWDED, NOISY, VOIDED, Case, Clock, Measurement, Run, Verdict, outcome
-from harness.stats import Ratio
+from harness.ranking import stats
+from harness.ranking.stats import Ratio
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
 """What of a run's environment is said where two runs differ in it."""

@@ -17,7 +17,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
-from harness.entry import Entry, of_present, of_run, standing
 from harness.errors import InfrastructureError
 from harness.model import (
     CROWDED,
@@ -32,6 +31,7 @@ from harness.model import (
     Run,
     Verdict,
 )
+from harness.records.entry import Entry, of_present, of_run, standing
 
 TIERS = ("published", "local")
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness import whole_file
 from harness.errors import InfrastructureError, UsageError, did_you_mean, nearest
-from harness.index import TIERS, Index
 from harness.model import Run, Submission
+from harness.records import whole_file
+from harness.records.index import TIERS, Index
 
 MAX_RUN_BYTES = 64 << 20
 """A run file is some hundred kilobytes; what is larger is not ours to read."""

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.comparison import Comparison, Finding, PairedMeasurement, Speed
 from harness.model import Estimate, told_apart
+from harness.ranking.comparison import Comparison, Finding, PairedMeasurement, Speed
+from harness.ranking.stats import Ratio
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim
 from harness.render.legible import legible
 from harness.render.terminal import microseconds
-from harness.stats import Ratio
 
 SIDE_BY_SIDE_COLUMNS = 160
 CONTEXT_LINES = 3

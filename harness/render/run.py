@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness import stats
-from harness.environment import flattened
+from harness.machine.environment import flattened
 from harness.model import (
     COPIED,
     CROWDED,
@@ -25,6 +24,7 @@ from harness.model import (
     outcome,
     told_apart,
 )
+from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Facts, Part, Table, Verbatim
 from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked

@@ -6,10 +6,10 @@ import math
 import shutil
 from collections.abc import Sequence
 
-from harness.entry import Entry
 from harness.model import (
     BELOW_FLOOR,
     CROWDED,
+    NO_ISOLATION,
     NOISY,
     OLDER,
     REPRODUCED,
@@ -25,10 +25,10 @@ from harness.model import (
     Verdict,
     outcome,
 )
-from harness.ranking import Bearings, Board, Standing
+from harness.ranking.board import Bearings, Board, Standing
+from harness.records.entry import Entry
 from harness.render.document import Part, Table, Verbatim
-from harness.sandbox.isolation import NO_ISOLATION
-from harness.verification import ControlResult
+from harness.verbs.verify import ControlResult
 
 PRINTED_LINES = 8
 

@@ -1,6 +1,6 @@
 """Confine this process, and only then run the module that is asked for: what it imports may be a submission.
 
-    python3 -m harness.offline.confined MODULE WORDS...      < policy
+    python3 -m harness.sandbox.confined MODULE WORDS...      < policy
 
 In the current directory, work/, the module finds what it is given. What it writes to stdout goes to a file there,
 `printed`, which whoever started this reads once the process is dead; stderr stays as it is.

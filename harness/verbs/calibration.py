@@ -18,11 +18,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from harness import catalog, stats, whole_file
-from harness.comparison import Noise, paired_scores
-from harness.config import load_config
+from harness import catalog
+from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, ProblemError
 from harness.model import Device, Nanoseconds, Problem, Submission, Value
+from harness.ranking import stats
+from harness.ranking.comparison import Noise, paired_scores
+from harness.records import whole_file
 
 SCHEMA_VERSION = 2
 PAIRS = 16
@@ -93,14 +95,14 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
 
     Raises Disqualified when the source fails here, ProblemError when no problem names a baseline, InfrastructureError.
     """
-    from harness import environment, machine_lock
     from harness.judge.duel import duel
+    from harness.machine import environment, lock
     from harness.sandbox import tiers
 
     problem, submission = _subject(root)
     config = load_config(root)
     narrate(f"calibrating {device.name} with {submission.name} of {problem.name} against itself, {pairs} pairs")
-    with machine_lock.hold(device, narrate):
+    with lock.hold(device, narrate):
         surroundings = environment.describe(device, tiers.strongest(device))
         found = duel(problem, submission, submission, device, config, pairs=pairs, narrate=narrate)
     first, second = paired_scores(found.measurements)

@@ -2,8 +2,8 @@
 
     submission ──► judge/evaluate, the CPU test cases, smallest first ──────────► Judgement ┐
          │                                                                                 ├─► Checkup ─► exit code
-         └───────► confined processes, one a target:  offline/cross_compile (Triton) ─► Compilation ┘
-    problem ─────► offline/described: its inputs ─┘   offline/inline (HIP, CUDA)
+         └───────► confined processes, one a target:  compile/cross_compile (Triton) ─► Compilation ┘
+    problem ─────► compile/described: its inputs ─┘   compile/inline (HIP, CUDA)
 
 The two go on side by side, as memory and processors allow. Results are kept by a hash of all that they depend on, so
 that looking again at an unchanged file is immediate. Kept are right answers and compilations; what was wrong, crashed
@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config import load_config
-from harness.device import detect
+from harness.catalog.config import load_config
+from harness.chips.targets import TARGETS
+from harness.compile import compilation, tools
+from harness.compile.compilation import Compilation, Flaw
+from harness.compile.kept import Kept
+from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.errors import UsageError
+from harness.machine.device import detect
 from harness.model import Case, Cases, Device, Problem, Submission, Text, Value, Verdict
-from harness.offline import compilation, tools
-from harness.offline.compilation import Compilation, Flaw
-from harness.offline.kept import Kept
-from harness.offline.processes import SUBMISSION, Finished, Job, Processes, isolation
-from harness.offline.targets import TARGETS
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
@@ -114,7 +114,7 @@ def check(
 
 
 def engines(text: str) -> list[str]:
-    """The modules of `harness.offline` that compile what a source imports. None for a file that cannot be parsed: what
+    """The modules of `harness.compile` that compile what a source imports. None for a file that cannot be parsed: what
     is wrong with it is the judge's to say."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
@@ -178,7 +178,7 @@ def _kept_compilation(kept: Kept, job: tuple[str, str]) -> Compilation | None:
 
 def _describe(problem: Problem, targets: Sequence[str], folder: Path) -> None:
     """Write what compiling processes are given of the problem to `folder`. Raises ProblemError."""
-    from harness.offline import described  # imports torch
+    from harness.compile import described  # imports torch
 
     described.on_targets(problem, targets, folder)
     described.on_cpu(problem, folder / "cpu")
@@ -195,7 +195,7 @@ def _process(name: str, job: tuple[str, str], folder: Path, submission: Submissi
         words += ["--emit", "emit"]
     return Job(
         name,
-        (f"harness.offline.{engine}", *words),
+        (f"harness.compile.{engine}", *words),
         source=submission.source,
         given=given,
         collect={} if emit is None else {f"emit/{target}": emit.resolve() / target},

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import calibration, catalog, comparison
-from harness.comparison import Comparison, PairedMeasurement, Speed
-from harness.config import MOST_DUEL_PAIRS, load_config
+from harness import catalog
+from harness.catalog.config import MOST_DUEL_PAIRS, load_config
 from harness.model import Device, Run, Submission
-from harness.store import Store
+from harness.ranking import comparison
+from harness.ranking.comparison import Comparison, PairedMeasurement, Speed
+from harness.records.store import Store
+from harness.verbs import calibration
 
 SLOWER_EXIT_CODE = 20
 
@@ -64,15 +66,15 @@ def duel(
 
     Raises UsageError, and judge.duel.Disqualified where one of them fails.
     """
-    from harness import machine_lock
     from harness.judge import duel as judge  # imports torch
+    from harness.machine import lock
 
     a, b = versions.a, versions.b
     comparison.check_of_one_problem(a, b)
     old, new = comparison.names_of(a, b)
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
-    with machine_lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate):
         found = judge.duel(
             problem,
             submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
@@ -80,7 +82,7 @@ def duel(
             device,
             config,
             pairs=pairs,
-            exclusive=lambda: machine_lock.hold(device, narrate),
+            exclusive=lambda: lock.hold(device, narrate),
             narrate=narrate,
         )
     names = (a.submission, b.submission)

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness import calibration
-from harness.config import DUEL_PAIRS
-from harness.device import detect
+from harness.catalog.config import DUEL_PAIRS
+from harness.chips.targets import TARGETS
+from harness.compile import tools
 from harness.errors import InfrastructureError
+from harness.machine.device import detect
 from harness.model import Device
-from harness.offline import tools
-from harness.offline.targets import TARGETS
 from harness.profiling import tool
+from harness.records.store import Store
 from harness.sandbox import tiers
-from harness.store import Store
+from harness.verbs import calibration
 
 SUPPORTED = {"torch": (2, 11), "triton": (3, 6)}
 """The oldest versions that are supported; pyproject.toml says the same."""
@@ -156,7 +156,7 @@ def _offline() -> Iterator[Fact]:
     try:
         found = tools.here()
     except InfrastructureError as error:
-        says_more = "TRITON_INTERPRET=1 python3 -m harness.offline.survey says more"
+        says_more = "TRITON_INTERPRET=1 python3 -m harness.compile.survey says more"
         yield Fact("interpreter", error.message, "broken", says_more)
         return
     wrong = found.interpreter

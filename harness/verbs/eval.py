@@ -13,13 +13,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import catalog, machine_lock, triage
-from harness.config import load_config
+from harness import catalog
+from harness.catalog import triage
+from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
 from harness.model import Device, Problem, Run, Submission, outcome
 from harness.progress import Narrate, named
+from harness.records.store import Store
 from harness.sandbox import tiers
-from harness.store import Store
 
 
 def submissions_to_judge(
@@ -73,7 +75,7 @@ def judge(
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
     runs = []
-    with machine_lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate):
         for submission in submissions:
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
             try:
@@ -84,7 +86,7 @@ def judge(
                     config,
                     quick=quick,
                     allow_unsandboxed=allow_unsandboxed,
-                    exclusive=lambda: machine_lock.hold(device, narrate),
+                    exclusive=lambda: lock.hold(device, narrate),
                     narrate=named(narrate, submission.name),
                 )
             except OSError as error:

@@ -14,14 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import machine_lock, roofline
-from harness.device import detect
 from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
+from harness.machine.device import detect
 from harness.model import Device, Floor, Problem, Submission
 from harness.profiling import ncu, process, rocprof, torch_profiler
 from harness.profiling import tool as tools
 from harness.profiling.excerpt import Kernel, Profile, kernels
 from harness.profiling.program import OUTCOME, Outcome, Settings
+from harness.ranking import roofline
 
 CALLS, WARMUP = 3, 3
 EXCERPT, SOURCE = "profile.json", "submission.py"
@@ -73,7 +74,7 @@ def profile(
     (folder / SOURCE).write_bytes(submission.source)
     label = problem.cases_for(device.kind).benchmark[number - 1].label
     narrate(f"{submission.name}: {calls} calls of {label} under {tools.named(chosen)}, unconfined")
-    with machine_lock.hold(device, narrate):
+    with lock.hold(device, narrate):
         outcome, found, notes = _RUNS[chosen](program, settings, narrate)
     result = Profile(
         problem=problem.name,

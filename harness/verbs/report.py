@@ -9,15 +9,17 @@ import json
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.config import load_config
-from harness.entry import Entry, of_present, of_run
-from harness.environment import flat
-from harness.errors import InfrastructureError
-from harness.index import Index
+from harness import __version__
+from harness.catalog.config import load_config
+from harness.errors import InfrastructureError, UsageError, did_you_mean
+from harness.machine.environment import flat
 from harness.model import Case, Device, Problem, Run, Verdict
-from harness.ranking import Board, Standing, rank
-from harness.store import Store, load_run
+from harness.ranking.board import Board, Standing, rank
+from harness.records.entry import Entry, of_present, of_run
+from harness.records.index import Index
+from harness.records.store import Store, load_run
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,29 @@ class Part:
 
     problem: Problem
     shelves: tuple[Shelf, ...]
+
+
+def as_json(root: Path, problems: Sequence[Problem], device: str | None = None) -> dict[str, Any]:
+    """What a report shows, as data: boards, the runs that stand on them with every sample, sources, environments."""
+    found, faults = read(root, problems, device)
+    return {
+        "version": __version__,
+        "problems": [
+            {"problem": part.problem.model_dump(mode="json", exclude={"folder"}), "devices": part.shelves}
+            for part in found
+        ],
+        "left_alone": dict(faults),
+    }
+
+
+def read(root: Path, problems: Sequence[Problem], device: str | None) -> tuple[list[Part], list[tuple[str, str]]]:
+    """The parts, those with runs first, and what is in results/ and no run. Raises UsageError."""
+    with Store(root).index() as index:
+        known = {slug for problem in problems for slug in index.devices(problem.name)}
+        if device is not None and device not in known:
+            raise UsageError(f"there are no runs on {device!r}", did_you_mean(device, known))
+        found = sorted(parts(root, index, problems, device), key=lambda part: not part.shelves)
+        return found, index.faults()
 
 
 def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | None = None) -> Iterator[Part]:

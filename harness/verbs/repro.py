@@ -21,17 +21,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness import calibration, catalog, comparison, machine_lock, triage
-from harness.comparison import Comparison, Noise, Speed
-from harness.config import EvalConfig, load_config
-from harness.device import detect
-from harness.environment import flat
+from harness import catalog
+from harness.catalog import triage
+from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
+from harness.machine.device import detect
+from harness.machine.environment import flat
 from harness.model import NOISY, REPRODUCED, Cases, Clock, Device, Problem, Run, Submission, Verdict
 from harness.progress import Narrate
+from harness.ranking import comparison
+from harness.ranking.comparison import Comparison, Noise, Speed
+from harness.records.store import Store
 from harness.sandbox import tiers
-from harness.store import Store
-from harness.versions import submission
+from harness.verbs import calibration
+from harness.verbs.compare import submission
 
 DISAGREES_EXIT_CODE = 20
 
@@ -165,7 +169,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
     narrate(recipe.problem.limits.sentence)
-    with machine_lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate):
         try:
             run = evaluate(
                 recipe.problem,
@@ -174,7 +178,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
                 recipe.config,
                 quick=recipe.quick,
                 master_seed=then.master_seed,
-                exclusive=lambda: machine_lock.hold(device, narrate),
+                exclusive=lambda: lock.hold(device, narrate),
                 narrate=narrate,
             )
         except OSError as error:

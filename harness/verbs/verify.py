@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import catalog, machine_lock
-from harness.config import load_config
+from harness import catalog
+from harness.catalog.config import load_config
 from harness.errors import ProblemError
+from harness.machine import lock
 from harness.model import Device, Excess, Problem, Run, Submission, Verdict
 from harness.progress import Narrate, Step, tell
 
@@ -65,7 +66,7 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         return _result(submission.name, due, run, problem)
 
     try:
-        with machine_lock.hold_if_gpu(device, narrate):
+        with lock.hold_if_gpu(device, narrate):
             yield from executor.map(judge, controls)
     finally:
         executor.shutdown(cancel_futures=True)
@@ -74,15 +75,15 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
 def broken_promises(problem: Problem, device: Device, narrate: Narrate = lambda line: None) -> list[str]:
     """What the problem's reference.py does otherwise than its `problem.yml` and the judge's contract say. A GPU on
     which it computes is ours alone meanwhile."""
-    with machine_lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate):
         return _broken_promises(problem, device)
 
 
 def _broken_promises(problem: Problem, device: Device) -> list[str]:
     import torch
 
-    from harness.arena import flatten
     from harness.judge.reference import Reference
+    from harness.wire.arena import flatten
 
     reference = Reference(problem, device)
     case = problem.cases_for(device.kind).test[0]

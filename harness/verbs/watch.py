@@ -22,12 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import catalog, machine_lock
-from harness.checkup import smallest_first
-from harness.config import EvalConfig, load_config
+from harness import catalog
+from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
 from harness.model import Device, Ending, Problem, Run, Submission, Verdict
 from harness.progress import Step
+from harness.verbs.check import smallest_first
 
 POLL_S = 0.2
 SETTLE_S = 0.15
@@ -169,8 +170,8 @@ def _judge(
         return None
     narrator = _Narrator(saves, show, saved)
     try:
-        with machine_lock.hold_if_gpu(device, narrator):
-            alone = functools.partial(machine_lock.hold, device, narrator)
+        with lock.hold_if_gpu(device, narrator):
+            alone = functools.partial(lock.hold, device, narrator)
             run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
     except _SavedAgain:
         return None

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import DTYPES, Arena, TensorSpec
+from harness.wire.arena import DTYPES, Arena, TensorSpec
 
 _POSIX_FILE_DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 _PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import Arena, TensorSpec, unflatten
+from harness.wire.arena import Arena, TensorSpec, unflatten
 from harness.worker.gates import Words
 from harness.worker.outputs import Outputs
 from harness.worker.pool import Pool

@@ -1,0 +1,37 @@
+"""A problem's boards as parts of a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.model import Problem
+from harness.ranking.board import CLOSE, Board, close
+from harness.render import run as rendered
+from harness.render import terminal
+from harness.render.document import Part
+from harness.verbs import leaderboard
+
+
+def parts(root: Path, problem: Problem, device: str | None, published: bool = True, cases: bool = False) -> list[Part]:
+    """The boards of `problem`, of one device's folder or of all, with each case of what is ranked if `cases`; below
+    them figures that others published."""
+    read = leaderboard.boards(root, problem, device)
+    found: list[Part] = []
+    for name, board in read.boards:
+        found += terminal.board(problem, name, board, _duels(board))
+        if cases:
+            found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, board)]
+    if not found:
+        found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.name}")
+    if published and problem.published:
+        found += terminal.published(problem)
+    return [*found, *(f"Left alone in results/: {path}: {fault}" for path, fault in read.faults)]
+
+
+def _duels(board: Board) -> list[str]:
+    """What to do about neighbours that are too close for their runs to tell apart: of the best three pairs."""
+    return [
+        f"{one.submission} and {other.submission} are within {CLOSE:.0%}: "
+        f"python3 -m harness compare {other.submission} {one.submission} --duel tells whether one is faster."
+        for one, other in close(board)[:3]
+    ]
