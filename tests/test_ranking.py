@@ -23,7 +23,7 @@ from harness.model import (
 from harness.ranking.board import Bearings, bearings, close, rank
 from harness.records.entry import Entry
 from harness.render import document, terminal
-from harness.verbs.leaderboard import _duels
+from harness.render.boards import _duels
 from tests.test_store import make_run
 
 
