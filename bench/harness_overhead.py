@@ -32,7 +32,7 @@ from harness import catalog  # noqa: E402
 from harness.machine import device, environment  # noqa: E402
 from harness.model import (  # noqa: E402
     NO_ISOLATION,
-    Clock,
+    ClockOwner,
     Ending,
     Estimate,
     Measurement,
@@ -119,7 +119,7 @@ def _store_runs(root: Path, name: str, here: device.Device, count: int) -> None:
             duration_s=1.0,
             ending=Ending(verdict=Verdict.ACCEPTED, message="made up"),
             measurements=measurements,
-            clock=Clock.JUDGE,
+            clock=ClockOwner.JUDGE,
             score=Estimate(latency_ns=1e6 * scale, low_ns=0.99e6 * scale, high_ns=1.01e6 * scale),
             tolerance=next(iter(problem.tolerances)),
             master_seed="00" * 16,

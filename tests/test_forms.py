@@ -17,7 +17,7 @@ from harness.compile.compilation import Compilation, CompiledKernel
 from harness.model import (
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -226,7 +226,7 @@ RUN = Run(
     started_at="2026-01-02T03:04:05+00:00", duration_s=12.5,
     ending=Ending(verdict=Verdict.WRONG_ANSWER, message="the message", detail="the detail"),
     checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
-    clock=Clock.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
+    clock=ClockOwner.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
     score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},

@@ -22,7 +22,7 @@ from harness.machine.device import detect
 from harness.machine.neighbours import Crowding
 from harness.model import (
     Case,
-    Clock,
+    ClockOwner,
     Ending,
     Estimate,
     Floor,
@@ -129,7 +129,7 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
         entrant=SimpleNamespace(
             caller=SimpleNamespace(interpreted=said["interpreted"]),
             skipped=[case] if said["skipped"] else [],
-            clocks=SimpleNamespace(whose=Clock.WORKER if said["worker-timed"] else Clock.JUDGE),
+            clocks=SimpleNamespace(whose=ClockOwner.WORKER if said["worker-timed"] else ClockOwner.JUDGE),
         ),
     )
     measurement = Measurement(

@@ -20,7 +20,7 @@ from harness.cli import main
 from harness.model import (
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -101,7 +101,7 @@ def store(root, name, latency_ns=1000.0, source=None, processes=3, samples=8, **
             measurement(case, scale * latency_ns, scale * 100.0, processes, samples)
             for scale, case in zip((1, 50), CASES)
         ],
-        "clock": Clock.JUDGE,
+        "clock": ClockOwner.JUDGE,
         "score": around(latency_ns),
         "tolerance": "close",
         "error": 0.01,
@@ -324,7 +324,7 @@ def test_what_is_not_ranked_is_apart_with_its_reason(toy_root):
 
 def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_root):
     store(toy_root, "judged", 3000.0)
-    store(toy_root, "own", 10.0, clock=Clock.WORKER)
+    store(toy_root, "own", 10.0, clock=ClockOwner.WORKER)
     store(toy_root, "old", 20.0, problem_sha256="dd")
     store(toy_root, "old_and_bad", problem_sha256="dd", **failed())
     page = page_of(toy_root)
@@ -340,7 +340,7 @@ def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_roo
 
 def test_a_board_of_workers_times_is_there_if_the_setting_says_so_and_its_charts_say_so(toy_root):
     for number in range(3):
-        store(toy_root, f"own_{number}", 1000.0 + number, error=0.01 * (1 + number), clock=Clock.WORKER)
+        store(toy_root, f"own_{number}", 1000.0 + number, error=0.01 * (1 + number), clock=ClockOwner.WORKER)
     assert not shelf_of(toy_root).ranked
     with (toy_root / "configs" / "eval.yml").open("a") as file:
         file.write("rank_worker_timed: true\n")
@@ -455,7 +455,7 @@ def sheet(name, score_ns, error):
         started_at="",
         verdict=Verdict.ACCEPTED,
         message="",
-        clock=Clock.JUDGE,
+        clock=ClockOwner.JUDGE,
         unranked=None,
         tolerance="close",
         error=error,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.model import NOISY, Clock, Ending, Estimate, Run, Verdict
+from harness.model import NOISY, ClockOwner, Ending, Estimate, Run, Verdict
 from harness.ranking.comparison import Noise
 from harness.records.store import load_run
 from harness.render import document
@@ -247,8 +247,8 @@ FAILED = {
         (run("b", (130.0, 520.0), spread=(1.0,)), None, 0),
         (run("b", (130.0,)), None, 0),
         (run("b", problem_sha256="1" * 64), None, 0),
-        (run("b", (130.0, 520.0), clock=Clock.WORKER), None, 0),
-        (run("b", **FAILED, clock=Clock.WORKER), False, 10),
+        (run("b", (130.0, 520.0), clock=ClockOwner.WORKER), None, 0),
+        (run("b", **FAILED, clock=ClockOwner.WORKER), False, 10),
         (run("b", (130.0, 520.0), unranked_because=NOISY), None, 0),
         (run("b", **FAILED), False, 10),
         (run("b", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")}), False, 30),

@@ -31,7 +31,7 @@ from harness.judge.stage import Snapshot
 from harness.model import (
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -456,7 +456,7 @@ def _runs(problem: Problem) -> list[Run]:
     accepted = Run(
         ending=Ending(verdict=Verdict.ACCEPTED, message="all 2 test cases are right"),
         measurements=(measurement, measurement),
-        clock=Clock.JUDGE,
+        clock=ClockOwner.JUDGE,
         constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=400),),
         score=Estimate(latency_ns=100.0, low_ns=99.0, high_ns=101.0),
         tolerance="loose",

@@ -1,6 +1,6 @@
 """A call in a forked process: what crashes, aborts or hangs there does so there.
 
-apart(lambda: 6 * 7, cpu_s=1, wall_s=9)  ─►  Outcome(returned=42, status=0, printed="", said="")
+apart(lambda: 6 * 7, cpu_s=1, wall_s=9)  ─►  ForkedCall(returned=42, status=0, printed="", said="")
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ForkedCall:
     """What a forked call returned, and what it wrote to stdout and stderr.
 
     status: 0 where it returned, the exit status or minus the signal where it crashed, None where it took too long.
@@ -32,7 +32,7 @@ class Outcome:
     said: str
 
 
-def apart(call: Callable[[], Any], cpu_s: int, wall_s: float) -> Outcome:
+def apart(call: Callable[[], Any], cpu_s: int, wall_s: float) -> ForkedCall:
     """Call in a forked process, for so much processor time, and so much time in all.
 
     What `call` returns must have a JSON form; it must not raise.
@@ -69,7 +69,7 @@ def apart(call: Callable[[], Any], cpu_s: int, wall_s: float) -> Outcome:
         said.seek(0)
         returned = json.loads(answer) if status == 0 else None
         in_time = in_time and status != -signal.SIGXCPU
-        return Outcome(returned, status if in_time else None, printed.read(), said.read())
+        return ForkedCall(returned, status if in_time else None, printed.read(), said.read())
 
 
 def _die_with_parent() -> None:

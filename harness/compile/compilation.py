@@ -41,7 +41,7 @@ class Flaw(Document):
     line: Line | None = None
 
 
-class Occupancy(Document):
+class OccupancyDocument(Document):
     """Waves that a SIMD (on NVIDIA: warps that a multiprocessor) holds at once, of how many, and what limits them."""
 
     waves_per_simd: Number
@@ -70,7 +70,7 @@ class CompiledKernel(Document):
     lds_bytes: Count | None = None
     lds_limit: Count | None = None
     matrix_instructions: dict[Said, Count] = {}
-    occupancy: Occupancy | None = None
+    occupancy: OccupancyDocument | None = None
     fault: Flaw | None = None
 
 

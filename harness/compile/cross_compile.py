@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from harness.chips.targets import TARGETS
 
 if TYPE_CHECKING:  # what imports torch or Triton waits until the environment is set
-    from harness.compile.fault import Fault
+    from harness.compile.fault import CompileFault
     from harness.compile.inputs import Inputs
-    from harness.compile.triton_compiler import Kernel, TritonCompiler
+    from harness.compile.triton_compiler import TritonCompiler, TritonKernel
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 """Where there are GPUs, this process does not see them."""
@@ -94,7 +94,7 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> Fault | None:
+def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> CompileFault | None:
     """Import the submission and call it for every case; the first fault of its host code."""
     from harness.compile import absent_device, fault
     from harness.compile.phantom import Phantoms
@@ -163,7 +163,7 @@ def compiler_of(target: str, triton_version: str) -> str:
     return f"Triton {triton_version} with ptxas {get_ptxas(TARGETS[target].arch).version}"
 
 
-def entry(kernel: Kernel, target: str) -> dict[str, Any]:
+def entry(kernel: TritonKernel, target: str) -> dict[str, Any]:
     """A kernel as the document has it."""
     report, registers = kernel.report, {}
     if report is not None:

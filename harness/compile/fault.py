@@ -18,51 +18,51 @@ from pathlib import Path
 
 from triton.compiler.errors import CompilationError
 
-from harness.compile.apart import Outcome
+from harness.compile.apart import ForkedCall
 
 MAX_MESSAGE = 300
 
 
 @dataclass(frozen=True)
-class Fault:
+class CompileFault:
     """Why something does not compile or cannot be followed; `line` is the submission's, where it is known."""
 
     message: str
     line: int | None = None
 
 
-def of_exception(error: BaseException, file: Path) -> Fault:
+def of_exception(error: BaseException, file: Path) -> CompileFault:
     """An exception of the submission's host code, or of Triton's front end."""
     chain = list(causes(error))
     compilation = [link for link in chain if isinstance(link, CompilationError)]
     if compilation:
         text = file.read_text(encoding="utf-8")
         lines = [line for link in compilation if (line := line_of_node(link, text)) is not None]
-        return Fault(sentence(chain[-1]), lines[-1] if lines else None)
+        return CompileFault(sentence(chain[-1]), lines[-1] if lines else None)
     told = next((link for link in chain if type(link).__name__ in ("NetworkNeeded", "DataDependent")), error)
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return Fault(sentence(error), error.lineno)
+        return CompileFault(sentence(error), error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return Fault(sentence(told), frames[-1].lineno if frames else None)
+    return CompileFault(sentence(told), frames[-1].lineno if frames else None)
 
 
-def of_outcome(outcome: Outcome, kernel: str, file: Path, line: int | None) -> Fault | None:
-    """What a compilation that ran apart came to: `outcome.returned` is the Fault that its exception gave, or None.
+def of_outcome(outcome: ForkedCall, kernel: str, file: Path, line: int | None) -> CompileFault | None:
+    """What a compilation that ran apart came to: `outcome.returned` holds the CompileFault of its exception, or None.
 
     line: of the kernel's `def`, for where no better one is known.
     """
     if outcome.status is None:
-        return Fault(f"the compiler was still at {kernel} when its time was up", line)
+        return CompileFault(f"the compiler was still at {kernel} when its time was up", line)
     located = from_ptxas(outcome.printed, file) or from_diagnostics(outcome.said, file, line)
     if outcome.status == 0:
         # LLVM can state an error and go on, to make code that lacks a part; nothing is raised then.
-        stated = Fault(**outcome.returned) if outcome.returned else None
+        stated = CompileFault(**outcome.returned) if outcome.returned else None
         best = stated if located is None or (stated and stated.line is not None) else located
-        return best if best is None or best.line is not None else Fault(best.message, line)
+        return best if best is None or best.line is not None else CompileFault(best.message, line)
     ended = signal.Signals(-outcome.status).name if outcome.status < 0 else f"status {outcome.status}"
     why = f": {located.message}" if located else ""
     at = located.line if located and located.line is not None else line
-    return Fault(shortened(f"the compiler crashed ({ended}) on {kernel}{why}"), at)
+    return CompileFault(shortened(f"the compiler crashed ({ended}) on {kernel}{why}"), at)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -106,7 +106,7 @@ def line_of_node(error: CompilationError, text: str) -> int | None:
     return None
 
 
-def from_diagnostics(said: str, file: Path, after: int | None) -> Fault | None:
+def from_diagnostics(said: str, file: Path, after: int | None) -> CompileFault | None:
     """The first error that MLIR or LLVM wrote to stderr, with the line of the file that it gives or quotes.
 
     after: the line of the kernel's `def`.
@@ -115,11 +115,13 @@ def from_diagnostics(said: str, file: Path, after: int | None) -> Fault | None:
     if not found:
         return None
     if found["path"] == str(file):
-        return Fault(shortened(found["what"]), int(found["line"]))
+        return CompileFault(shortened(found["what"]), int(found["line"]))
     quoted = re.match(r"\n\s+(\S.*)\n\s*\^", said[found.end() :])
     if quoted:
-        return Fault(shortened(f"{found['what']}: {quoted[1]}"), line_of_assembly(quoted[1].split()[0], file, after))
-    return Fault(shortened(found["what"]))
+        return CompileFault(
+            shortened(f"{found['what']}: {quoted[1]}"), line_of_assembly(quoted[1].split()[0], file, after)
+        )
+    return CompileFault(shortened(found["what"]))
 
 
 DIAGNOSTIC = re.compile(
@@ -136,7 +138,7 @@ def line_of_assembly(mnemonic: str, file: Path, after: int | None) -> int | None
     return next(iter(later or holding), None)
 
 
-def from_ptxas(printed: str, file: Path) -> Fault | None:
+def from_ptxas(printed: str, file: Path) -> CompileFault | None:
     """The first error of ptxas, which Triton prints with the PTX."""
     found = re.search(r"^ptxas\S* .*?, line (\d+); (?:error|fatal)\s*: (.+)$", printed, re.MULTILINE)
     if not found:
@@ -152,4 +154,4 @@ def from_ptxas(printed: str, file: Path) -> Fault | None:
     for earlier in ptx[: int(found[1]) - 1]:
         if (location := re.match(r"\s*\.loc\s+(\d+) (\d+) ", earlier)) and location[1] in numbers:
             line = int(location[2])
-    return Fault(shortened(f"ptxas: {found[2]}"), line)
+    return CompileFault(shortened(f"ptxas: {found[2]}"), line)

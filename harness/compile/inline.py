@@ -32,7 +32,7 @@ from typing import Any
 from harness import hip
 from harness.chips.code_object import KernelReport
 from harness.chips.targets import TARGETS, occupancy
-from harness.compile.compilation import Compilation, CompiledKernel, Flaw, Occupancy
+from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.compile.inputs import DescribedCase, Inputs
 from harness.hip import compilers
 from harness.hip.runtime import AMD, NVIDIA, CompilationError, Gpu
@@ -251,7 +251,7 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         lds_bytes=lds_bytes,
         lds_limit=report.lds_limit,
         matrix_instructions=report.matrix_instructions,
-        occupancy=Occupancy(**asdict(waves)),
+        occupancy=OccupancyDocument(**asdict(waves)),
         fault=Flaw(message=over, line=line) if lds_bytes > report.lds_limit else None,
     )
 

@@ -1,7 +1,7 @@
 """Triton's compiler for one target: every kernel in every specialisation that host code launches.
 
     compile(source) ──► fork ──► Triton's compile ──► its cache, on disk ──► read here       ─► CompiledKernel
-                          └─► exception, diagnostics, signal ──► Fault                       ─► Uncompiled
+                          └─► exception, diagnostics, signal ──► CompileFault                ─► Uncompiled
 
 A kernel that crashes LLVM takes the forked process along and not this one. A fault ends nothing: launching a kernel
 that did not compile does nothing, and host code goes on.
@@ -28,7 +28,7 @@ from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
 from harness.chips.targets import TARGETS
 from harness.compile import fault
 from harness.compile.apart import apart
-from harness.compile.fault import Fault
+from harness.compile.fault import CompileFault
 
 KERNEL_CPU_S = 30
 """Processor time for one kernel. Those that take longer are no use to anyone: a run has no more patience."""
@@ -51,7 +51,7 @@ class NotCompiled(AttributeError):
 
 
 @dataclass
-class Kernel:
+class TritonKernel:
     """One kernel in one specialisation and with one set of options.
 
     line: of its `def`. configuration: constexprs and options. arguments: the type of each, and what it is specialised
@@ -66,11 +66,11 @@ class Kernel:
     autotuned: bool = False
     cases: list[str] = field(default_factory=list)
     report: KernelReport | None = None
-    fault: Fault | None = None
+    fault: CompileFault | None = None
 
 
 @dataclass
-class Trial:
+class AutotunerTrial:
     """A call whose launches do not count. `failed`: one of its kernels did not compile."""
 
     failed: bool = False
@@ -81,13 +81,13 @@ class TritonCompiler:
 
     def __init__(self, target: str, file: Path, emit: Path | None = None) -> None:
         self.target, self.file, self.emit = target, file, emit
-        self.kernels: list[Kernel] = []
+        self.kernels: list[TritonKernel] = []
         self.launches = 0
         self.case = ""
         self._deadline = time.monotonic() + TOTAL_S
-        self._by_hash: dict[str, Kernel] = {}
+        self._by_hash: dict[str, TritonKernel] = {}
         self._by_binary: dict[bytes, KernelReport] = {}
-        self._trials: list[Trial] = []
+        self._trials: list[AutotunerTrial] = []
 
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
         """As triton.compile, for kernels in Python: a CompiledKernel, or Uncompiled."""
@@ -110,12 +110,12 @@ class TritonCompiler:
         self.kernels.append(kernel)
         return made if kernel.fault is None else Uncompiled(self, kernel)
 
-    def launched(self, kernel: Kernel | str, grid: tuple[int, int, int] = (1, 1, 1)) -> None:
+    def launched(self, kernel: TritonKernel | str, grid: tuple[int, int, int] = (1, 1, 1)) -> None:
         """Note a launch, of a kernel by its hash."""
         if isinstance(kernel, str):
             kernel = self._by_hash[kernel]
         if kernel.fault is None and any(size > most for size, most in zip(grid, MAX_GRID)):
-            kernel.fault = Fault(f"{described(kernel)}: a grid of {grid} is larger than {MAX_GRID}", kernel.line)
+            kernel.fault = CompileFault(f"{described(kernel)}: a grid of {grid} is larger than {MAX_GRID}", kernel.line)
         if self.case not in kernel.cases:
             kernel.cases.append(self.case)
         for trial in self._trials:
@@ -123,9 +123,9 @@ class TritonCompiler:
         self.launches += not self._trials
 
     @contextmanager
-    def trial(self) -> Iterator[Trial]:
+    def trial(self) -> Iterator[AutotunerTrial]:
         """Launches within are an autotuner's."""
-        self._trials.append(Trial())
+        self._trials.append(AutotunerTrial())
         try:
             yield self._trials[-1]
         finally:
@@ -136,7 +136,7 @@ class TritonCompiler:
         report = self._by_binary[binary]
         return report.registers, report.spills
 
-    def _described(self, src: Any, target: Any, options: dict[str, Any]) -> Kernel:
+    def _described(self, src: Any, target: Any, options: dict[str, Any]) -> TritonKernel:
         parameters = src.fn.params
         specialised = {path[0]: getattr(value, "value", value) for path, value in src.constants.items()}
         configuration = {p.name: readable(specialised[p.num]) for p in parameters if p.is_constexpr}
@@ -151,10 +151,12 @@ class TritonCompiler:
                 known = [words for name, words in KNOWN_OF_ARGUMENTS.items() if name in attributes]
                 kind = str(specialised[p.num]) if p.num in specialised else src.signature[p.name]
                 arguments[p.name] = ", ".join([kind, *known])
-        return Kernel(src.fn.__name__, line_of_def(src.fn), configuration, arguments, autotuned=bool(self._trials))
+        return TritonKernel(
+            src.fn.__name__, line_of_def(src.fn), configuration, arguments, autotuned=bool(self._trials)
+        )
 
     def _compile_to_cache(self, src: Any, target: Any, options: Any, named: dict[str, Any]) -> dict[str, Any] | None:
-        """Runs in the forked process: leaves the result in Triton's cache, or returns the Fault."""
+        """Runs in the forked process: leaves the result in Triton's cache, or returns the CompileFault."""
         knobs.nvidia.dump_ptxas_log = True
         written = io.StringIO()
         try:
@@ -170,7 +172,7 @@ class TritonCompiler:
             ptxas_log(made).write_text(written.getvalue())
         return None
 
-    def _read(self, kernel: Kernel, made: Any) -> None:
+    def _read(self, kernel: TritonKernel, made: Any) -> None:
         kernel.report = self._report(made)
         kernel.fault = self._too_large(kernel, made.metadata.num_warps * TARGETS[self.target].warp_size)
         self._by_hash[made.hash] = kernel
@@ -186,22 +188,22 @@ class TritonCompiler:
             reports = nvidia_kernels(ptxas_log(made).read_text(), made.asm["ptx"], self.target, shared)
         return next(report for report in reports if report.name == made.name)
 
-    def _too_large(self, kernel: Kernel, threads: int) -> Fault | None:
+    def _too_large(self, kernel: TritonKernel, threads: int) -> CompileFault | None:
         report = kernel.report
         if report and report.over_limit:
             memory = "LDS" if TARGETS[self.target].vendor == "amd" else "shared memory"
-            return Fault(
+            return CompileFault(
                 f"{described(kernel)} needs {report.lds_bytes:,} bytes of {memory}; a block of {self.target} has "
                 f"{report.lds_limit:,}",
                 kernel.line,
             )
         if threads > MAX_THREADS:
-            return Fault(
+            return CompileFault(
                 f"{described(kernel)} has {threads:,} threads a block; there may be {MAX_THREADS:,}", kernel.line
             )
         return None
 
-    def _write_stages(self, kernel: Kernel, made: Any, folder: Path) -> None:
+    def _write_stages(self, kernel: TritonKernel, made: Any, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         words = re.sub(r"[^\w=.,-]+", "", ",".join(f"{name}={value}" for name, value in kernel.configuration.items()))
         for stage in STAGES:
@@ -214,7 +216,7 @@ class Uncompiled:
 
     function = packed_metadata = None
 
-    def __init__(self, compiler: TritonCompiler, kernel: Kernel) -> None:
+    def __init__(self, compiler: TritonCompiler, kernel: TritonKernel) -> None:
         self._compiler, self._kernel = compiler, kernel
 
     def launch_metadata(self, *args: Any) -> None: ...
@@ -238,7 +240,7 @@ def ptxas_log(made: Any) -> Path:
     return Path(made.metadata_group[f"{made.name[:150]}.cubin"]).with_suffix(".ptxas")
 
 
-def described(kernel: Kernel) -> str:
+def described(kernel: TritonKernel) -> str:
     words = ", ".join(f"{name}={value}" for name, value in kernel.configuration.items())
     return f"{kernel.name} ({words})"
 

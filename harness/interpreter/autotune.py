@@ -62,7 +62,7 @@ def is_invalid_configuration(error: BaseException | None) -> bool:
     return False
 
 
-class NoDevice:
+class PretendedDriver:
     """Answers what host code asks `triton.runtime.driver.active`; launches nothing."""
 
     utils = SimpleNamespace(

@@ -114,7 +114,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (upstream, "_patch_lang_tensor", launch.patch_tensor),
         (upstream.interpreter_builder, "options", launch.OPTIONS),
         (upstream.TritonSemantic, "dot_scaled", microscaling.dot_scaled),
-        (driver, "_active", autotune.NoDevice()),
+        (driver, "_active", autotune.PretendedDriver()),
     ]
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from harness.judge import mismatch
-from harness.judge.check import Comparison, compare, differences, overruns
+from harness.judge.check import CheckedCall, compare, differences, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
@@ -120,7 +120,7 @@ class Caller:
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
         return self._case_check(series.case, call, compare(call, found + overruns(call, overrun), tolerances))
 
-    def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
+    def _case_check(self, case: Case, call: Call, comparison: CheckedCall) -> CaseCheck:
         met = comparison.tolerance
         return CaseCheck(
             case=case,

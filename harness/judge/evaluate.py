@@ -33,7 +33,7 @@ from harness.model import (
     WORKER_TIMED,
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -223,7 +223,7 @@ def _unranked_because(
         UNSTABLE: _unstable(trial.rounds),
         BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
         UNSANDBOXED: not safe,
-        WORKER_TIMED: trial.entrant.clocks.whose is Clock.WORKER,
+        WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -67,7 +67,7 @@ class Estimate(Value):
     high_ns: Nanoseconds | None = None
 
 
-class Clock(enum.StrEnum):
+class ClockOwner(enum.StrEnum):
     """Whose clock the scores of a run come from. Those of different clocks are never compared.
 
     judge: stamps of the judge's own enclose each call. worker: the worker's own events or counter, which a submission
@@ -276,7 +276,7 @@ class Run(Value):
     checks: tuple[CaseCheck, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     rounds: tuple[Round, ...] = ()
-    clock: Clock = Clock.WORKER
+    clock: ClockOwner = ClockOwner.WORKER
     constants: tuple[Constant, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     score: Estimate | None = None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.model import OLDER, WORKER_TIMED, Clock, Verdict
+from harness.model import OLDER, WORKER_TIMED, ClockOwner, Verdict
 from harness.records.entry import Entry
 
 CLOSE = 0.02
@@ -41,7 +41,7 @@ class Board:
 
     standings: tuple[Standing, ...]
     unranked: tuple[Entry, ...]
-    clock: Clock = Clock.JUDGE
+    clock: ClockOwner = ClockOwner.JUDGE
 
     def ranks(self, entry: Entry) -> bool:
         """Whether a run is one of those that are ranked here."""
@@ -51,7 +51,7 @@ class Board:
         """The reasons, with commas between, why a run that was accepted is not ranked here."""
         if entry.verdict is not Verdict.ACCEPTED:
             return entry.unranked
-        worker_timed = entry.worker_timed and self.clock is Clock.JUDGE
+        worker_timed = entry.worker_timed and self.clock is ClockOwner.JUDGE
         reasons = [OLDER if entry.older else None, entry.unranked, WORKER_TIMED if worker_timed else None]
         return ", ".join(reason for reason in reasons if reason) or None
 
@@ -76,7 +76,7 @@ def rank(entries: Sequence[Entry], baselines: Sequence[str], rank_worker_timed: 
     processes timed are ranked.
     """
     judged = any(Board((), ()).ranks(entry) for entry in entries)
-    board = Board((), (), Clock.WORKER if rank_worker_timed and not judged else Clock.JUDGE)
+    board = Board((), (), ClockOwner.WORKER if rank_worker_timed and not judged else ClockOwner.JUDGE)
     ranked = sorted(filter(board.ranks, entries), key=lambda e: (e.score_ns or 0.0, e.submission))
     best_baseline = min((e.score_ns for e in ranked if e.submission in baselines and e.score_ns), default=None)
     standings = [_standing(entry, ranked, best_baseline) for entry in ranked]

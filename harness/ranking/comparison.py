@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UsageError
-from harness.model import CROWDED, NOISY, VOIDED, Case, Clock, Measurement, Run, Verdict, outcome
+from harness.model import CROWDED, NOISY, VOIDED, Case, ClockOwner, Measurement, Run, Verdict, outcome
 from harness.ranking import stats
 from harness.ranking.stats import Ratio
 
@@ -59,7 +59,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SpeedFinding:
     """B's latency over A's, what that means, and why. No ratio where one of them has no latency."""
 
     speed: Speed
@@ -75,7 +75,7 @@ class ComparedCase:
     a_ns: float
     b_ns: float
     labels: tuple[str, ...]
-    finding: Finding
+    finding: SpeedFinding
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Comparison:
     b: str
     a_ns: float | None
     b_ns: float | None
-    finding: Finding
+    finding: SpeedFinding
     cases: tuple[ComparedCase, ...]
     noise: Noise
     confidence: float
@@ -193,29 +193,31 @@ def paired_scores(measurements: Sequence[PairedMeasurement]) -> tuple[list[float
     )
 
 
-def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> Finding:
+def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> SpeedFinding:
     """What the ratio B / A means where a source differs from itself by up to `noise`."""
     if ratio.low is None or ratio.high is None:
-        return Finding(
+        return SpeedFinding(
             Speed.AMBIGUOUS,
             "too few processes: an interval takes two of each, and a first look (`--quick`) has one",
             ratio,
         )
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
     if NOISY in labels:
-        return Finding(Speed.AMBIGUOUS, DOUBTFUL_LABELS[NOISY], ratio)
+        return SpeedFinding(Speed.AMBIGUOUS, DOUBTFUL_LABELS[NOISY], ratio)
     difference, interval = _signed(ratio.value), _between(ratio.low, ratio.high)
     if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
         speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
         reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes equality"
-        return Finding(speed, reason, ratio)
+        return SpeedFinding(speed, reason, ratio)
     if doubts := [DOUBTFUL_LABELS[label] for label in labels if label in DOUBTFUL_LABELS]:
-        return Finding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
+        return SpeedFinding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
     if max(-math.log(ratio.low), math.log(ratio.high)) <= noise.log_ratio:
-        return Finding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
+        return SpeedFinding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
     if ratio.low <= 1 <= ratio.high:
-        return Finding(Speed.AMBIGUOUS, f"the interval, {interval}, holds equality and reaches beyond {band}", ratio)
-    return Finding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
+        return SpeedFinding(
+            Speed.AMBIGUOUS, f"the interval, {interval}, holds equality and reaches beyond {band}", ratio
+        )
+    return SpeedFinding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
 
 
 def check_of_one_problem(a: Run, b: Run) -> None:
@@ -233,7 +235,7 @@ def check_comparable(a: Run, b: Run) -> None:
         what = f"revision {a.problem_revision} of {a.problem}, {new} one of revision {b.problem_revision}"
         raise UsageError(f"{old} is a run of {what}: they are different tasks", "judge the older one again")
     if a.score and b.score and a.clock is not b.clock:
-        judged, other = (old, new) if a.clock is Clock.JUDGE else (new, old)
+        judged, other = (old, new) if a.clock is ClockOwner.JUDGE else (new, old)
         what = f"the judge timed {judged}, the submission's own process timed {other}"
         raise UsageError(f"{what}: such times are not compared", f"judge {other} again")
     if a.device.slug != b.device.slug:
@@ -243,20 +245,22 @@ def check_comparable(a: Run, b: Run) -> None:
 
 def _finding_of_runs(
     a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float
-) -> Finding:
+) -> SpeedFinding:
     """The finding over all cases: from the scores of the processes."""
     for run, name in zip((a, b), names_of(a, b), strict=True):
         if run.ending.verdict is not Verdict.ACCEPTED:
             words = outcome(run.ending.verdict, run.unranked_because)
-            return Finding(Speed.AMBIGUOUS, f"{name} has no score: {words}, {run.ending.message}")
+            return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {words}, {run.ending.message}")
         if run.score is None:
-            return Finding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
+            return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
-        return Finding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
+        return SpeedFinding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
     old, new = (_scores([pair[side].samples_ns for pair in both]) for side in (0, 1))
     ratio = stats.ratio_of_scores(new, old, confidence)
     if a.problem_sha256 != b.problem_sha256:
-        return Finding(Speed.AMBIGUOUS, "the problem's files changed between the runs, its revision did not", ratio)
+        return SpeedFinding(
+            Speed.AMBIGUOUS, "the problem's files changed between the runs, its revision did not", ratio
+        )
     labels = sorted({label for pair in both for measurement in pair for label in measurement.labels})
     return judge(ratio, noise, labels)
 
@@ -295,7 +299,7 @@ def _differences(a: Run, b: Run) -> list[str]:
         found.append("configs/eval.yml was not the same")
     if a.submission_sha256 == b.submission_sha256:
         found.append("both runs are of the same source")
-    if a.clock is Clock.WORKER:
+    if a.clock is ClockOwner.WORKER:
         found.append("worker-timed: the submissions' own processes timed both")
     return found
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.model import REPRODUCED, WORKER_TIMED, Clock, Problem, Run, Verdict
+from harness.model import REPRODUCED, WORKER_TIMED, ClockOwner, Problem, Run, Verdict
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Entry:
     started_at: str
     verdict: Verdict
     message: str
-    clock: Clock
+    clock: ClockOwner
     unranked: str | None
     tolerance: str | None
     error: float | None
@@ -51,7 +51,7 @@ class Entry:
     @property
     def worker_timed(self) -> bool:
         """Whether it was timed, and by the submission's own process."""
-        return self.score_ns is not None and self.clock is Clock.WORKER
+        return self.score_ns is not None and self.clock is ClockOwner.WORKER
 
 
 def of_run(path: str, run: Run) -> Entry:
@@ -106,7 +106,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
     source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
     disqualifying = [run for run in source if run.verdict.disqualifies]
     ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
-    ranked = [run for run in ranked if run.clock is Clock.JUDGE] or ranked
+    ranked = [run for run in ranked if run.clock is ClockOwner.JUDGE] or ranked
     if disqualifying:
         chosen = disqualifying[-1]
     elif ranked:

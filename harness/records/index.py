@@ -26,7 +26,7 @@ from harness.model import (
     UNSANDBOXED,
     UNSTABLE,
     VOIDED,
-    Clock,
+    ClockOwner,
     Problem,
     Run,
     Verdict,
@@ -131,7 +131,7 @@ class Index:
                     AND unranked IS NOT '{REPRODUCED}'
                     AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')
                     AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')
-                    AND (? OR clock != '{Clock.WORKER}' OR score_ns IS NULL OR verdict != 'accepted')"""
+                    AND (? OR clock != '{ClockOwner.WORKER}' OR score_ns IS NULL OR verdict != 'accepted')"""
         of_board = (problem.name, device, problem.revision, problem.sha256)
         found = self._rows(query, (*of_board, quick, unsandboxed, worker_timed))
         return {str(sha256) for (sha256,) in found}
@@ -259,7 +259,7 @@ def _run_folders(results: Path) -> dict[str, int]:
 
 def _entry(row: Sequence[Any]) -> Entry:
     values = dict(zip(_COLUMNS, row, strict=False))
-    made = {"verdict": Verdict(values["verdict"]), "clock": Clock(values["clock"]), "runs": row[-1]}
+    made = {"verdict": Verdict(values["verdict"]), "clock": ClockOwner(values["clock"]), "runs": row[-1]}
     return Entry(**{**values, **made})
 
 

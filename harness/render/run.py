@@ -13,7 +13,7 @@ from harness.model import (
     WORKER_TIMED,
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Estimate,
@@ -108,7 +108,9 @@ def clock(shown: Run) -> str:
     """Who timed the run, in words; "" where nothing was timed."""
     if not shown.measurements:
         return ""
-    return "the judge's" if shown.clock is Clock.JUDGE else f"{WORKER_TIMED}: timed by the submission's own process"
+    return (
+        "the judge's" if shown.clock is ClockOwner.JUDGE else f"{WORKER_TIMED}: timed by the submission's own process"
+    )
 
 
 def case_table(shown: Run, title: str = "") -> Table:
@@ -139,7 +141,7 @@ def label_notes(shown: Run) -> list[str]:
 
 
 def labels(shown: Run, measured: Measurement) -> list[str]:
-    return sorted({*measured.labels, *([WORKER_TIMED] if shown.clock is Clock.WORKER else [])})
+    return sorted({*measured.labels, *([WORKER_TIMED] if shown.clock is ClockOwner.WORKER else [])})
 
 
 def _wide_bound(measured: Measurement, device: Device) -> bool:

@@ -20,7 +20,7 @@ from harness.machine.device import detect
 from harness.model import Device, Floor, Problem, Submission
 from harness.profiling import ncu, process, rocprof, torch_profiler
 from harness.profiling import tool as tools
-from harness.profiling.excerpt import Kernel, Profile, kernels
+from harness.profiling.excerpt import Profile, ProfiledKernel, kernels
 from harness.profiling.program import OUTCOME, Outcome, Settings
 from harness.ranking import roofline
 
@@ -136,7 +136,7 @@ def _files(folder: Path) -> list[str]:
     return [name for name in found if name not in OWN_FILES]
 
 
-Found = tuple[Outcome, tuple[Kernel, ...], list[str]]
+Found = tuple[Outcome, tuple[ProfiledKernel, ...], list[str]]
 
 
 def _run_ncu(program: str, settings: Settings, narrate: Narrate) -> Found:

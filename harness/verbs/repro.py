@@ -28,7 +28,7 @@ from harness.errors import InfrastructureError, UsageError
 from harness.machine import lock
 from harness.machine.device import detect
 from harness.machine.environment import flat
-from harness.model import NOISY, REPRODUCED, Cases, Clock, Device, Problem, Run, Submission, Verdict
+from harness.model import NOISY, REPRODUCED, Cases, ClockOwner, Device, Problem, Run, Submission, Verdict
 from harness.progress import Narrate
 from harness.ranking import comparison
 from harness.ranking.comparison import Comparison, Noise, Speed
@@ -41,7 +41,7 @@ DISAGREES_EXIT_CODE = 20
 
 
 @dataclass(frozen=True)
-class Difference:
+class ChangedFact:
     """Something around the two runs that is not the same. None: unknown, or not there."""
 
     what: str
@@ -58,7 +58,7 @@ class Recipe:
     submission: Submission
     config: EvalConfig
     quick: bool
-    unlike: tuple[Difference, ...]
+    unlike: tuple[ChangedFact, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Reproduction:
 
     then: Run
     now: Run
-    differences: tuple[Difference, ...]
+    differences: tuple[ChangedFact, ...]
     compared: Comparison | None
     doubt: str | None
 
@@ -132,7 +132,7 @@ def take(root: Path, name: str) -> Recipe:
     source = store.source(run.problem, run.submission_sha256)
     config, unlike = _config(run, load_config(root))
     if problem.sha256 != run.problem_sha256:
-        unlike.insert(0, Difference("problem files (sha256)", run.problem_sha256[:12], problem.sha256[:12]))
+        unlike.insert(0, ChangedFact("problem files (sha256)", run.problem_sha256[:12], problem.sha256[:12]))
     processes = {len(measurement.samples_ns) for measurement in run.measurements}
     quick = run.unranked_because == "quick" or processes == {config.quick_processes}
     return Recipe(run, _with_its_cases(problem, run), submission(run, source), config, quick, tuple(unlike))
@@ -197,14 +197,14 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
 
 
 def hold(
-    then: Run, now: Run, noise: Noise, confidence: float, differences: tuple[Difference, ...] = ()
+    then: Run, now: Run, noise: Noise, confidence: float, differences: tuple[ChangedFact, ...] = ()
 ) -> Reproduction:
     """The run `now` against the one that it reproduces."""
     if then.device.slug != now.device.slug:
         where = f"timed on {then.device.name} then, on {now.device.name} now"
         return Reproduction(then, now, differences, None, where)
     if then.clock is not now.clock and then.score and now.score:
-        who = {Clock.JUDGE: "the judge", Clock.WORKER: "the submission's own process"}
+        who = {ClockOwner.JUDGE: "the judge", ClockOwner.WORKER: "the submission's own process"}
         return Reproduction(then, now, differences, None, f"{who[then.clock]} timed it then, {who[now.clock]} now")
     doubts = [
         f"the machine was too noisy {when} for the judge's own clock to confirm the times"
@@ -224,7 +224,7 @@ def _is_seed(text: str) -> bool:
         return False
 
 
-def _config(run: Run, present: EvalConfig) -> tuple[EvalConfig, list[Difference]]:
+def _config(run: Run, present: EvalConfig) -> tuple[EvalConfig, list[ChangedFact]]:
     """How the run was sampled. What it does not say (it may be of an older Podium) is as it is at present."""
     known, wanted = present.model_dump(mode="json"), run.config
     kept = {
@@ -237,7 +237,7 @@ def _config(run: Run, present: EvalConfig) -> tuple[EvalConfig, list[Difference]
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise InfrastructureError(f"{run.id} does not say how it was sampled: its {where} is wrong") from None
     before, after = flat(wanted), flat(config.model_dump(mode="json"))
-    return config, [Difference(f"sampling {d.what}", d.then, d.now) for d in _unequal(before, after)]
+    return config, [ChangedFact(f"sampling {d.what}", d.then, d.now) for d in _unequal(before, after)]
 
 
 def _known_of(values: Any, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,14 +261,14 @@ def _with_its_cases(problem: Problem, run: Run) -> Problem:
     return problem.model_copy(update={"cpu" if run.device.kind == "cpu" else "cases": cases})
 
 
-def _differences(then: Run, now: Run) -> Iterator[Difference]:
+def _differences(then: Run, now: Run) -> Iterator[ChangedFact]:
     """What of the device and of the rest of the environment is not the same."""
     devices = [flat(run.device.model_dump(mode="json", exclude={"torch_device"})) for run in (then, now)]
     for difference in _unequal(*devices):
-        yield Difference(f"device {difference.what}", difference.then, difference.now)
+        yield ChangedFact(f"device {difference.what}", difference.then, difference.now)
     yield from _unequal(flat(then.environment), flat(now.environment))
 
 
-def _unequal(then: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
+def _unequal(then: Mapping[str, str], now: Mapping[str, str]) -> list[ChangedFact]:
     names = dict.fromkeys((*then, *now))
-    return [Difference(name, then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)]
+    return [ChangedFact(name, then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)]
