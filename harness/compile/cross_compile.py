@@ -8,7 +8,7 @@
                             each launch, with each configuration of an autotuner  ◄──────┘
                                    └─► compiled, or why it is not (triton_compiler, fault)
 
-FOLDER is `described`'s, since whoever runs a submission may not see the problem. `checkup` starts this in the sandbox;
+FOLDER is `described`'s, since whoever runs a submission may not see the problem. `verbs/check` starts this confined;
 by itself it confines nothing. stdout gets one JSON document, whatever the submission prints:
 
     {"target", "triton", "compiler", "launches", "hip",

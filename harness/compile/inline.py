@@ -5,7 +5,7 @@
     --cpu     the small CPU cases, --inputs the benchmark cases on the target's card: both are `described`'s
     --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
 
-`checkup` starts this in the sandbox; by itself it confines nothing.
+`verbs/check` starts this in the sandbox; by itself it confines nothing.
 
 The submission is imported and called on the small CPU cases with a GPU that notes launches and runs none: its host code
 goes on with outputs that nothing was written to. One that refuses a processor is called again, at the benchmark shapes,

@@ -24,8 +24,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _IDLE, _WAITING_FOR_DISKS, _GUESTS_FROM = 3, 4, 8  # of the columns of /proc/stat: proc_stat(5)
 
 
-class Worker(Protocol):
-    """What is asked of one that is timed."""
+class Timed(Protocol):
+    """A worker that is timed, as far as it is asked."""
 
     @property
     def processor_s(self) -> float:
@@ -49,7 +49,7 @@ class Crowding:
 class Neighbours:
     """Counts from its beginning. `workers` must be alive whenever it is asked."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
+    def __init__(self, workers: Sequence[Timed]) -> None:
         self._workers = workers
         self._before = self._read()
 

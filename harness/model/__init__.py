@@ -2,7 +2,7 @@
 
     value  ─►  problem  ─►  run
 
-Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `store` reads runs).
+Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
