@@ -324,7 +324,9 @@ def test_the_worker_knows_nothing_of_what_is_expected(toy_root):
         import gc, os, sys
         def custom_kernel(data):
             words = " ".join([*os.environ, *os.environ.values(), *sys.argv, *sys.modules, *sys.orig_argv])
-            seen = [m for m in sys.modules if m.startswith(("harness.judge", "harness.model", "podium_problem"))]
+            rooms = ("judge", "model", "machine", "catalog", "records", "ranking", "verbs")
+            hidden = (*("harness." + room for room in rooms), "podium_problem")
+            seen = [m for m in sys.modules if m.startswith(hidden)]
             secret = ("Tolerance", "Expectation", "Reference", "Dealer", "Problem")
             here = [o for o in gc.get_objects() if type(o).__name__ in secret]
             print("LEAK" if seen or here or "seed" in words.lower() else "CLEAN", seen, here)

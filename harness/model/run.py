@@ -116,8 +116,8 @@ class Constant(Value):
 
 class Round(Value):
     """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
-    it, what the device's driver says (`machine/gauges`, in its own words and units), and which share of the processors others
-    took (None where the system does not tell).
+    it, what the device's driver says (`machine/gauges`, in its own words and units), and which share of the processors
+    others took (None where the system does not tell).
 
     `disturbed` says what was wrong. Such a process is timed again and then not `kept`. `objection` is set in runs of
     schema version 1 alone.
