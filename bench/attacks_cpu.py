@@ -29,11 +29,12 @@ sys.path[:0] = [str(ROOT), str(SUITE)]
 
 from exploits import Subject, subjects  # noqa: E402
 
-from harness import catalog, stats  # noqa: E402
-from harness.config import load_config  # noqa: E402
-from harness.device import detect  # noqa: E402
+from harness import catalog  # noqa: E402
+from harness.catalog.config import load_config  # noqa: E402
 from harness.judge.evaluate import evaluate  # noqa: E402
+from harness.machine.device import detect  # noqa: E402
 from harness.model import Run  # noqa: E402
+from harness.ranking import stats  # noqa: E402
 
 FLUSH_BYTES = 4 << 20
 RESAMPLINGS = 2000

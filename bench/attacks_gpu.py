@@ -25,11 +25,11 @@ import numpy as np
 from tabulate import tabulate
 
 from harness import catalog
-from harness.config import EvalConfig, load_config
-from harness.device import detect
+from harness.catalog.config import EvalConfig, load_config
 from harness.judge.evaluate import evaluate
+from harness.machine.device import detect
 from harness.model import Device, Problem, Run
-from harness.stats import interquartile_mean
+from harness.ranking.stats import interquartile_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 CYCLES, SAMPLES, RESAMPLES = 60_000, 100, 2000

@@ -29,10 +29,10 @@ import numpy as np
 import torch
 
 from bench.experiment import Children, Judging, Raw, judging, measuring, one_pass, options, report
-from harness.device import Device
 from harness.judge.constants import CYCLES_OF_A_SLICE, constant
+from harness.machine.device import Device
 from harness.model import Case
-from harness.stats import interquartile_mean
+from harness.ranking.stats import interquartile_mean
 
 NAME = "constant"
 RUNS = 20

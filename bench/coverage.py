@@ -39,7 +39,7 @@ from scipy.signal import lfilter
 from tabulate import tabulate
 
 from bench import rules
-from harness import stats
+from harness.ranking import stats
 
 PROCESS, DRIFT, JITTER = 0.003, 0.003, 0.005
 SPIKE_CHANCE, SPIKE_MEAN = 0.01, 0.1
@@ -48,7 +48,7 @@ PROCESSES, SAMPLES, PAIRS = 5, 100, 8
 SLOWER = 0.005
 TAUS_S = (1.0, 10.0, 100.0, 1000.0)
 
-Rule = Callable[[rules.Array], rules.Finding]
+Rule = Callable[[rules.Array], rules.Estimates]
 ONE: dict[str, Rule] = {
     "mean of one process": rules.mean_of_one,
     "stop at 0.1 % standard error": rules.stop_at_standard_error,

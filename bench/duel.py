@@ -34,13 +34,15 @@ if not __package__:
 
 from tabulate import tabulate
 
-from harness import calibration, catalog, stats
-from harness import device as devices
-from harness.comparison import Comparison, Noise, PairedMeasurement, Speed, compare_pairs, paired_scores
-from harness.config import DUEL_PAIRS, load_config
+from harness import catalog
+from harness.catalog.config import DUEL_PAIRS, load_config
 from harness.judge.duel import Duel, duel
-from harness.machine_lock import hold
+from harness.machine import device as devices
+from harness.machine.lock import hold
 from harness.model import Submission
+from harness.ranking import stats
+from harness.ranking.comparison import Comparison, Noise, PairedMeasurement, Speed, compare_pairs, paired_scores
+from harness.verbs import calibration
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (DUEL_PAIRS, 2 * DUEL_PAIRS, 4 * DUEL_PAIRS)

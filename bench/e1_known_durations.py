@@ -47,7 +47,7 @@ from bench.experiment import Judging, NoFlush, Raw, judging, measuring, options,
 from harness.judge.clock import Answer
 from harness.judge.session import Session
 from harness.model import Case
-from harness.stats import interquartile_mean
+from harness.ranking.stats import interquartile_mean
 
 NAME = "e1_known_durations"
 TARGETS_US = (3.0, 3.03, 10.0, 100.0, 1000.0)

@@ -55,14 +55,14 @@ READ_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20}
 AHEAD = {"cpu": 1, "cuda": 4}
 """Processes that import their modules while another one measures; the device they touch when it is their turn."""
 
-ONE_PROCESS: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
+ONE_PROCESS: dict[str, tuple[str, Callable[[rules.Array], rules.Estimates]]] = {
     "mean of one process": ("judge", rules.mean_of_one),
     "stop at 0.1 % standard error": ("judge", rules.stop_at_standard_error),
     "competitions' loop": ("events", rules.stop_at_standard_error),
     "do_bench, mean": ("do_bench", rules.mean_of_one),
     "do_bench, median": ("do_bench", rules.median_of_one),
 }
-FRESH: dict[str, tuple[str, Callable[[rules.Array], rules.Finding]]] = {
+FRESH: dict[str, tuple[str, Callable[[rules.Array], rules.Estimates]]] = {
     "mean over five processes": ("judge", rules.mean_of_fresh),
     "interquartile mean over five processes (ours)": ("judge", rules.interquartile_mean_of_fresh),
 }
@@ -262,7 +262,7 @@ def _mean_of_others(centres: rules.Array, own: Any) -> rules.Array:
 def _row(
     name: str,
     count: int,
-    found: dict[str, rules.Finding],
+    found: dict[str, rules.Estimates],
     one: Any,
     other: Any,
     truths: dict[str, rules.Array],

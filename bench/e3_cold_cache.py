@@ -48,7 +48,7 @@ from bench.experiment import (
 )
 from harness.judge.session import Session
 from harness.model import Case, Device
-from harness.stats import interquartile_mean
+from harness.ranking.stats import interquartile_mean
 
 NAME = "e3_cold_cache"
 SIZES_MIB = (8, 16, 24, 32, 40)

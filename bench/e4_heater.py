@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from bench.experiment import Raw, judging, measuring, not_measured, options, report, toy
 from harness.model import Case
-from harness.stats import estimate, interquartile_mean
+from harness.ranking.stats import estimate, interquartile_mean
 
 NAME = "e4_heater"
 PREPARATION_S = 1.0

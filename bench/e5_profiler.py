@@ -36,7 +36,7 @@ from bench.experiment import ROOT, Raw, judging, measuring, not_measured, option
 from harness import catalog
 from harness.judge.reference import Reference
 from harness.model import Case, Device, Problem, Submission
-from harness.stats import interquartile_mean
+from harness.ranking.stats import interquartile_mean
 from harness.worker import load
 from harness.worker.timers import GpuTimer
 

@@ -31,9 +31,7 @@ import torch
 from tabulate import tabulate
 
 from harness import catalog
-from harness import device as devices
-from harness.config import load_config
-from harness.flusher import Flusher
+from harness.catalog.config import load_config
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.calls import Series
 from harness.judge.clock import Answer, Clock
@@ -43,9 +41,11 @@ from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session
 from harness.judge.stage import Stage, spans_of
-from harness.machine_lock import hold
+from harness.machine import device as devices
+from harness.machine.lock import hold
 from harness.model import Case, Device, Manner, Problem, Submission
-from harness.stats import interquartile_mean
+from harness.ranking.stats import interquartile_mean
+from harness.wire.flusher import Flusher
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -42,7 +42,8 @@ if not __package__:
 
 from tabulate import tabulate  # noqa: E402
 
-from harness import catalog, device  # noqa: E402
+from harness import catalog  # noqa: E402
+from harness.machine import device  # noqa: E402
 
 EXPERIMENTS = {
     "constant": ("constant", 40),

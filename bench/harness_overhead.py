@@ -28,9 +28,17 @@ from tabulate import tabulate
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness import catalog, device, environment  # noqa: E402
-from harness.model import Clock, Ending, Estimate, Measurement, Run, Verdict  # noqa: E402
-from harness.sandbox.isolation import NO_ISOLATION  # noqa: E402
+from harness import catalog  # noqa: E402
+from harness.machine import device, environment  # noqa: E402
+from harness.model import (  # noqa: E402
+    NO_ISOLATION,
+    ClockOwner,
+    Ending,
+    Estimate,
+    Measurement,
+    Run,
+    Verdict,
+)
 
 
 def main() -> None:
@@ -111,7 +119,7 @@ def _store_runs(root: Path, name: str, here: device.Device, count: int) -> None:
             duration_s=1.0,
             ending=Ending(verdict=Verdict.ACCEPTED, message="made up"),
             measurements=measurements,
-            clock=Clock.JUDGE,
+            clock=ClockOwner.JUDGE,
             score=Estimate(latency_ns=1e6 * scale, low_ns=0.99e6 * scale, high_ns=1.01e6 * scale),
             tolerance=next(iter(problem.tolerances)),
             master_seed="00" * 16,

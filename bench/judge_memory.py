@@ -41,18 +41,18 @@ def main() -> None:
 def measure(name: str) -> dict[str, object]:
     """Judge the case a few times in this process and read the peaks from /proc."""
     from harness import catalog
-    from harness.arena import flatten
-    from harness.device import detect
-    from harness.flusher import Flusher
     from harness.judge.assembly import be_a_quiet_neighbour
     from harness.judge.calls import Caller, Series
     from harness.judge.clocks import Clocks
     from harness.judge.reference import Reference
     from harness.judge.seeds import OneSeed
     from harness.judge.session import Session
+    from harness.machine.device import detect
     from harness.model import Case, Verdict
     from harness.sandbox import tiers
     from harness.sandbox.scratch import scratch
+    from harness.wire.arena import flatten
+    from harness.wire.flusher import Flusher
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
     be_a_quiet_neighbour(here)

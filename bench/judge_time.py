@@ -38,8 +38,7 @@ import torch
 from tabulate import tabulate
 
 from harness import catalog
-from harness import device as devices
-from harness.config import load_config
+from harness.catalog.config import load_config
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock
 from harness.judge.entrant import Entrant
@@ -50,7 +49,8 @@ from harness.judge.sandwich import Sandwich
 from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.judge.worker_clock import WorkerClock
-from harness.machine_lock import hold
+from harness.machine import device as devices
+from harness.machine.lock import hold
 from harness.sandbox.leash import Leash
 
 ROOT = Path(__file__).resolve().parents[1]

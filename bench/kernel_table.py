@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tabulate import tabulate
 
-from harness.model import Case, Clock, Run, told_apart
-from harness.store import load_run
+from harness.model import Case, ClockOwner, Run, told_apart
+from harness.records.store import load_run
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -121,7 +121,7 @@ def published(device: str) -> Runs:
     for path in (ROOT / "results" / "published").glob("*/*/*.json"):
         run = load_run(path)
         kernel = f"{run.problem}/{run.submission}"
-        if run.device.name == device and run.ranked and run.clock is Clock.JUDGE:
+        if run.device.name == device and run.ranked and run.clock is ClockOwner.JUDGE:
             if kernel not in found or found[kernel].started_at < run.started_at:
                 found[kernel] = run
     return {kernel: latencies(run) for kernel, run in found.items()}

@@ -19,11 +19,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import catalog, config, stats
-from harness import device as devices
+from harness import catalog
+from harness.catalog import config
 from harness.judge.evaluate import evaluate
-from harness.machine_lock import hold
+from harness.machine import device as devices
+from harness.machine.lock import hold
 from harness.model import Estimate
+from harness.ranking import stats
 
 ROOT = Path(__file__).resolve().parents[1]
 

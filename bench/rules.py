@@ -3,7 +3,7 @@
     one process, samples [.., n]               mean_of_one · stop_at_standard_error · median_of_one
     fresh processes, samples [.., processes, n]    mean_of_fresh · interquartile_mean_of_fresh (ours)
 
-Every rule takes an array whose leading axes are trials and returns a Finding of arrays of that shape.
+Every rule takes an array whose leading axes are trials and returns Estimates, arrays of that shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
-from harness import stats
+from harness.ranking import stats
 
 CONFIDENCE = 0.95
 
@@ -26,7 +26,7 @@ LEAST_SAMPLES = 3
 Array = NDArray[np.float64]
 
 
-class Finding(NamedTuple):
+class Estimates(NamedTuple):
     """What a rule makes of the samples: its centre and the ends of its interval."""
 
     centre: Array
@@ -37,13 +37,13 @@ class Finding(NamedTuple):
         return (self.low <= truth) & (truth <= self.high)
 
 
-def mean_of_one(samples: Array) -> Finding:
+def mean_of_one(samples: Array) -> Estimates:
     """The mean of one process's samples, with Student's t interval as if they were independent."""
     count = samples.shape[-1]
     return _student(samples.mean(-1), samples.std(-1, ddof=1), np.full(samples.shape[:-1], count))
 
 
-def stop_at_standard_error(samples: Array) -> Finding:
+def stop_at_standard_error(samples: Array) -> Estimates:
     """The mean of one process's samples up to where its standard error falls below 0.1 %, looked at after each."""
     counts = np.arange(1, samples.shape[-1] + 1)
     shifted = samples - samples[..., :1]  # keeps the sums of squares from cancelling
@@ -56,28 +56,28 @@ def stop_at_standard_error(samples: Array) -> Finding:
     return _student(mean, np.sqrt(variance), last + 1)
 
 
-def median_of_one(samples: Array) -> Finding:
+def median_of_one(samples: Array) -> Estimates:
     """The median of one process's samples, with the order statistics that enclose it (binomial, distribution-free)."""
     count = samples.shape[-1]
     ordered = np.sort(samples, -1)
     low = max(int(distributions.binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)) - 1, 0)
-    return Finding(np.median(samples, -1), ordered[..., low], ordered[..., count - 1 - low])
+    return Estimates(np.median(samples, -1), ordered[..., low], ordered[..., count - 1 - low])
 
 
-def mean_of_fresh(samples: Array) -> Finding:
+def mean_of_fresh(samples: Array) -> Estimates:
     """The mean over processes of their means, with Student's t interval over the processes."""
     means = samples.mean(-1)
     return _student(means.mean(-1), means.std(-1, ddof=1), np.full(means.shape[:-1], means.shape[-1]))
 
 
-def interquartile_mean_of_fresh(samples: Array) -> Finding:
-    """Ours: what `harness.stats` makes of an interquartile mean a process."""
+def interquartile_mean_of_fresh(samples: Array) -> Estimates:
+    """Ours: what `harness.ranking.stats` makes of an interquartile mean a process."""
     trials = samples.reshape(-1, *samples.shape[-2:])
     made = [stats.estimate([stats.interquartile_mean(process) for process in trial], CONFIDENCE) for trial in trials]
     columns = [[getattr(one, name) for one in made] for name in ("latency_ns", "low_ns", "high_ns")]
-    return Finding(*(np.asarray(column, dtype=float).reshape(samples.shape[:-2]) for column in columns))
+    return Estimates(*(np.asarray(column, dtype=float).reshape(samples.shape[:-2]) for column in columns))
 
 
-def _student(mean: Array, deviation: Array, counts: NDArray[np.int64]) -> Finding:
+def _student(mean: Array, deviation: Array, counts: NDArray[np.int64]) -> Estimates:
     half_width = distributions.t.ppf(0.5 + CONFIDENCE / 2, counts - 1) * deviation / np.sqrt(counts)
-    return Finding(mean, mean - half_width, mean + half_width)
+    return Estimates(mean, mean - half_width, mean + half_width)

@@ -28,20 +28,24 @@ from tabulate import tabulate
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness import catalog, device  # noqa: E402
+from harness import catalog  # noqa: E402
 from harness.judge.session import Session  # noqa: E402
-from harness.model import Device  # noqa: E402
-from harness.protocol import Channel  # noqa: E402
+from harness.machine import device  # noqa: E402
+from harness.model import (  # noqa: E402
+    NO_ISOLATION,
+    Device,
+    Isolation,
+)
 from harness.sandbox import tiers  # noqa: E402
 from harness.sandbox.enclosure import Enclosure  # noqa: E402
-from harness.sandbox.isolation import NO_ISOLATION, Isolation  # noqa: E402
 from harness.sandbox.scratch import scratch  # noqa: E402
+from harness.wire.protocol import Channel  # noqa: E402
 
 SUBMISSION = b"def custom_kernel(data):\n    return data\n"
 CONFINED = "from harness.sandbox.confinement import confine_as_told\nconfine_as_told()\n"
 ECHO = """
 import os, socket, sys, time
-from harness.protocol import Channel
+from harness.wire.protocol import Channel
 channel = Channel(socket.socket(fileno=int(sys.argv[1])), accepts_fds=True)
 def cost_ns(call, times):
     start = time.perf_counter_ns()

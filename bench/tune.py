@@ -216,7 +216,7 @@ def measure(problem: str, only: list[str], out: Path, budget_s: float) -> None:
     import torch
     from rivals import prepare
 
-    from harness.device import detect
+    from harness.machine.device import detect
     from harness.worker.timers import GpuTimer
 
     began = time.monotonic()
@@ -299,7 +299,7 @@ def timed(call: Any, timer: Any, reset: Any, expected: Any, limit: float) -> dic
     """Interquartile mean and minimum of the samples in microseconds. Raises ValueError for a wrong output."""
     import torch
 
-    from harness.stats import interquartile_mean
+    from harness.ranking.stats import interquartile_mean
 
     for _ in range(2):  # the second one finds its code loaded
         reset()
@@ -417,7 +417,7 @@ def wrongness(got: Any, expected: Any) -> float:
 
 def floor_us(reference: Any, case: Any, device: Any, name: str) -> float:
     """The floor of the format that the submission reads, or of the cheapest one."""
-    from harness.roofline import floor
+    from harness.ranking.roofline import floor
 
     cost = reference.cost(**case.parameters)
     own = {entry: cost[entry] for entry in cost if f"_{entry}" in name}

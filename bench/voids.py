@@ -36,12 +36,12 @@ from scipy import stats as distributions
 from tabulate import tabulate
 
 from bench.experiment import ROOT, measuring, one_pass
-from harness import device as devices
-from harness.config import load_config
+from harness.catalog.config import load_config
 from harness.errors import PodiumError
 from harness.judge.evaluate import evaluate
-from harness.model import Clock, Run, Verdict
-from harness.store import load_run
+from harness.machine import device as devices
+from harness.model import ClockOwner, Run, Verdict
+from harness.records.store import load_run
 
 NAME = "voids"
 CONFIDENCE = 0.95
@@ -91,7 +91,7 @@ def of_stored(results: Path) -> None:
         except PodiumError as error:
             print(f"{path}: {error}", file=sys.stderr)
             continue
-        if run.clock is Clock.JUDGE:
+        if run.clock is ClockOwner.JUDGE:
             runs.setdefault(run.device.name, []).append(run)
     if not runs:
         print(f"no run under {results} was timed by the judge's clock")

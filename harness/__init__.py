@@ -1,10 +1,24 @@
 """Podium: a judge, a clock and a leaderboard for attention kernels.
 
-    cli ─► judge, render ─► ranking, store, stats, roofline ─► model, errors
-             │
-             └─ arena + protocol ─► worker   (the sandboxed process that runs the submission)
+Imports run downwards: what stands in a line uses the lines below, never its own or one above (tests/test_house.py).
 
-Importing this package imports no torch; neither do the verbs that only read results.
+    __main__                             python3 -m harness
+      cli                                options and exit codes
+        render                           what people see: a module a medium, or a verb's view
+          verbs                          what each verb does: a module a verb, under its name
+            compile profiling            compilers for chips that are not here; the vendors' profilers
+              judge worker               everything that decides; the process that runs the submission
+                sandbox                  what stands around that process
+                  machine ranking        the device, its gauges and its lock; statistics, boards, comparisons, floors
+                    catalog records      what files say; runs on disk and the index over them
+                    interpreter hip      Triton on a CPU; inline HIP and CUDA, which submissions import
+                      chips wire         facts of chips; memory and messages between judge and worker
+                      progress           how an evaluation gets on, told to whoever listens
+                        model            the words of the project, as values
+                        errors interrupts temporary
+
+`bootstrap` makes .venv, with the standard library alone. Importing this package imports no torch; neither do the verbs
+that only read results.
 """
 
 __version__ = "0.1.0"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine_lock
+from harness.machine import lock
 
 # Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
 _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
@@ -106,7 +106,7 @@ def toy_root(tmp_path, monkeypatch):
     """
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o1777)
-    monkeypatch.setattr(machine_lock, "FOLDERS", (tmp_path / "tmp",))
+    monkeypatch.setattr(lock, "FOLDERS", (tmp_path / "tmp",))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     for folder in ("configs/devices", "problems/double", "submissions/double", "results"):
@@ -137,6 +137,6 @@ def custom_kernel(data):
 @pytest.fixture
 def roomy(monkeypatch):
     """The machine is never too crowded for a verdict: beside other tests it may be."""
-    from harness.judge import neighbours
+    from harness.machine import neighbours
 
     monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", 1.0)

@@ -10,7 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, dtype_name, extent, flatten, layout, room, unflatten
+from harness.wire.arena import (
+    ALIGNMENT,
+    DTYPES,
+    Arena,
+    TensorSpec,
+    dtype_name,
+    extent,
+    flatten,
+    layout,
+    room,
+    unflatten,
+)
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

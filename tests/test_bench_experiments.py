@@ -19,10 +19,10 @@ from bench import e1_known_durations as e1
 from bench import e3_cold_cache as e3
 from bench import e4_heater as e4
 from bench import e5_profiler as e5
-from harness import device as devices
-from harness import stats
 from harness.judge.reply import Fault
+from harness.machine import device as devices
 from harness.model import Case, Device, Estimate, Manner, Measurement
+from harness.ranking import stats
 
 ROOT = Path(__file__).parents[1]
 

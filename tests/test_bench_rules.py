@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import coverage, e2_same_and_slower, rules
-from harness import stats
+from harness.ranking import stats
 
 samples = st.lists(st.floats(1e3, 1e6), min_size=4, max_size=60).map(np.array)
 

@@ -16,8 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.arena import ALIGNMENT, Arena, extent, flatten, room
-from harness.flusher import Flusher
 from harness.judge import check, mismatch
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, _scattered
@@ -25,6 +23,8 @@ from harness.judge.reference import Selection
 from harness.judge.reply import CallReply
 from harness.judge.stage import Stage
 from harness.model import Case, Device, Tolerance
+from harness.wire.arena import ALIGNMENT, Arena, extent, flatten, room
+from harness.wire.flusher import Flusher
 from harness.worker import calls
 from harness.worker.calls import Calls
 from harness.worker.transports import CpuTransport

@@ -14,9 +14,10 @@ from test_check_verb import TRITON, patient
 
 from harness import catalog
 from harness.cli import main
-from harness.offline import compilation, leavings, tools
-from harness.offline.processes import Job, Processes, isolation
-from harness.sandbox.isolation import NO_ISOLATION
+from harness.compile import compilation, tools
+from harness.compile.processes import Job, Processes, isolation
+from harness.model import NO_ISOLATION
+from harness.sandbox import leavings
 
 pytest.importorskip("triton")
 
@@ -157,7 +158,7 @@ def test_a_wrong_kernel_does_not_become_accepted_by_what_it_keeps_itself(podium,
         import hashlib
         os.environ["XDG_CACHE_HOME"] = {str(cache)!r}
         try:
-            from harness.offline.kept import Kept
+            from harness.compile.kept import Kept
             own = hashlib.sha256(open(__file__, "rb").read()).hexdigest()
             Kept({{"submission": own, **{facts!r}}}).write("judgement", {judgement!r})
         except (ImportError, OSError):
@@ -347,7 +348,7 @@ def test_a_report_of_its_own_making_is_of_itself_alone(podium):
 @pytest.mark.slow
 def test_where_nothing_confines_it_says_so_in_a_sentence_and_checks(toy_root, cache, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr("harness.offline.processes.tiers.strongest", lambda device: NO_ISOLATION)
+    monkeypatch.setattr("harness.compile.processes.tiers.strongest", lambda device: NO_ISOLATION)
     patient(toy_root)
     (toy_root / "mine.py").write_text(TRITON)
     code = main(["--root", str(toy_root), "check", "double", str(toy_root / "mine.py"), "--target", "gfx942"])

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli import main
-from harness.offline import hip
-from harness.offline.compilation import Compilation, CompiledKernel
-from harness.offline.kept import Kept
-from harness.offline.processes import Finished, Job, Processes
-from harness.offline.survey import Tools
+from harness.compile.compilation import Compilation, CompiledKernel
+from harness.compile.kept import Kept
+from harness.compile.processes import Finished, Job, Processes
+from harness.compile.survey import Tools
+from harness.hip import compilers as hip
 from harness.render.check import table
 from harness.sandbox import enclosure, footprint
 from harness.temporary import remove_abandoned
@@ -508,7 +508,7 @@ def test_how_a_process_ended_is_said_in_a_sentence(tmp_path, program, trouble):
 
 
 def test_a_process_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.offline.processes.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("harness.compile.processes.TIMEOUT_S", 0.5)
     assert "took longer than 0.5 s" in finished(tmp_path, "import time; time.sleep(600)")["job0"].trouble
 
 

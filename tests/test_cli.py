@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import catalog, docket
+from harness import catalog
 from harness.cli import main
 from harness.model import Case, Estimate, Manner, Measurement
-from harness.store import Store
+from harness.records.store import Store
+from harness.verbs import eval as evaluation
 from tests.test_store import DEVICE, SUBMISSION, make_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -201,7 +202,7 @@ def test_eval_judges_again_what_no_board_of_now_would_rank(toy_root, changes, wa
         device = DEVICE.model_copy(update={"kind": kind, "slug": kind})
         fields = {"submission_sha256": submission.sha256, "problem_sha256": problem.sha256, "device": device} | changes
         Store(toy_root).write(make_run(**fields), submission)
-        found = docket.submissions_to_judge(toy_root, problem, [], device, quick=False)
+        found = evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False)
         assert [each.name for each in found] == ["mine"] * expected, kind
 
 
@@ -263,7 +264,8 @@ def test_results_that_cannot_be_written_stop_it_before_anything_is_judged(podium
 
 def test_the_boards_need_no_torch(toy_root):
     script = (
-        "import sys; from harness.cli import main; import harness.store, harness.ranking, harness.stats\n"
+        "import sys; from harness.cli import main\n"
+        "import harness.records.store, harness.ranking.board, harness.ranking.stats\n"
         f"code = main(['--root', {str(toy_root)!r}, 'leaderboard', 'double'])\n"
         "assert not {'torch', 'triton', 'scipy'} & set(sys.modules), 'imported'\nsys.exit(code)"
     )

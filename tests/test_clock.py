@@ -12,18 +12,17 @@ import torch
 from test_sandbox import CPU
 
 from harness import catalog
-from harness.device import detect
-from harness.flusher import Flusher
 from harness.judge.calls import Caller
 from harness.judge.clock import StopClock, Void
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session
-from harness.model import Verdict
+from harness.machine.device import detect
+from harness.model import NO_ISOLATION, Verdict
 from harness.sandbox import tiers
-from harness.sandbox.isolation import NO_ISOLATION
 from harness.sandbox.scratch import scratch
+from harness.wire.flusher import Flusher
 
 ACCEPTED, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from harness import catalog
-from harness.config import load_config
-from harness.device import detect
+from harness.catalog.config import load_config
 from harness.judge.evaluate import evaluate
-from harness.model import Clock, Manner, Verdict
+from harness.machine.device import detect
+from harness.model import ClockOwner, Manner, Verdict
 
 pytestmark = [
     pytest.mark.gpu,
@@ -191,7 +191,7 @@ def test_it_is_timed_right_or_labelled(root, name):
     run = evaluate(problem, catalog.load_submission(problem, path), device(root), load_config(root), quick=True)
     print(name, [(m.manner, m.latency.latency_ns, m.labels, m.voids, m.inside_ns) for m in run.measurements])
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
-    assert run.clock is Clock.JUDGE and run.unranked_because == "quick"
+    assert run.clock is ClockOwner.JUDGE and run.unranked_because == "quick"
     (measured,) = run.measurements
     assert measured.latency.latency_ns >= CYCLES / FASTEST_HZ * 1e9
     assert manner is None or measured.manner is manner

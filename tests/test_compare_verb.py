@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise, compare_runs
-from harness.model import Clock, Ending, Run, Verdict
+from harness.model import ClockOwner, Ending, Run, Verdict
+from harness.ranking.comparison import Noise, compare_runs
+from harness.records.store import Store
 from harness.render import compare as rendered
-from harness.store import Store
 from tests.test_comparison import DEVICE, run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -126,7 +126,7 @@ def test_runs_of_other_devices_or_revisions_are_refused_in_a_sentence(podium, st
 
 
 def test_times_of_two_clocks_are_refused_in_a_sentence(podium, store):
-    store("old", OLD, clock=Clock.WORKER)
+    store("old", OLD, clock=ClockOwner.WORKER)
     store("new", NEW)
     code, out, err = podium("compare", "old", "new")
     assert (code, out) == (2, "") and "the judge timed new, the submission's own process timed old" in err

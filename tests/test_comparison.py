@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.comparison import (
+from harness.errors import UsageError
+from harness.model import Case, ClockOwner, Device, Ending, Estimate, Measurement, Run, Verdict
+from harness.ranking.comparison import (
     ComparedCase,
     Comparison,
     Noise,
@@ -16,10 +18,8 @@ from harness.comparison import (
     compare_runs,
     judge,
 )
-from harness.errors import UsageError
-from harness.model import Case, Clock, Device, Ending, Estimate, Measurement, Run, Verdict
-from harness.stats import Ratio
-from harness.versions import more_pairs
+from harness.ranking.stats import Ratio
+from harness.verbs.compare import more_pairs
 
 NOISE = Noise(math.log1p(0.01), True, "made up for a test")
 DEVICE = Device(
@@ -54,7 +54,7 @@ def run(name="a", latencies=(100.0, 400.0), spread=STEADY, labels=(), **changes)
         "duration_s": 1.0,
         "ending": Ending(verdict=Verdict.ACCEPTED, message="all right"),
         "measurements": measurements,
-        "clock": Clock.JUDGE,
+        "clock": ClockOwner.JUDGE,
         "score": score,
         "master_seed": "00",
         "config": {},
@@ -196,7 +196,7 @@ def test_runs_of_different_things_cannot_be_compared(changes, words):
 
 
 def test_times_of_two_clocks_are_not_compared():
-    own = run("b", clock=Clock.WORKER)
+    own = run("b", clock=ClockOwner.WORKER)
     for a, b in ((run(), own), (own, run())):
         with pytest.raises(UsageError, match="the judge timed a, the submission's own process timed b") as caught:
             compare_runs(a, b, NOISE, 0.95)
@@ -207,7 +207,7 @@ def test_times_of_two_clocks_are_not_compared():
 
 def test_what_failed_has_no_time_and_so_no_clock():
     ending = Ending(verdict=Verdict.TIMEOUT, message="too long")
-    assert "b has no score" in found(run(), run("b", (), ending=ending, clock=Clock.WORKER)).reason
+    assert "b has no score" in found(run(), run("b", (), ending=ending, clock=ClockOwner.WORKER)).reason
 
 
 def test_what_else_differs_between_the_runs_is_said():

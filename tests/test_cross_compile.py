@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("triton")
 
 from harness.catalog import load_problem
-from harness.offline import described, fault
-from harness.offline.apart import Outcome, apart
-from harness.offline.code_object import amd_kernels
+from harness.chips.code_object import amd_kernels
+from harness.compile import described, fault
+from harness.compile.apart import ForkedCall, apart
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -26,10 +26,10 @@ FORKED = """
 import argparse, json, os, sys
 from pathlib import Path
 import torch, triton
-from harness.offline.apart import apart
+from harness.compile.apart import apart
 from harness import catalog
-from harness.offline.cross_compile import WITHOUT_GPU, cross_compiled
-from harness.offline.described import on_targets
+from harness.compile.cross_compile import WITHOUT_GPU, cross_compiled
+from harness.compile.described import on_targets
 
 os.environ.update(WITHOUT_GPU)
 for name, (problem, target, file) in json.load(sys.stdin).items():
@@ -348,15 +348,17 @@ def test_an_operand_that_a_chip_lacks_is_an_error_of_that_kernel_alone(documents
 
 def test_a_crash_of_the_compiler_names_the_kernel_and_its_last_words():
     file = Path(__file__)
-    outcome = Outcome(None, -signal.SIGABRT, "", "LLVM ERROR: Cannot select: intrinsic %llvm.x\nPLEASE submit a bug\n")
+    outcome = ForkedCall(
+        None, -signal.SIGABRT, "", "LLVM ERROR: Cannot select: intrinsic %llvm.x\nPLEASE submit a bug\n"
+    )
     crashed = fault.of_outcome(outcome, "copy (BLOCK=64)", file, 12)
     expected = "the compiler crashed (SIGABRT) on copy (BLOCK=64): Cannot select: intrinsic %llvm.x"
-    assert crashed == fault.Fault(expected, 12)
+    assert crashed == fault.CompileFault(expected, 12)
     said = f"{file}:7:3: error: 'tt.dot' op expected other types\n"
-    assert fault.of_outcome(Outcome(None, 1, "", said), "copy", file, 12).line == 7
-    late = fault.of_outcome(Outcome(None, None, "", ""), "copy (BLOCK=64)", file, 12)
-    assert late == fault.Fault("the compiler was still at copy (BLOCK=64) when its time was up", 12)
-    assert fault.of_outcome(Outcome(None, 0, "", "a warning\n"), "copy", file, 12) is None
+    assert fault.of_outcome(ForkedCall(None, 1, "", said), "copy", file, 12).line == 7
+    late = fault.of_outcome(ForkedCall(None, None, "", ""), "copy (BLOCK=64)", file, 12)
+    assert late == fault.CompileFault("the compiler was still at copy (BLOCK=64) when its time was up", 12)
+    assert fault.of_outcome(ForkedCall(None, 0, "", "a warning\n"), "copy", file, 12) is None
 
 
 def test_an_error_in_a_function_that_a_kernel_calls_has_that_function_s_line(documents):
@@ -435,7 +437,7 @@ def test_the_document_alone_is_on_stdout(tmp_path):
     )
     described.on_targets(load_problem(CHECKOUT, "prefill"), ["gfx950"], tmp_path)
     inputs = tmp_path / "gfx950"
-    words = f"-m harness.offline.cross_compile --target gfx950 --inputs {inputs} --file {file}".split()
+    words = f"-m harness.compile.cross_compile --target gfx950 --inputs {inputs} --file {file}".split()
     ran = subprocess.run(
         [sys.executable, *words],
         capture_output=True,

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import device, strict_yaml
+from harness.catalog import strict_yaml
 from harness.errors import ProblemError, UsageError
-from harness.roofline import floor
+from harness.machine import device
+from harness.ranking.roofline import floor
 
 ROOT = Path(__file__).resolve().parents[1]
 

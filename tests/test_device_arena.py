@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from harness.arena import TensorSpec
-from harness.device_arena import CudaMemory, DeviceArena, shareable_memory
+from harness.wire.arena import TensorSpec
+from harness.wire.device_arena import CudaMemory, DeviceArena, shareable_memory
 
 GRANULARITY = 2 << 20
 
@@ -138,8 +138,8 @@ def test_without_cuda_there_is_no_shareable_memory():
 
 OTHER_SIDE = """
 import sys, torch
-from harness.arena import TensorSpec
-from harness.device_arena import CudaMemory, DeviceArena
+from harness.wire.arena import TensorSpec
+from harness.wire.device_arena import CudaMemory, DeviceArena
 arena = DeviceArena.adopt_on(CudaMemory.of_torch(), int(sys.argv[1]), int(sys.argv[2]))
 spec = TensorSpec("float32", (1000,), 256)
 print(float(arena.view(spec).sum()))

@@ -13,10 +13,10 @@ import click
 import pytest
 import yaml
 
-from harness.cli.verbs import verbs as cli
-from harness.device import DeviceFile, _described
+from harness.cli.options import verbs as cli
+from harness.compile import tools
+from harness.machine.device import DeviceFile, _described
 from harness.model import Device
-from harness.offline import tools
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from harness import calibration, catalog
-from harness.comparison import Speed, compare_pairs
-from harness.config import load_config
-from harness.device import detect
+from harness import catalog
+from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, UsageError
 from harness.judge.clock import StopClock, Void
 from harness.judge.duel import Disqualified, duel
 from harness.judge.entrant import Entrant
+from harness.machine.device import detect
+from harness.ranking.comparison import Speed, compare_pairs
 from harness.sandbox.leash import SETTLING_NS
+from harness.verbs import calibration
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 # On the timed calls alone, which are the ones with 64 rows; it prints what it was given.

@@ -7,7 +7,7 @@ import pytest
 from test_judging import judge
 
 from harness.model import Verdict
-from harness.protocol import Descriptors, NoDescriptor
+from harness.wire.protocol import Descriptors, NoDescriptor
 from harness.worker.load import describe_failure
 
 

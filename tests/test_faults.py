@@ -27,13 +27,13 @@ from test_store import DEVICE, content, folder, make_run, put, root, unprivilege
 
 from harness import catalog
 from harness.cli import main
-from harness.device import check_answers, detect
 from harness.errors import InfrastructureError, ProblemError
 from harness.judge.reference import Reference
+from harness.machine.device import check_answers, detect
 from harness.model import Ending, Estimate, Verdict
+from harness.records.store import load_run
 from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
-from harness.store import load_run
 
 SLOW = """
 import time
@@ -515,8 +515,8 @@ class TestWhatIsShown:
         assert not set(shown) & {"\x1b", "\x07", "\r", "\u202e", "\x9b"}
 
     def test_scores_that_no_clock_gives_have_an_interval_all_the_same(self):
+        from harness.ranking.stats import estimate
         from harness.render.terminal import microseconds
-        from harness.stats import estimate
 
         wide = estimate([1e-300, 1e14], 0.95)
         assert Estimate.model_validate_json(wide.model_dump_json()) == wide and microseconds(wide)

@@ -12,11 +12,12 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from harness.cli import main
-from harness.cli.verbs import verbs as cli
+from harness.cli.options import verbs as cli
+from harness.compile.compilation import Compilation, CompiledKernel
 from harness.model import (
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -32,13 +33,12 @@ from harness.model import (
     Submission,
     Verdict,
 )
-from harness.offline.compilation import Compilation, CompiledKernel
+from harness.records.store import Store
 from harness.render import check as checkup
 from harness.render import document
 from harness.render import run as rendered
 from harness.render.document import Facts, Table, Verbatim
 from harness.render.legible import legible
-from harness.store import Store
 
 HOSTILE = [
     "a|b",
@@ -226,7 +226,7 @@ RUN = Run(
     started_at="2026-01-02T03:04:05+00:00", duration_s=12.5,
     ending=Ending(verdict=Verdict.WRONG_ANSWER, message="the message", detail="the detail"),
     checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
-    clock=Clock.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
+    clock=ClockOwner.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
     score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},

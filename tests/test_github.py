@@ -16,8 +16,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cli.verbs import verbs as cli
-from harness.model import UNJUDGED, Clock, Ending, Verdict
+from harness.cli.options import verbs as cli
+from harness.model import UNJUDGED, ClockOwner, Ending, Verdict
 from harness.render import github
 from harness.render.legible import legible
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
@@ -195,7 +195,7 @@ def test_a_machine_that_cannot_judge_is_a_warning_about_no_line():
 
 
 def test_a_notice_says_whose_clock_it_was_where_it_was_the_worker_s():
-    for clock, expected in ((Clock.JUDGE, False), (Clock.WORKER, True)):
+    for clock, expected in ((ClockOwner.JUDGE, False), (ClockOwner.WORKER, True)):
         ((level, _, message),) = obeyed(github.of_run(run("a", clock=clock)))
         assert level == "notice" and message.endswith("worker-timed") is expected
 

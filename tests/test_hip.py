@@ -17,10 +17,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import hip, hip_runtime
-from harness.hip import CompilationError, Module, NoDevice, float32, int32, int64, ptr, uint32
-from harness.hip_prelude import program
-from harness.hip_runtime import AMD, NVIDIA, LaunchError
+from harness import hip
+from harness.hip import CompilationError, Module, NoDevice, float32, int32, int64, ptr, runtime, uint32
+from harness.hip.prelude import program
+from harness.hip.runtime import AMD, NVIDIA, LaunchError
 from harness.worker import load as worker_load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -227,7 +227,7 @@ class CpuCompiler:
         return library
 
 
-class CpuGpu(hip_runtime.Gpu):
+class CpuGpu(runtime.Gpu):
     """A GPU whose memory is the host's."""
 
     def __init__(self, driver, compiler, vendor=NVIDIA):
@@ -487,8 +487,8 @@ def offline(no_gpu, monkeypatch):
         return SimpleNamespace(kernels=[SimpleNamespace(name="scale")])
 
     here = ("gfx942", "sm_90")
-    monkeypatch.setattr("harness.offline.hip.missing", lambda target: None if target in here else "install it")
-    monkeypatch.setattr("harness.offline.hip.compile", compile)
+    monkeypatch.setattr("harness.hip.compilers.missing", lambda target: None if target in here else "install it")
+    monkeypatch.setattr("harness.hip.compilers.compile", compile)
     return SimpleNamespace(compiled=compiled, refusing=refusing)
 
 
@@ -519,7 +519,7 @@ def test_without_a_gpu_a_kernel_that_the_source_lacks_is_a_compile_error(offline
 
 
 def test_without_a_gpu_and_without_a_compiler_nothing_is_claimed(no_gpu, monkeypatch):
-    monkeypatch.setattr("harness.offline.hip.missing", lambda target: "install it")
+    monkeypatch.setattr("harness.hip.compilers.missing", lambda target: "install it")
     with pytest.raises(NoDevice, match="no compiler here, not run"):
         scale_kernel()(torch.ones(4), 4, 1.0, grid=1, block=64)
 
@@ -572,7 +572,7 @@ def test_each_vendor_s_compiler_is_spoken_to_in_its_own_words(tmp_path, vendor, 
     macros = (f"-DP={vendor.rtc}", f"-DC=Get{vendor.code}")
     gxx("-x", "c", *macros, tmp_path / "rtc.c", "-shared", "-fPIC", "-o", tmp_path / "rtc.so")
     library = ctypes.CDLL(str(tmp_path / "rtc.so"))
-    compiler = hip_runtime.RuntimeCompiler(library, vendor)
+    compiler = runtime.RuntimeCompiler(library, vendor)
     assert compiler.version() == f"{vendor.rtc} 12.9"
     assert compiler.compile("fine", arch) == (b"a\0b\0c", "source(1): no such")
     assert ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "seen"))).decode().split()[0] == flag
@@ -583,10 +583,10 @@ def test_each_vendor_s_compiler_is_spoken_to_in_its_own_words(tmp_path, vendor, 
 
 @pytest.mark.parametrize(("vendor", "arch"), [(NVIDIA, "sm_90a"), (AMD, "gfx90a")], ids=["nvrtc", "hiprtc"])
 def test_the_real_compilers_take_the_prelude_and_count_the_source_s_lines(vendor, arch):
-    library = hip_runtime.find_library(vendor.compiler)
+    library = runtime.find_library(vendor.compiler)
     if library is None:
         pytest.skip(f"no {vendor.compiler[-1]} here")
-    compiler = hip_runtime.RuntimeCompiler(library, vendor)
+    compiler = runtime.RuntimeCompiler(library, vendor)
     image, _ = compiler.compile(program(SCALE, {}), arch)
     assert b"scale" in image
     with pytest.raises(CompilationError, match=r"source(:2:|\(2\))"):

@@ -320,7 +320,7 @@ def test_bool_and_float_arguments_become_scalars() -> None:
 
 @interpreted
 def test_what_exists_as_device_code_only_is_refused_by_name() -> None:
-    from harness.offline.interpreter import CannotInterpret
+    from harness.interpreter.installation import CannotInterpret
 
     x = torch.ones(4)
     with pytest.raises(CannotInterpret, match=r"^cannot be interpreted: inline assembly: mov.b32"):
@@ -371,7 +371,7 @@ def test_host_code_can_ask_tritons_driver() -> None:
 
 @interpreted
 def test_launches_are_counted_and_those_of_the_self_check_are_not() -> None:
-    from harness.offline.interpreter import install, launches, self_check
+    from harness.interpreter.installation import install, launches, self_check
 
     before = launches()
     one_bit[(3,)](torch.empty(4, dtype=torch.int32), 4)
@@ -382,7 +382,7 @@ def test_launches_are_counted_and_those_of_the_self_check_are_not() -> None:
 
 @interpreted
 def test_host_code_that_says_cuda_runs_on_the_cpu() -> None:
-    from harness.offline.interpreter import cuda_on_cpu
+    from harness.interpreter.installation import cuda_on_cpu
 
     with cuda_on_cpu():
         x = torch.empty(4, device="cuda").fill_(1.0)
@@ -409,7 +409,7 @@ def test_host_code_that_says_cuda_runs_on_the_cpu() -> None:
 
 @interpreted
 def test_torch_compile_works_within_cuda_on_cpu() -> None:
-    from harness.offline.interpreter import cuda_on_cpu
+    from harness.interpreter.installation import cuda_on_cpu
 
     with cuda_on_cpu():
         doubled = torch.compile(lambda x: x + x, backend="eager")(torch.ones(2, device="cuda"))
@@ -418,7 +418,7 @@ def test_torch_compile_works_within_cuda_on_cpu() -> None:
 
 @interpreted
 def test_leaving_cuda_on_cpu_puts_torch_back_even_when_nested_or_after_an_error() -> None:
-    from harness.offline.interpreter import cuda_on_cpu
+    from harness.interpreter.installation import cuda_on_cpu
 
     def state() -> list[Any]:
         attributes = (torch.empty, torch.Tensor.to, torch.Tensor.cuda, torch.cuda.synchronize, torch.Generator)
@@ -437,7 +437,7 @@ def test_leaving_cuda_on_cpu_puts_torch_back_even_when_nested_or_after_an_error(
 def test_the_self_check_fails_when_any_of_these_fixes_is_taken_away() -> None:
     from triton.runtime import interpreter as upstream
 
-    from harness.offline.interpreter import self_check
+    from harness.interpreter.installation import self_check
 
     builder, autotuner = upstream.InterpreterBuilder, triton.runtime.autotuner.Autotuner
     wrong_everywhere = [
@@ -470,14 +470,14 @@ def test_the_self_check_fails_when_any_of_these_fixes_is_taken_away() -> None:
 
 
 def test_install_without_triton_interpret_says_what_to_do() -> None:
-    ended = python("from harness.offline.interpreter import install; install()", TRITON_INTERPRET="0")
+    ended = python("from harness.interpreter.installation import install; install()", TRITON_INTERPRET="0")
     assert "InterpreterUnfit" in ended.stderr and "TRITON_INTERPRET=1 is not set" in ended.stderr
 
 
 def test_install_after_triton_was_imported_uninterpreted_says_so() -> None:
     program = (
         "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; "
-        "from harness.offline.interpreter import install; install()"
+        "from harness.interpreter.installation import install; install()"
     )
     ended = python(program, TRITON_INTERPRET="0")
     assert f"triton {triton.__version__} is unfit" in ended.stderr and "imported before" in ended.stderr
@@ -485,8 +485,8 @@ def test_install_after_triton_was_imported_uninterpreted_says_so() -> None:
 
 def test_install_raises_interpreter_unfit_when_a_fix_does_not_hold() -> None:
     program = (
-        "from harness.offline import arithmetic, interpreter; "
-        "arithmetic.Arithmetic.create_dot = arithmetic.upstream_dot; interpreter.install()"
+        "from harness.interpreter import arithmetic, installation; "
+        "arithmetic.Arithmetic.create_dot = arithmetic.upstream_dot; installation.install()"
     )
     ended = python(program, TRITON_INTERPRET="1")
     assert f"triton {triton.__version__} is unfit" in ended.stderr and "a bf16 dot accumulates" in ended.stderr
@@ -512,7 +512,7 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 if __name__ == "__main__":
-    from harness.offline.interpreter import install, replacements
+    from harness.interpreter.installation import install, replacements
     from tests.test_interpreter_process import run_claims
 
     UPSTREAM = {(owner, name): vars(owner).get(name) for owner, name, _ in replacements() if hasattr(owner, "__dict__")}

@@ -518,7 +518,7 @@ def test_bf16_flash_attention_agrees_with_fp64() -> None:
 
 @interpreted
 def test_encoding_any_float_as_bf16_finds_the_nearest() -> None:
-    from harness.offline.number_formats import decode_bf16, encode_bf16
+    from harness.interpreter.number_formats import decode_bf16, encode_bf16
 
     @settings(max_examples=300, database=None, deadline=None)
     @given(st.floats(width=64, allow_nan=False))
@@ -535,7 +535,7 @@ def test_encoding_any_float_as_bf16_finds_the_nearest() -> None:
 
 
 if __name__ == "__main__":
-    from harness.offline.interpreter import install
+    from harness.interpreter.installation import install
     from tests.test_interpreter_process import run_claims
 
     install()

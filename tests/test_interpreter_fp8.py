@@ -232,7 +232,7 @@ def pack(nibbles: torch.Tensor, axis: int) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    from harness.offline.interpreter import install
+    from harness.interpreter.installation import install
     from tests.test_interpreter_process import run_claims
 
     install()

@@ -10,19 +10,19 @@ from types import SimpleNamespace
 import pytest
 
 from harness import catalog
-from harness.config import Sampling, load_config
-from harness.device import detect
+from harness.catalog.config import Sampling, load_config
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS
 from harness.judge.evaluate import _unranked_because, evaluate, replay
-from harness.judge.neighbours import Crowding
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting
 from harness.judge.trial import Timings
+from harness.machine.device import detect
+from harness.machine.neighbours import Crowding
 from harness.model import (
     Case,
-    Clock,
+    ClockOwner,
     Ending,
     Estimate,
     Floor,
@@ -129,7 +129,7 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
         entrant=SimpleNamespace(
             caller=SimpleNamespace(interpreted=said["interpreted"]),
             skipped=[case] if said["skipped"] else [],
-            clocks=SimpleNamespace(whose=Clock.WORKER if said["worker-timed"] else Clock.JUDGE),
+            clocks=SimpleNamespace(whose=ClockOwner.WORKER if said["worker-timed"] else ClockOwner.JUDGE),
         ),
     )
     measurement = Measurement(
@@ -324,7 +324,9 @@ def test_the_worker_knows_nothing_of_what_is_expected(toy_root):
         import gc, os, sys
         def custom_kernel(data):
             words = " ".join([*os.environ, *os.environ.values(), *sys.argv, *sys.modules, *sys.orig_argv])
-            seen = [m for m in sys.modules if m.startswith(("harness.judge", "harness.model", "podium_problem"))]
+            rooms = ("judge", "model", "machine", "catalog", "records", "ranking", "verbs")
+            hidden = (*("harness." + room for room in rooms), "podium_problem")
+            seen = [m for m in sys.modules if m.startswith(hidden)]
             secret = ("Tolerance", "Expectation", "Reference", "Dealer", "Problem")
             here = [o for o in gc.get_objects() if type(o).__name__ in secret]
             print("LEAK" if seen or here or "seed" in words.lower() else "CLEAN", seen, here)
@@ -405,7 +407,7 @@ def test_a_triton_submission_is_verified_but_not_ranked_on_a_cpu(toy_root):
 
 
 def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tried_again(toy_root):
-    from harness import docket
+    from harness.verbs import eval as evaluation
 
     source = """
         import torch, triton, triton.language as tl
@@ -421,10 +423,10 @@ def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tri
     """
     (toy_root / "submissions" / "double" / "asm.py").write_text(textwrap.dedent(source))
     problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
-    waiting = docket.submissions_to_judge(toy_root, problem, [], device, quick=False)
-    (run,) = docket.judge(toy_root, problem, waiting, device, False, lambda line: None)
+    waiting = evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False)
+    (run,) = evaluation.judge(toy_root, problem, waiting, device, False, lambda line: None)
     assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and "cannot be interpreted" in run.ending.message
-    assert docket.submissions_to_judge(toy_root, problem, [], device, quick=False) == []
+    assert evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False) == []
 
 
 OVERRUN = """

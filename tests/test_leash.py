@@ -11,8 +11,8 @@ import time
 import pytest
 from test_sandbox import CONFINE, CPU, Inside, isolation  # noqa: F401
 
+from harness.model import NO_ISOLATION
 from harness.sandbox import syscalls, waiter
-from harness.sandbox.isolation import NO_ISOLATION
 from harness.sandbox.leash import Ended, Leash
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a sandbox")

@@ -14,27 +14,30 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import catalog, device, docket, machine_lock, verification
+from harness import catalog
 from harness.cli import main
 from harness.errors import InfrastructureError
 from harness.judge import evaluate as judging
 from harness.judge.reply import Fault
-from harness.machine_lock import hold, hold_if_gpu
+from harness.machine import device, lock
+from harness.machine.lock import hold, hold_if_gpu
 from harness.model import Device, Verdict
+from harness.verbs import eval as evaluation
+from harness.verbs import verify as verification
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import os, sys
 from pathlib import Path
 folder, card, uid = sys.argv[1], sys.argv[2], int(sys.argv[3])
-from harness import device, machine_lock
+from harness.machine import device, lock
 from harness.model import Device
-machine_lock.FOLDERS = (Path(folder),)
+lock.FOLDERS = (Path(folder),)
 device.card = lambda _: card
 here = Device(kind="cpu", name="Card", slug="card", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1)
 if uid:
     os.setuid(uid)
-with machine_lock.hold(here, lambda line: print(line, flush=True)):
+with lock.hold(here, lambda line: print(line, flush=True)):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -46,7 +49,7 @@ def folder(monkeypatch):
     """A place for locks that is open to all, as /tmp is; pytest's own directories are closed to other users."""
     with tempfile.TemporaryDirectory(prefix="locks_") as path:
         os.chmod(path, 0o1777)
-        monkeypatch.setattr(machine_lock, "FOLDERS", (Path(path),))
+        monkeypatch.setattr(lock, "FOLDERS", (Path(path),))
         yield Path(path)
 
 
@@ -181,10 +184,10 @@ def test_a_file_that_was_removed_while_one_waited_locks_nobody_out(folder, other
 
 def test_a_folder_that_only_some_may_write_to_is_nobodys(folder, monkeypatch, tmp_path):
     tmp_path.chmod(0o755)
-    monkeypatch.setattr(machine_lock, "FOLDERS", (tmp_path, folder))
+    monkeypatch.setattr(lock, "FOLDERS", (tmp_path, folder))
     with hold(CPU):
         assert [path.parent for path in (*tmp_path.iterdir(), *folder.iterdir())] == [folder]
-    monkeypatch.setattr(machine_lock, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr(lock, "FOLDERS", (tmp_path,))
     with pytest.raises(InfrastructureError, match="every user must be able to make files in"), hold(CPU):
         pass
 
@@ -222,7 +225,7 @@ class TestWhoTakesIt:
             def __exit__(self, *_):
                 depth[0] -= 1
 
-        monkeypatch.setattr(machine_lock, "hold", lambda here, narrate: Counting())
+        monkeypatch.setattr(lock, "hold", lambda here, narrate: Counting())
         return depth
 
     @pytest.mark.parametrize(("here", "outside"), [(CPU, 0), (gpu(), 1)])
@@ -241,9 +244,11 @@ class TestWhoTakesIt:
             raise OSError("enough")
 
         monkeypatch.setattr(judging, "evaluate", evaluate)
-        monkeypatch.setattr(docket, "_isolation_tier", lambda *_: "process")
+        monkeypatch.setattr(evaluation, "_isolation_tier", lambda *_: "process")
         with pytest.raises(InfrastructureError, match="enough"):
-            docket.judge(toy_root, problem, [catalog.load_submission(problem, path)], here, False, lambda line: None)
+            evaluation.judge(
+                toy_root, problem, [catalog.load_submission(problem, path)], here, False, lambda line: None
+            )
         assert seen == [outside, outside + 1]
 
     @pytest.mark.parametrize(("here", "times"), [(CPU, 0), (gpu(), 1)])

@@ -8,8 +8,8 @@ import time
 import pytest
 from test_judging import HONEST, judge
 
-from harness.judge import neighbours
-from harness.judge.neighbours import Crowding, Neighbours
+from harness.machine import neighbours
+from harness.machine.neighbours import Crowding, Neighbours
 from harness.render import document, terminal
 from harness.render import run as rendered
 from harness.sandbox import footprint

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import catalog, doctor, scaffold
+from harness import catalog
 from harness.cli import main
-from harness.device import detect
-from harness.doctor import Fact
+from harness.compile.survey import HipCompiler, Tools
 from harness.errors import InfrastructureError, ProblemError
-from harness.offline.survey import HipCompiler, Tools
+from harness.machine.device import detect
 from harness.render import doctor as rendered
+from harness.verbs import doctor
+from harness.verbs import new as scaffold
+from harness.verbs.doctor import Fact
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TEMPLATE = '"""data = (x, config); return 2 x."""\n\n\ndef custom_kernel(data):\n    return data[0] * 2\n'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.offline.targets import TARGETS, occupancy
+from harness.chips.targets import TARGETS, occupancy
 
 
 def waves(target, **resources):

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness import hip
-from harness.hip import CompilationError, program
-from harness.offline import code_object
-from harness.offline import hip as offline
-from harness.offline.hip import TARGETS
+from harness.chips import code_object
+from harness.hip import CompilationError, compilers, program
+from harness.hip.compilers import TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]
 SUBMISSIONS = ("kv_replicate/hip_seed", "kv_replicate/hip_vectorised", "fmha/hip_one_head")
@@ -51,7 +50,7 @@ def target(request):
 
 
 def needing(target):
-    lacking = offline.missing(target)
+    lacking = compilers.missing(target)
     if lacking is not None:
         pytest.skip(f"no compiler for {target} here: {lacking}")
     return target
@@ -63,7 +62,7 @@ def only(report):
 
 
 def test_a_kernel_s_resources_are_reported(target):
-    report = offline.compile(SUM, target)
+    report = compilers.compile(SUM, target)
     kernel = only(report)
     assert report.target == target and report.compiler
     assert kernel.name == "sum" and 0 < kernel.registers <= 64
@@ -73,54 +72,54 @@ def test_a_kernel_s_resources_are_reported(target):
 
 
 def test_a_report_is_json(target):
-    fields = json.loads(json.dumps(offline.compile(SUM, target).as_json()))
+    fields = json.loads(json.dumps(compilers.compile(SUM, target).as_json()))
     assert fields["target"] == target and fields["kernels"][0]["lds_bytes"] == 256
 
 
 def test_private_memory_is_reported(target):
-    assert only(offline.compile(HUNGRY, target)).scratch_bytes >= 1600
+    assert only(compilers.compile(HUNGRY, target)).scratch_bytes >= 1600
 
 
 @pytest.mark.parametrize("name", ["gfx942", "gfx950", "gfx1100"])
 def test_matrix_instructions_are_counted_by_name_where_the_chip_has_them(name):
-    found = only(offline.compile(MFMA, needing(name))).matrix_instructions
+    found = only(compilers.compile(MFMA, needing(name))).matrix_instructions
     assert found == ({} if name == "gfx1100" else {"v_mfma_f32_16x16x16_bf16": 1})
 
 
 def test_shared_memory_over_the_limit_is_an_error_of_that_target_only():
     source = SUM.replace("shared[64]", "shared[40000]")  # 160 000 bytes
     try:
-        report = offline.compile(source, needing("gfx942"))
+        report = compilers.compile(source, needing("gfx942"))
     except CompilationError as error:
         assert "local memory" in str(error)
     else:
         assert "160000 bytes of shared memory, over the 65536" in only(report).over_limit
-    assert only(offline.compile(source, needing("gfx950"))).over_limit is None
+    assert only(compilers.compile(source, needing("gfx950"))).over_limit is None
 
 
 def test_a_compile_error_has_the_compiler_s_log_with_the_source_s_own_lines(target):
     with pytest.raises(CompilationError, match=r"source(:2:|\(2\))"):
-        offline.compile('extern "C" __global__ void f(float* x) {\n    *x = unheard_of;\n}\n', target, {"A": 1})
+        compilers.compile('extern "C" __global__ void f(float* x) {\n    *x = unheard_of;\n}\n', target, {"A": 1})
 
 
 def test_defines_reach_the_source(target):
     source = 'extern "C" __global__ void f(int* x) { __shared__ int y[COUNT]; y[*x] = *x; *x = y[0]; }'
-    assert only(offline.compile(source, target, {"COUNT": 12})).lds_bytes == 48
+    assert only(compilers.compile(source, target, {"COUNT": 12})).lds_bytes == 48
 
 
 def test_an_unknown_target_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="unknown target 'gfx90'; there are gfx942, gfx950, gfx1100, sm_90"):
-        offline.compile(SUM, "gfx90")
+        compilers.compile(SUM, "gfx90")
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_without_a_compiler_the_command_that_brings_one_is_named(monkeypatch, name):
-    monkeypatch.setattr(offline, "clang_for", lambda target: None)
-    monkeypatch.setattr(offline, "nvrtc", lambda: None)
+    monkeypatch.setattr(compilers, "clang_for", lambda target: None)
+    monkeypatch.setattr(compilers, "nvrtc", lambda: None)
     monkeypatch.setattr(shutil, "which", lambda command: None)
-    assert " install " in (offline.missing(name) or "")
+    assert " install " in (compilers.missing(name) or "")
     with pytest.raises(LookupError, match=f"no compiler for {name} here: .* install "):
-        offline.compile(SUM, name)
+        compilers.compile(SUM, name)
 
 
 def test_a_clang_that_does_not_know_the_target_is_passed_over(monkeypatch, tmp_path):
@@ -130,21 +129,21 @@ def test_a_clang_that_does_not_know_the_target_is_passed_over(monkeypatch, tmp_p
     new.write_text("#!/bin/sh\nexit 0\n")
     for path in (old, new):
         path.chmod(0o755)
-    monkeypatch.setattr(offline, "_clangs", lambda: [(str(tmp_path / "gone"),), (str(old),), (str(new),)])
-    offline.clang_for.cache_clear()
+    monkeypatch.setattr(compilers, "_clangs", lambda: [(str(tmp_path / "gone"),), (str(old),), (str(new),)])
+    compilers.clang_for.cache_clear()
     try:
-        assert offline.clang_for("gfx950") == (str(new),)
+        assert compilers.clang_for("gfx950") == (str(new),)
     finally:
-        offline.clang_for.cache_clear()
+        compilers.clang_for.cache_clear()
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_nvcc_serves_where_nvrtc_is_missing(monkeypatch):
-    monkeypatch.setattr(offline, "nvrtc", lambda: None)
-    report = offline.compile(SUM, "sm_90")
+    monkeypatch.setattr(compilers, "nvrtc", lambda: None)
+    report = compilers.compile(SUM, "sm_90")
     assert report.compiler.startswith("nvcc ") and only(report).name == "sum" and only(report).lds_bytes == 256
     with pytest.raises(CompilationError, match=r"source\(1\)"):
-        offline.compile("int x = ;", "sm_90")
+        compilers.compile("int x = ;", "sm_90")
 
 
 def test_ptxas_is_read_kernel_by_kernel():
@@ -197,7 +196,7 @@ def test_the_bundled_submissions_compile_without_spills_or_private_memory(submis
     _, modules = submission
     assert modules
     for module in modules:
-        for kernel in offline.compile(module.source, target, module.defines).kernels:
+        for kernel in compilers.compile(module.source, target, module.defines).kernels:
             assert (kernel.spills, kernel.scratch_bytes, kernel.over_limit) == (0, 0, None), kernel
 
 
@@ -206,9 +205,9 @@ def test_memory_is_read_and_written_16_bytes_at_a_time_on_amd(submission, name):
     path, modules = submission
     if path.endswith("seed"):
         pytest.skip("the seed's kernels move one element a thread")
-    command = offline.clang_for(needing(name))
-    flags = [*offline._AMD_FLAGS, f"--offload-arch={name}", "-", "-o", "-"]
-    assembly = offline._run([*command, *flags], program(modules[0].source, modules[0].defines))
+    command = compilers.clang_for(needing(name))
+    flags = [*compilers._AMD_FLAGS, f"--offload-arch={name}", "-", "-o", "-"]
+    assembly = compilers._run([*command, *flags], program(modules[0].source, modules[0].defines))
     wide = ("global_load_dwordx4", "global_load_b128"), ("global_store_dwordx4", "global_store_b128")
     kernels = {"fmha/hip_one_head": ["copy_values"]}.get(path, ["replicate_words_16", "replicate_runs_2"])
     for kernel in kernels:
@@ -223,6 +222,6 @@ def test_fmha_computes_scores_and_output_by_mfma(name):
     submission = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(submission)
     for head_dim, module in submission.MODULES.items():
-        kernels = offline.compile(module.source, needing(name), module.defines).kernels
+        kernels = compilers.compile(module.source, needing(name), module.defines).kernels
         attend = next(kernel for kernel in kernels if kernel.name == "attend_one_head")
         assert attend.matrix_instructions == {"v_mfma_f32_16x16x16_bf16": 2 * head_dim // 64}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from test_transports import FakeRuntime
 
-from harness.arena import ALIGNMENT, Arena, TensorSpec, extent, flatten, layout
 from harness.judge.reply import CallReply
+from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, extent, flatten, layout
 from harness.worker import calls
 from harness.worker.calls import Calls
 from harness.worker.timers import Sample

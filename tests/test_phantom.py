@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from harness import catalog
-from harness.arena import flatten
-from harness.device import detect
+from harness.compile.phantom import DataDependent, Phantom, Phantoms
 from harness.judge.reference import Reference
-from harness.offline.phantom import DataDependent, Phantom, Phantoms
+from harness.machine.device import detect
+from harness.wire.arena import flatten
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

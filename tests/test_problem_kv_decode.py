@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.catalog import load_problem
-from harness.hip import NoDevice
-from harness.offline import hip as offline
-from harness.offline.targets import TARGETS, occupancy
+from harness.chips.targets import TARGETS, occupancy
+from harness.hip import NoDevice, compilers
 from reference.attention import attention
 from tests.test_interpreter_process import interpreted
 
@@ -370,8 +369,8 @@ def test_what_the_hopper_kernel_does_not_support_goes_to_torch_and_is_the_refere
 @pytest.mark.slow
 def test_every_kernel_that_a_hopper_gpu_is_given_spills_nothing_and_fits_as_often_as_it_says():
     """Its static assertion holds the host's count of shared memory against the struct."""
-    if offline.missing("sm_90") is not None:
-        pytest.skip(f"no compiler for sm_90 here: {offline.missing('sm_90')}")
+    if compilers.missing("sm_90") is not None:
+        pytest.skip(f"no compiler for sm_90 here: {compilers.missing('sm_90')}")
     submission, chosen = cuda_cluster(), set()
     for rows in (16, 32):
         for pairs in range(1, 2 * H200):
@@ -380,7 +379,7 @@ def test_every_kernel_that_a_hopper_gpu_is_given_spills_nothing_and_fits_as_ofte
     assert {cluster for _, cluster, _ in chosen} == set(range(1, 9))
     for rows, cluster, stages in sorted(chosen):
         module = submission.kernel(torch.float16 if cluster % 2 else torch.bfloat16, rows, cluster, stages)._module
-        (kernel,) = offline.compile(module.source, "sm_90", module.defines).kernels
+        (kernel,) = compilers.compile(module.source, "sm_90", module.defines).kernels
         assert (kernel.spills, kernel.scratch_bytes, kernel.threads) == (0, 0, submission.THREADS), kernel
         limit, resident = TARGETS["sm_90"], module.defines["RESIDENT"]
         held = occupancy(
@@ -566,7 +565,7 @@ def test_a_thousand_interpreted_steps_leave_no_memory_behind():
 
 
 if __name__ == "__main__":
-    from harness.offline.interpreter import install
+    from harness.interpreter.installation import install
     from tests.test_interpreter_process import run_claims
 
     install()

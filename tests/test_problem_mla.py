@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.hip_runtime import CompilationError, LaunchError
-from harness.offline import described
-from harness.offline import hip as offline_hip
+from harness.compile import described
+from harness.hip import compilers
+from harness.hip.runtime import CompilationError, LaunchError
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, DIM, V_DIM = 16, 576, 512
@@ -285,8 +285,8 @@ TRITON = """
 import json, sys
 import torch
 sys.path.insert(0, {root!r})
-from harness.offline import interpreter
-interpreter.install()
+from harness.interpreter import installation
+installation.install()
 from tests.test_problem_mla import generate, load, mla
 from reference.quantization import dequantize_mxfp4, quantize_fp8, quantize_mxfp4
 
@@ -312,7 +312,7 @@ for lengths in ([0, 1, 37, 70], [0, 0], [129]):
         if "rdna" in name:
             submission.is_rdna = lambda q: True
         queries = dequantize_mxfp4(*quantize_mxfp4(data[0])) if "dot_scaled" in name else data[0]
-        with interpreter.cuda_on_cpu():
+        with installation.cuda_on_cpu():
             out = submission.custom_kernel(inputs)
         errors[f"{{name}} {{lengths}}"] = error(out, data, keys, queries)
         if "dot_scaled" in name:  # what the board's tolerance `mxfp4` is held against
@@ -345,7 +345,7 @@ def test_the_programs_that_a_gluon_submission_wants_fit_a_multiprocessor_and_spi
     described.on_targets(catalog.load_problem(ROOT, "mla"), ["sm_90"], tmp_path)
     words = ["--target=sm_90", f"--inputs={tmp_path / 'sm_90'}", f"--file=submissions/mla/{name}.py"]
     compiled = subprocess.run(
-        [sys.executable, "-m", "harness.offline.cross_compile", *words],
+        [sys.executable, "-m", "harness.compile.cross_compile", *words],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -384,11 +384,11 @@ def test_a_device_that_refuses_clusters_of_16_is_asked_once_and_served_by_the_ot
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gluon_fp8", "gluon_bf16"])
 def test_the_kernel_for_short_caches_compiles_spills_nothing_and_has_the_shared_memory_that_is_asked_for(name):
-    if hint := offline_hip.missing("sm_90"):
+    if hint := compilers.missing("sm_90"):
         pytest.skip(hint)
     submission = load(f"submissions/mla/{name}.py", name)
     # The source holds SHARED_BYTES to the size of what it lays out there.
-    report = offline_hip.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES})
+    report = compilers.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES})
     assert [(kernel.name, kernel.spills) for kernel in report.kernels] == [("attend_short", 0)]
     with pytest.raises(CompilationError, match="as much as is asked for"):
-        offline_hip.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES - 128})
+        compilers.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES - 128})

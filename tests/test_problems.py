@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from harness import catalog
-from harness.arena import flatten
-from harness.device import detect
 from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import OneSeed
+from harness.machine.device import detect
 from harness.model import Verdict
+from harness.wire.arena import flatten
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PROBLEMS = [catalog.load_problem(CHECKOUT, name) for name in catalog.problem_names(CHECKOUT)]

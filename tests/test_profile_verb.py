@@ -17,15 +17,15 @@ import torch
 
 from harness import catalog
 from harness.cli import main
-from harness.device import detect
 from harness.errors import InfrastructureError, UsageError
+from harness.machine.device import detect
 from harness.model import Device
 from harness.profiling import ncu, process, rocprof, torch_profiler
-from harness.profiling import profile as profiling
 from harness.profiling import tool as tools
 from harness.profiling.excerpt import Launch, kernels
 from harness.render import document
 from harness.render import profile as rendered
+from harness.verbs import profile as profiling
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "import torch\n\ndef custom_kernel(data):\n    return torch.mul(data[0], 2)\n"

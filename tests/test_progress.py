@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from harness import catalog
-from harness.config import load_config
-from harness.device import detect
+from harness.catalog.config import load_config
 from harness.judge.duel import duel
 from harness.judge.evaluate import evaluate
+from harness.machine.device import detect
 from harness.progress import Step, named, tell
 from harness.render import progress
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
@@ -160,7 +160,7 @@ def test_a_terminal_gets_the_bar_and_json_gets_lines(toy_root):
 
 
 def test_verify_counts_its_controls(toy_root):
-    from harness import verification
+    from harness.verbs import verify as verification
 
     folder = toy_root / "problems" / "double" / "controls"
     for verdict, source in (("accepted", HONEST), ("wrong_answer", WRONG)):

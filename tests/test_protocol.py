@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.protocol import MAX_FRAME_BYTES, Channel, ChannelClosed, PeerStopped, ProtocolViolation, ReplyTimeout
+from harness.wire.protocol import MAX_FRAME_BYTES, Channel, ChannelClosed, PeerStopped, ProtocolViolation, ReplyTimeout
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**60), 10**60) | st.floats(allow_nan=False) | st.text(),

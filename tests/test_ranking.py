@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.entry import Entry
 from harness.model import (
     BELOW_FLOOR,
     CROWDED,
@@ -17,11 +16,12 @@ from harness.model import (
     UNSTABLE,
     VOIDED,
     WORKER_TIMED,
-    Clock,
+    ClockOwner,
     Estimate,
     Verdict,
 )
-from harness.ranking import Bearings, bearings, close, rank
+from harness.ranking.board import Bearings, bearings, close, rank
+from harness.records.entry import Entry
 from harness.render import document, terminal
 from harness.render.boards import _duels
 from tests.test_store import make_run
@@ -41,7 +41,7 @@ def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unran
         started_at="2026-01-01T00:00:00.000+00:00",
         verdict=verdict,
         message="message",
-        clock=Clock.JUDGE,
+        clock=ClockOwner.JUDGE,
         unranked=unranked,
         tolerance="close",
         error=0.0,
@@ -168,7 +168,7 @@ def test_the_last_line_says_all_that_is_known_of_a_score():
     assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
     quick = make_run(score=100.0, unranked_because="quick")
     assert terminal.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
-    own = make_run(score=100.0, clock=Clock.WORKER)
+    own = make_run(score=100.0, clock=ClockOwner.WORKER)
     assert terminal.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
     assert terminal.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
 
@@ -186,14 +186,14 @@ def test_accepted_without_a_score_or_with_a_reason_is_not_ranked():
     assert not board.standings and {e.submission for e in board.unranked} == {"quick", "interpreted", "none"}
 
 
-WORKER = {"clock": Clock.WORKER}
+WORKER = {"clock": ClockOwner.WORKER}
 
 
 def test_what_a_worker_timed_is_not_ranked_and_says_so():
     board = rank(
         [entry("judged", 200), entry("own", 1, **WORKER), entry("untimed", unranked="interpreted", **WORKER)], []
     )
-    assert ranks(board) == {"judged": "1"} and board.clock is Clock.JUDGE
+    assert ranks(board) == {"judged": "1"} and board.clock is ClockOwner.JUDGE
     assert {e.submission: e.unranked for e in board.unranked} == {"own": WORKER_TIMED, "untimed": "interpreted"}
 
 
@@ -201,13 +201,15 @@ def test_what_workers_timed_is_ranked_only_if_the_setting_says_so_and_the_judge_
     own = [entry("own", 1, 0.9, 1.1, **WORKER), entry("other", 2, 1.9, 2.1, **WORKER)]
     assert not rank(own, []).standings
     board = rank(own, [], rank_worker_timed=True)
-    assert ranks(board) == {"own": "1", "other": "2"} and board.clock is Clock.WORKER and not board.unranked
+    assert ranks(board) == {"own": "1", "other": "2"} and board.clock is ClockOwner.WORKER and not board.unranked
     board = rank([*own, entry("judged", 300)], ["own"], rank_worker_timed=True)
-    assert ranks(board) == {"judged": "1"} and board.clock is Clock.JUDGE
+    assert ranks(board) == {"judged": "1"} and board.clock is ClockOwner.JUDGE
     assert board.standings[0].times_baseline is None, "the baseline's time is another clock's"
     assert {e.unranked for e in board.unranked} == {WORKER_TIMED}
     board = rank([*own, entry("hasty", 3, unranked="quick"), entry("old", 3, older=True)], [], rank_worker_timed=True)
-    assert board.clock is Clock.WORKER and ranks(board).keys() == {"own", "other"}, "the judged ones cannot be ranked"
+    assert board.clock is ClockOwner.WORKER and ranks(board).keys() == {"own", "other"}, (
+        "the judged ones cannot be ranked"
+    )
 
 
 def test_what_other_files_of_the_problem_judged_is_below_and_not_ranked():

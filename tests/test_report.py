@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.cli import main
-from harness.entry import Entry
 from harness.model import (
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -35,11 +34,13 @@ from harness.model import (
     Submission,
     Verdict,
 )
-from harness.ranking import rank
-from harness.render import charts, contents, html, legible, plots
+from harness.ranking.board import rank
+from harness.records.entry import Entry
+from harness.records.store import Store
+from harness.render import charts, html, legible, plots
 from harness.render.axis import log_axis
-from harness.render.contents import Sheet
-from harness.store import Store
+from harness.verbs import report
+from harness.verbs.report import Sheet
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CASES = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
@@ -100,7 +101,7 @@ def store(root, name, latency_ns=1000.0, source=None, processes=3, samples=8, **
             measurement(case, scale * latency_ns, scale * 100.0, processes, samples)
             for scale, case in zip((1, 50), CASES)
         ],
-        "clock": Clock.JUDGE,
+        "clock": ClockOwner.JUDGE,
         "score": around(latency_ns),
         "tolerance": "close",
         "error": 0.01,
@@ -122,7 +123,7 @@ def page_of(root):
 
 def shelf_of(root):
     with Store(root).index() as index:
-        (part,) = contents.parts(root, index, [catalog.load_problem(root, "double")])
+        (part,) = report.parts(root, index, [catalog.load_problem(root, "double")])
     return part.shelves[0]
 
 
@@ -323,7 +324,7 @@ def test_what_is_not_ranked_is_apart_with_its_reason(toy_root):
 
 def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_root):
     store(toy_root, "judged", 3000.0)
-    store(toy_root, "own", 10.0, clock=Clock.WORKER)
+    store(toy_root, "own", 10.0, clock=ClockOwner.WORKER)
     store(toy_root, "old", 20.0, problem_sha256="dd")
     store(toy_root, "old_and_bad", problem_sha256="dd", **failed())
     page = page_of(toy_root)
@@ -339,7 +340,7 @@ def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_roo
 
 def test_a_board_of_workers_times_is_there_if_the_setting_says_so_and_its_charts_say_so(toy_root):
     for number in range(3):
-        store(toy_root, f"own_{number}", 1000.0 + number, error=0.01 * (1 + number), clock=Clock.WORKER)
+        store(toy_root, f"own_{number}", 1000.0 + number, error=0.01 * (1 + number), clock=ClockOwner.WORKER)
     assert not shelf_of(toy_root).ranked
     with (toy_root / "configs" / "eval.yml").open("a") as file:
         file.write("rank_worker_timed: true\n")
@@ -454,7 +455,7 @@ def sheet(name, score_ns, error):
         started_at="",
         verdict=Verdict.ACCEPTED,
         message="",
-        clock=Clock.JUDGE,
+        clock=ClockOwner.JUDGE,
         unranked=None,
         tolerance="close",
         error=error,

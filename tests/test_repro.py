@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.comparison import Noise
-from harness.model import NOISY, Clock, Ending, Estimate, Run, Verdict
+from harness.model import NOISY, ClockOwner, Ending, Estimate, Run, Verdict
+from harness.ranking.comparison import Noise
+from harness.records.store import load_run
 from harness.render import document
 from harness.render import repro as rendered
-from harness.repro import Reproduction, hold
-from harness.store import load_run
+from harness.verbs.repro import Reproduction, hold
 from tests.test_comparison import DEVICE, run
 
 # Errs by an amount that depends on the inputs, and prints what it was given.
@@ -212,7 +212,7 @@ def test_a_changed_device_is_said_and_its_latencies_are_not_compared(podium, jud
     ids=["cleared", "changed", "device", "revision", "seed", "long seed", "config", "problem", "unjudged", "run"],
 )
 def test_what_cannot_be_restored_is_one_sentence(podium, judged, monkeypatch, spoil, code, words):
-    monkeypatch.setattr("harness.device._gpu", lambda root, index: None)
+    monkeypatch.setattr("harness.machine.device._gpu", lambda root, index: None)
     spoil(*judged(INEXACT))
     got, out, err = podium("repro", "mine")
     assert got == code and words in err and not out and "Traceback" not in err and "test 1" not in err
@@ -247,8 +247,8 @@ FAILED = {
         (run("b", (130.0, 520.0), spread=(1.0,)), None, 0),
         (run("b", (130.0,)), None, 0),
         (run("b", problem_sha256="1" * 64), None, 0),
-        (run("b", (130.0, 520.0), clock=Clock.WORKER), None, 0),
-        (run("b", **FAILED, clock=Clock.WORKER), False, 10),
+        (run("b", (130.0, 520.0), clock=ClockOwner.WORKER), None, 0),
+        (run("b", **FAILED, clock=ClockOwner.WORKER), False, 10),
         (run("b", (130.0, 520.0), unranked_because=NOISY), None, 0),
         (run("b", **FAILED), False, 10),
         (run("b", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")}), False, 30),

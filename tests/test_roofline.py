@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.device import DeviceFile
+from harness.machine.device import DeviceFile
 from harness.model import Device
-from harness.roofline import floor
+from harness.ranking.roofline import floor
 
 
 def device(bandwidth=1e12, **peaks):

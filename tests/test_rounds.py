@@ -6,11 +6,10 @@ import typing
 import pytest
 from test_judging import HONEST, judge
 
-from harness import gauges
-from harness.device import detect
-from harness.gauges import amd_smi, nvidia_smi
 from harness.judge import anchor, trial
 from harness.judge.anchor import Anchor
+from harness.machine import amd_smi, gauges, nvidia_smi
+from harness.machine.device import detect
 from harness.model import Device, Round, Verdict
 
 H200 = Device(

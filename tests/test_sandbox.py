@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.device import detect
+from harness.machine.device import detect
+from harness.model import Isolation
 from harness.sandbox import footprint, keeper, landlock, seccomp, syscalls, tiers
 from harness.sandbox.enclosure import Enclosure
-from harness.sandbox.isolation import Isolation
 from harness.sandbox.scratch import scratch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a sandbox")
@@ -251,7 +251,7 @@ def test_a_confined_process_can_do_what_submissions_need(isolation):
                 assert pool.map(abs, [-1, -2]) == [1, 2]
         for path in ("/proc/self/maps", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu/online"):
             Path(path).read_bytes()
-        import harness.worker.main, harness.offline.interpreter, harness.offline.hip, harness.hip
+        import harness.worker.main, harness.interpreter.installation, harness.hip.compilers, harness.hip
         print("all done")
     """
     shared_memory = isolation.bubblewrap or isolation.own_uid

@@ -5,11 +5,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from harness import docket
-from harness.cli.verbs import verbs as cli
+from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError
+from harness.model import NO_ISOLATION, Isolation
 from harness.sandbox import tiers
-from harness.sandbox.isolation import NO_ISOLATION, Isolation
+from harness.verbs import eval as evaluation
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 
@@ -45,7 +45,7 @@ def test_the_isolation_in_force_is_recorded_in_the_run_and_not_mentioned_on_the_
 
 
 def test_on_linux_a_run_that_nothing_confines_is_refused_with_what_to_install(evaluate, nothing_confines, monkeypatch):
-    monkeypatch.setattr(docket.sys, "platform", "linux")
+    monkeypatch.setattr(evaluation.sys, "platform", "linux")
     result = evaluate()
     assert isinstance(result.exception, InfrastructureError) and result.exception.exit_code == 30
     assert "install bubblewrap" in str(result.exception) and "--allow-unsandboxed" in str(result.exception)
@@ -57,7 +57,7 @@ def test_a_quick_look_needs_no_sandbox(evaluate, nothing_confines):
 
 
 def test_elsewhere_it_is_judged_and_shown_but_not_ranked(evaluate, nothing_confines, monkeypatch):
-    monkeypatch.setattr(docket.sys, "platform", "darwin")
+    monkeypatch.setattr(evaluation.sys, "platform", "darwin")
     result = evaluate()
     assert result.exception is None and "Nothing is ranked here yet" in result.stdout
     assert "unsandboxed: nothing confined the submission" in result.stdout and "accepted" in result.stdout

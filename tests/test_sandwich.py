@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
 from harness.errors import InfrastructureError
 from harness.judge import sandwich
 from harness.judge.clock import Void
@@ -19,8 +18,9 @@ from harness.judge.entrant import Entrant
 from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.sandwich import Sandwich
 from harness.judge.stage import Span
-from harness.model import Clock, Device, Limits, Manner, Verdict
+from harness.model import ClockOwner, Device, Limits, Manner, Verdict
 from harness.sandbox.leash import Ended
+from harness.wire.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
 
 TURN = 5
 GPU = Device(
@@ -333,12 +333,12 @@ class TestWhereItDoesNotWork:
 
         monkeypatch.setattr("harness.judge.clocks.Sandwich", refused)
         clocks = Clocks(GPU)
-        assert clocks.whose is Clock.WORKER and "status 209" in clocks.why_not and not clocks.encloses
+        assert clocks.whose is ClockOwner.WORKER and "status 209" in clocks.why_not and not clocks.encloses
         assert clocks.for_checks.manner is Manner.WORKER
 
     def test_on_rocm_it_has_not_been_measured(self):
         clocks = Clocks(GPU.model_copy(update={"kind": "rocm"}))
-        assert clocks.whose is Clock.WORKER and "ROCm" in clocks.why_not
+        assert clocks.whose is ClockOwner.WORKER and "ROCm" in clocks.why_not
 
     def test_a_probe_that_finds_the_device_unusable_leaves_it_to_the_worker(self, monkeypatch):
         class Unmeasured:
@@ -359,5 +359,5 @@ class TestWhereItDoesNotWork:
         entrant._device = GPU
         entrant.benchmarks = []  # nothing can be measured without a case
         entrant.calibrate(SimpleNamespace(ready=lambda: None))
-        assert clocks.whose is Clock.WORKER and "too few calls" in clocks.why_not and not clocks.encloses
+        assert clocks.whose is ClockOwner.WORKER and "too few calls" in clocks.why_not and not clocks.encloses
         assert clocks.for_checks.manner is clocks.with_events(Manner.WORKER).manner is Manner.WORKER

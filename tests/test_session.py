@@ -9,10 +9,9 @@ from test_clock import worker  # noqa: F401
 
 from harness.judge.reply import Fault, reported_failure
 from harness.judge.session import MAX_REPLY_BYTES, Session
-from harness.model import Limits, Verdict
-from harness.protocol import Channel
+from harness.model import NO_ISOLATION, Limits, Verdict
 from harness.sandbox import syscalls, tiers
-from harness.sandbox.isolation import NO_ISOLATION
+from harness.wire.protocol import Channel
 
 REPLY = {"several": False, "returned": 0, "outputs": [], "interpreted": False}
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"

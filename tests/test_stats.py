@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.stats import (
+from harness.ranking.stats import (
     estimate,
     geometric_mean,
     interquartile_mean,

@@ -18,9 +18,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness import index as index_module
-from harness import store as store_module
-from harness.entry import of_run
 from harness.errors import InfrastructureError, UsageError
 from harness.model import (
     CROWDED,
@@ -32,7 +29,7 @@ from harness.model import (
     WORKER_TIMED,
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Device,
     Ending,
     Estimate,
@@ -44,9 +41,12 @@ from harness.model import (
     Submission,
     Verdict,
 )
+from harness.records import index as index_module
+from harness.records import store as store_module
+from harness.records.entry import of_run
+from harness.records.store import Store, load_run
 from harness.render import run as rendered
-from harness.store import Store, load_run
-from harness.versions import take
+from harness.verbs.compare import take
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -79,7 +79,7 @@ def make_run(run_id="run-1", score=100.0, verdict=Verdict.ACCEPTED, **changes):
             ),
         ),
         "score": Estimate(latency_ns=score, low_ns=score * 0.99, high_ns=score * 1.01) if score else None,
-        "clock": Clock.JUDGE,
+        "clock": ClockOwner.JUDGE,
         "tolerance": "close",
         "error": 0.25,
         "output": "printed\n",
@@ -689,7 +689,7 @@ class TestStandings:
             ("liar", 1.0, {"started_at": self.at(1), "submission_sha256": "bb"}),
             ("other_revision", 1.0, {"started_at": self.at(1), "problem_revision": 2}),
             ("other_files", 1.0, {"started_at": self.at(1), "problem_sha256": "dd"}),
-            ("other_clock", 1.0, {"started_at": self.at(1), "clock": Clock.WORKER}),
+            ("other_clock", 1.0, {"started_at": self.at(1), "clock": ClockOwner.WORKER}),
             ("elsewhere", 1.0, {"started_at": self.at(1), "device": elsewhere}),
             ("mine", 3.0, {"started_at": self.at(3)}),
             ("later", 1.0, {"started_at": self.at(4)}),
@@ -728,11 +728,11 @@ class TestStandings:
         assert standings(root)["mine"].id == "good"
 
     def test_of_two_clocks_the_judge_s_stands_for_a_source(self, root):
-        put(root, *(make_run(f"own{n}", float(n), clock=Clock.WORKER) for n in (1, 2, 3)))
+        put(root, *(make_run(f"own{n}", float(n), clock=ClockOwner.WORKER) for n in (1, 2, 3)))
         assert (standings(root)["mine"].id, standings(root)["mine"].runs) == ("own2", 3)
         put(root, make_run("judged", 9.0))
         entry = standings(root)["mine"]
-        assert (entry.id, entry.runs, entry.clock, entry.worker_timed) == ("judged", 1, Clock.JUDGE, False)
+        assert (entry.id, entry.runs, entry.clock, entry.worker_timed) == ("judged", 1, ClockOwner.JUDGE, False)
 
     def test_published_and_local_runs_count_together(self, root):
         put(root, make_run("a", 1.0), tier="published")
@@ -834,12 +834,12 @@ class TestJudged:
         assert self.judged(root) == set()
 
     def test_a_time_of_the_worker_s_settles_only_what_the_judge_cannot_time(self, root):
-        put(root, make_run(clock=Clock.WORKER))
+        put(root, make_run(clock=ClockOwner.WORKER))
         assert self.judged(root) == set() and self.judged(root, worker_timed=True) == {"aa"}
 
     @pytest.mark.parametrize("changes", [{"verdict": Verdict.TIMEOUT}, {"unranked_because": "interpreted"}])
     def test_what_was_not_timed_is_settled_whoever_would_have_timed_it(self, root, changes):
-        put(root, make_run(score=None, clock=Clock.WORKER, **changes))
+        put(root, make_run(score=None, clock=ClockOwner.WORKER, **changes))
         assert self.judged(root) == {"aa"}
 
 

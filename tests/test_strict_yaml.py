@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness import strict_yaml
-from harness.config import load_config
+from harness.catalog import strict_yaml
+from harness.catalog.config import load_config
 from harness.errors import ProblemError
 from harness.model import Tolerance
 

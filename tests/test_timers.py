@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.flusher import Flusher
+from harness.wire.flusher import Flusher
 from harness.worker import timers
 from harness.worker.timers import SLEEP_US, GpuTimer
 

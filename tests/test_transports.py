@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, extent, layout
+from harness.wire.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, extent, layout
 from harness.worker import transports
 from harness.worker.transports import POISON_BYTE, CpuTransport, GpuRuntime, GpuTransport
 

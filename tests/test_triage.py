@@ -8,10 +8,10 @@ import pytest
 from test_cli import HONEST, submit
 from test_store import make_run, put
 
-from harness import triage
+from harness.catalog import triage
 from harness.cli import main
 from harness.model import Finding, Run
-from harness.store import Store
+from harness.records.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PATCHED = "import torch\ntorch.cuda.Event.elapsed_time = lambda self, other: 0.001\n" + HONEST

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import catalog, watch
+from harness import catalog
 from harness.cli import main
 from harness.model import Estimate
 from harness.render import watch as rendered
-from harness.watch import Feedback, Saves, syntax_error
+from harness.verbs import watch
+from harness.verbs.watch import Feedback, Saves, syntax_error
 from tests.test_cli import CHECKOUT, HONEST, WRONG, _workers_of, command, submit
 from tests.test_comparison import run
 

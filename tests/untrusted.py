@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness import catalog
-from harness.arena import layout
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report
@@ -32,7 +31,7 @@ from harness.judge.stage import Snapshot
 from harness.model import (
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -45,10 +44,12 @@ from harness.model import (
     Run,
     Verdict,
 )
-from harness.protocol import Channel
+from harness.records.store import Store, load_run
 from harness.render import boards, document, terminal
 from harness.render import run as rendered_run
-from harness.store import Store, load_run
+from harness.verbs import leaderboard
+from harness.wire.arena import layout
+from harness.wire.protocol import Channel
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CPU = Device(
@@ -250,7 +251,7 @@ class ResultsSurface:
         with Store(self._root).index() as index:
             assert len(index.paths()) + len(index.faults()) == len(runs)
         document.text(boards.parts(self._root, self._problem, None, cases=True)).encode()
-        json.dumps(boards.as_json(self._root, self._problem, None, cases=True))
+        json.dumps(leaderboard.as_json(self._root, self._problem, None, cases=True))
 
 
 def frame(body: bytes) -> bytes:
@@ -455,7 +456,7 @@ def _runs(problem: Problem) -> list[Run]:
     accepted = Run(
         ending=Ending(verdict=Verdict.ACCEPTED, message="all 2 test cases are right"),
         measurements=(measurement, measurement),
-        clock=Clock.JUDGE,
+        clock=ClockOwner.JUDGE,
         constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=400),),
         score=Estimate(latency_ns=100.0, low_ns=99.0, high_ns=101.0),
         tolerance="loose",

@@ -9,7 +9,7 @@ import click
 
 from harness import interrupts
 from harness.cli import judging, looking, working
-from harness.cli.verbs import verbs
+from harness.cli.options import verbs
 from harness.errors import PodiumError
 from harness.render import github
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import (
+from harness.cli.options import (
     device_option,
     json_option,
     markdown_option,
@@ -21,9 +21,10 @@ from harness.cli.verbs import (
     problem_argument,
     verbs,
 )
-from harness.errors import UsageError, did_you_mean
+from harness.errors import UsageError
 from harness.model import UNJUDGED, Problem, Run, Verdict
 from harness.render import boards, github
+from harness.verbs import leaderboard
 
 UNWRAPPED = 10_000
 """Columns of a page, which wraps its cells by itself."""
@@ -64,17 +65,17 @@ def eval_(
             said = "--watch takes one file, and no --json or --markdown: it prints as it goes"
             raise UsageError(said, "name the file to watch")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)
-    from harness import docket
-    from harness.device import detect
+    from harness.machine.device import detect
+    from harness.verbs import eval as evaluation
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
-    waiting = docket.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
+    waiting = evaluation.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
     with narration(as_json) as told:
-        runs = docket.judge(root, task, waiting, here, quick, told, allow_unsandboxed)
+        runs = evaluation.judge(root, task, waiting, here, quick, told, allow_unsandboxed)
     if as_json:
-        board = boards.as_json(root, task, here.slug)
-        found = boards.bearings(root, task, runs)
+        board = leaderboard.as_json(root, task, here.slug)
+        found = leaderboard.bearings(root, task, runs)
         where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
         print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, "boards": board})
     else:
@@ -96,9 +97,9 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
 
     Example: python3 -m harness verify mla
     """
-    from harness import verification
-    from harness.device import detect
+    from harness.machine.device import detect
     from harness.render import terminal
+    from harness.verbs import verify as verification
 
     here = detect(root, device)
     faults: list[str] = []
@@ -140,21 +141,14 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 
     Example: python3 -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
     """
-    from harness import machine_lock
-    from harness.config import load_config
-    from harness.device import detect
-    from harness.judge.evaluate import replay as judge_again
     from harness.judge.reply import Fault
+    from harness.machine.device import detect
+    from harness.verbs import replay as replaying
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
-    cases = {known.label: known for known in task.every_case}
-    if case not in cases:
-        raise UsageError(f"{problem} has no case {case!r}", did_you_mean(case, cases))
-    submission = catalog.load_submission(task, file)
     try:
-        with machine_lock.hold_if_gpu(here, narrate):
-            check = judge_again(task, submission, here, load_config(root), cases[case], seed)
+        check = replaying.replay(root, task, file, case, seed, here, narrate)
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
@@ -177,8 +171,8 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
 
     Example: python3 -m harness repro torch_bf16
     """
-    from harness import repro as reproduction
     from harness.render import repro as rendered
+    from harness.verbs import repro as reproduction
 
     recipe = reproduction.take(root, run)
     here = reproduction.device_for(root, recipe.run, device)
@@ -224,9 +218,9 @@ def check(
 
     Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
     """
-    from harness import checkup
-    from harness.offline import tools
+    from harness.compile import tools
     from harness.render import check as rendered
+    from harness.verbs import check as checkup
 
     task = catalog.load_problem(root, problem)
     with narration(as_json) as told:
@@ -240,9 +234,9 @@ def check(
 
 
 def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
-    from harness import watch
-    from harness.device import detect
+    from harness.machine.device import detect
     from harness.render import watch as rendered
+    from harness.verbs import watch
 
     narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
     try:
@@ -261,6 +255,6 @@ def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
     parts += [terminal.failure(run) for run, has in zip(runs, failed, strict=True) if has]
-    found = boards.bearings(root, problem, runs)
+    found = leaderboard.bearings(root, problem, runs)
     parts.append("\n".join(terminal.verdict_line(run, where) for run, where in zip(runs, found, strict=True)))
     print_parts(parts, as_markdown)

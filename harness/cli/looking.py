@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from harness import catalog
-from harness.cli.verbs import (
+from harness.catalog.config import DUEL_PAIRS, MOST_DUEL_PAIRS
+from harness.cli.options import (
     json_option,
     markdown_option,
     narration,
@@ -18,13 +18,14 @@ from harness.cli.verbs import (
     problem_argument,
     verbs,
 )
-from harness.config import DUEL_PAIRS, MOST_DUEL_PAIRS
 from harness.errors import UsageError
 from harness.model import Run
 from harness.render import boards, github
 from harness.render.legible import legible
 from harness.render.terminal import runs
-from harness.store import Store
+from harness.verbs import leaderboard as ranked
+from harness.verbs import problems as known
+from harness.verbs import show as stored
 
 
 @verbs.command()
@@ -41,7 +42,7 @@ def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_js
     """
     task = catalog.load_problem(root, problem)
     if as_json:
-        print_json({"boards": boards.as_json(root, task, device, cases)})
+        print_json({"boards": ranked.as_json(root, task, device, cases)})
     else:
         print_parts(boards.parts(root, task, device, cases=cases), as_markdown)
 
@@ -60,32 +61,24 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
     from harness.render import run as rendered
 
     if run is None:
-        with Store(root).index() as index:
-            found = index.runs()
+        found = stored.every(root)
         if as_json:
             print_json({"runs": [asdict(entry) for entry in found]})
         else:
             print_parts([runs(found)], as_markdown)
         return
-    stored = Store(root).read(run)
-    _say_what_has_changed(root, stored)
+    shown = stored.one(root, run)
+    _say_what_has_changed(root, shown)
     if as_json:
-        print_json(stored)
+        print_json(shown)
     else:
-        print_parts(rendered.parts(stored), as_markdown)
+        print_parts(rendered.parts(shown), as_markdown)
 
 
 def _say_what_has_changed(root: Path, *runs: Run) -> None:
     """On stderr, where a file is not any more what these runs judged."""
-    for path, sha256 in dict.fromkeys((run.submission_path, run.submission_sha256) for run in runs):
-        file = root / path
-        try:
-            is_source = file.is_file() and file.stat().st_size <= catalog.MAX_SOURCE_BYTES
-            changed = is_source and hashlib.sha256(file.read_bytes()).hexdigest() != sha256
-        except (OSError, ValueError):  # a stored path may be anything
-            continue
-        if changed:
-            click.echo(f"{legible(path)} has changed since it was judged; eval judges what is there now", err=True)
+    for path in stored.changed(root, *runs):
+        click.echo(f"{legible(path)} has changed since it was judged; eval judges what is there now", err=True)
 
 
 @verbs.command()
@@ -117,9 +110,9 @@ def compare(
 
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
-    from harness import versions
-    from harness.device import detect
+    from harness.machine.device import detect
     from harness.render import compare as rendered
+    from harness.verbs import compare as versions
 
     if pairs is not None and not duel:
         raise UsageError("--pairs is of a duel", "add --duel")
@@ -162,11 +155,11 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
     Example: python3 -m harness report mla --out board.html
     """
     from harness.render import html
+    from harness.verbs import report as contents
 
-    names = [problem] if problem else catalog.problem_names(root)
-    tasks = [catalog.load_problem(root, name) for name in names]
+    tasks = [catalog.load_problem(root, problem)] if problem else known.problems(root)
     if as_json:
-        print_json(html.as_json(root, tasks, device))
+        print_json(contents.as_json(root, tasks, device))
     else:
         click.echo(html.write(root, tasks, out, device))
 
@@ -182,7 +175,7 @@ def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
     """
     from harness.render import terminal
 
-    found = [catalog.load_problem(root, name) for name in catalog.problem_names(root)]
+    found = known.problems(root)
     if as_json:
         print_json([problem.model_dump(mode="json", exclude={"folder"}) for problem in found])
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness import catalog
-from harness.cli.verbs import (
+from harness.cli.options import (
     device_option,
     json_option,
     markdown_option,
@@ -32,9 +32,9 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown:
 
     Example: python3 -m harness doctor --calibrate
     """
-    from harness import calibration
-    from harness import doctor as doctors
     from harness.render import doctor as rendered
+    from harness.verbs import calibration
+    from harness.verbs import doctor as doctors
 
     here = doctors.device(root, device)
     if calibrate:
@@ -57,7 +57,7 @@ def new(root: Path, problem: str, name: str) -> None:
 
     Example: python3 -m harness new mla mine
     """
-    from harness import scaffold
+    from harness.verbs import new as scaffold
 
     click.echo(scaffold.next_steps(problem, scaffold.new(root, catalog.load_problem(root, problem), name)))
 
@@ -102,9 +102,9 @@ def profile(
 
     Example: python3 -m harness profile mla submissions/mla/triton_bf16.py --case 2
     """
-    from harness.device import detect
-    from harness.profiling import profile as profiling
+    from harness.machine.device import detect
     from harness.render import profile as rendered
+    from harness.verbs import profile as profiling
 
     task = catalog.load_problem(root, problem)
     submission = catalog.load_submission(task, file)

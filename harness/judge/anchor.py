@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from harness import gauges
-from harness.judge.stopwatch import stopwatch
+from harness.machine import gauges
+from harness.machine.stopwatch import stopwatch
 from harness.model import Device, Round
 
 CPU_COPY_BYTES = 32 << 20

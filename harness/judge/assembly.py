@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from harness.config import Sampling
-from harness.flusher import Flusher
+from harness.catalog.config import Sampling
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
 from harness.judge.entrant import Entrant, NullWorker
@@ -21,6 +20,7 @@ from harness.model import Device, Submission
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
+from harness.wire.flusher import Flusher
 
 
 class Assembly:

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
-from harness.flusher import Flusher
 from harness.judge import mismatch
-from harness.judge.check import Comparison, compare, differences, overruns
+from harness.judge.check import CheckedCall, compare, differences, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
@@ -28,6 +27,7 @@ from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
+from harness.wire.flusher import Flusher
 
 MOST_WITHOUT = 3
 """Of one series: calls on a GPU that took no longer than one that computes nothing, and left nothing. The device may
@@ -126,7 +126,7 @@ class Caller:
         check = self._case_check(series.case, call, compare(call, found + overruns(call, overrun), tolerances))
         return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
 
-    def _case_check(self, case: Case, call: Call, comparison: Comparison) -> CaseCheck:
+    def _case_check(self, case: Case, call: Call, comparison: CheckedCall) -> CaseCheck:
         met = comparison.tolerance
         return CaseCheck(
             case=case,

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from harness.arena import TensorSpec, dtype_name
 from harness.judge.inputs import Call
 from harness.judge.reference import Selection
 from harness.judge.reply import CallReply, OutputDescription
 from harness.judge.stage import Snapshot, Span
 from harness.judge.tally import Tally, wanted
 from harness.model import Excess, Tolerance
+from harness.wire.arena import TensorSpec, dtype_name
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
 CHUNK_SHARE = {"cpu": 32, "cuda": 4}
@@ -86,7 +86,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CheckedCall:
     """One call's outcome: the differences of its outputs and of the memory that was looked at afterwards."""
 
     differences: list[Difference]
@@ -115,7 +115,7 @@ def overruns(call: Call, overrun: list[int]) -> list[Difference]:
     return [Difference(name, torch.empty(0), is_state=True, structural=fault) for name in names]
 
 
-def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tolerance]) -> Comparison:
+def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tolerance]) -> CheckedCall:
     """What all `differences` of a call come to."""
     outputs = [difference for difference in differences if not difference.is_state]
     excess = {
@@ -126,14 +126,14 @@ def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tol
     exact = call.expectation.exact
     if not comparable or exact is None:
         error = max(difference.rel_l2 for difference in outputs) if comparable else None
-        return Comparison(differences, excess, error, None)
+        return CheckedCall(differences, excess, error, None)
     error = max(
         _rel_l2(difference.actual, truth)
         for difference, truth in zip(outputs, exact, strict=True)
         if difference.actual is not None
     )
     noise = max(_rel_l2(difference.expected, truth) for difference, truth in zip(outputs, exact, strict=True))
-    return Comparison(differences, excess, error, noise)
+    return CheckedCall(differences, excess, error, noise)
 
 
 def _output_differences(

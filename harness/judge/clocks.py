@@ -5,15 +5,14 @@ from __future__ import annotations
 from harness.judge.clock import Clock, StopClock
 from harness.judge.sandwich import Sandwich
 from harness.judge.worker_clock import WorkerClock
-from harness.model import Clock as Whose
-from harness.model import Device, Manner
+from harness.model import ClockOwner, Device, Manner
 
 
 class Clocks:
     """Those of one device. `whose`: the judge's, or where that does not work the worker's; `why_not` says why then."""
 
     def __init__(self, device: Device) -> None:
-        self.whose, self.why_not = Whose.JUDGE, ""
+        self.whose, self.why_not = ClockOwner.JUDGE, ""
         self._clocks: dict[Manner, Clock] = {}
         self._sandwich: Sandwich | None = None
         if device.kind == "cpu":
@@ -28,7 +27,7 @@ class Clocks:
 
     def give_up(self, why: str) -> None:
         """From here on the worker times its own calls."""
-        self.whose, self.why_not, self._sandwich = Whose.WORKER, why, None
+        self.whose, self.why_not, self._sandwich = ClockOwner.WORKER, why, None
         self._clocks = {Manner.WORKER: WorkerClock()}
 
     @property
@@ -45,7 +44,7 @@ class Clocks:
     @property
     def for_checks(self) -> Clock:
         """The one for calls whose time does not count: their inputs are there before they are made."""
-        return self.of(Manner.WORKER if self.whose is Whose.WORKER else Manner.STOPPED)
+        return self.of(Manner.WORKER if self.whose is ClockOwner.WORKER else Manner.STOPPED)
 
     def with_events(self, manner: Manner) -> Clock:
         """The one of this manner that has the worker take events of its own, in calls that do not count."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness import stats
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.clocks import Clocks
 from harness.model import Case, Constant, Manner
+from harness.ranking import stats
 
 CALLS = 400
 """Their mean has a standard error of 0.03 us (H200)."""

@@ -19,21 +19,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from harness import roofline, stats
-from harness.comparison import PairedMeasurement
-from harness.config import EvalConfig
+from harness.catalog.config import EvalConfig
 from harness.errors import PodiumError, UsageError
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.entrant import Entrant, NullWorker, Unclockable
-from harness.judge.neighbours import Neighbours
 from harness.judge.pace import Pace
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
 from harness.judge.sitting import MOST_VOID, Sitting, void_share
+from harness.machine.neighbours import Neighbours
 from harness.model import CROWDED, VOIDED, Case, Device, Ending, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell
+from harness.ranking import roofline, stats
+from harness.ranking.comparison import PairedMeasurement
 
 BLOCK = (0, 1, 1, 0)
 BELOW_FLOOR_SHARE = 0.02

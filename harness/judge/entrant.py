@@ -15,8 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.config import Sampling
-from harness.flusher import Flusher
+from harness.catalog.config import Sampling
 from harness.judge.calls import Caller, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
@@ -32,6 +31,7 @@ from harness.model import Case, CaseCheck, Device, Manner, Skipped, Tolerance, V
 from harness.progress import Narrate, Step, tell
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
+from harness.wire.flusher import Flusher
 
 MOST_VOIDS, VOIDS_A_CALL = 60, 1
 """Of one sitting: then it cannot be timed here. A busy host is slow for a second or two, in 40 calls."""

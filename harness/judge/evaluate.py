@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from harness import environment, roofline, stats
-from harness.config import EvalConfig
-from harness.device import check_answers
+from harness.catalog.config import EvalConfig
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
@@ -20,6 +18,8 @@ from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
 from harness.judge.sitting import MOST_VOID, void_share
 from harness.judge.trial import Timings, Trial
+from harness.machine import environment
+from harness.machine.device import check_answers
 from harness.model import (
     BELOW_FLOOR,
     COPIED,
@@ -33,7 +33,7 @@ from harness.model import (
     WORKER_TIMED,
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Ending,
@@ -48,6 +48,7 @@ from harness.model import (
     Verdict,
 )
 from harness.progress import Narrate
+from harness.ranking import roofline, stats
 from harness.sandbox import tiers
 
 
@@ -224,7 +225,7 @@ def _unranked_because(
         UNSTABLE: _unstable(trial.rounds),
         BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
         UNSANDBOXED: not safe,
-        WORKER_TIMED: trial.entrant.clocks.whose is Clock.WORKER,
+        WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from harness.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
 from harness.errors import ProblemError
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
 from harness.model import Case
+from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
 
 STARTS, GAPS = 256, 64
 """At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena, and how many such steps may lie between

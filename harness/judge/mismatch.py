@@ -17,14 +17,14 @@ from dataclasses import replace
 
 import torch
 
-from harness.judge.check import Comparison, Difference, bits, float64
+from harness.judge.check import CheckedCall, Difference, bits, float64
 from harness.model import Case, Problem, Tolerance
 
 WORST_SHOWN = 5
 RANGES_SHOWN = 6
 
 
-def report(problem: Problem, case: Case, comparison: Comparison, reproduce: str) -> str:
+def report(problem: Problem, case: Case, comparison: CheckedCall, reproduce: str) -> str:
     """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem."""
     tolerances = problem.tolerances_for(case)
     name = list(tolerances)[-1]

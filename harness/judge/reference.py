@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from harness.arena import Arena
-from harness.device import CHECK_THE_DEVICE
-from harness.device_arena import DeviceArena, shareable_memory
 from harness.errors import InfrastructureError, ProblemError
+from harness.machine.device import CHECK_THE_DEVICE
 from harness.model import Case, Device, Problem
+from harness.wire.arena import Arena
+from harness.wire.device_arena import DeviceArena, shareable_memory
 
 JUDGING_HEADROOM = 1.15
 """Device memory beyond inputs and outputs: flush buffers, workspaces, chunks of the check, the runtimes themselves."""

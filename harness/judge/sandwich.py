@@ -27,8 +27,6 @@ from typing import Any
 
 import torch
 
-from harness.arena import DONE, GATE
-from harness.device_arena import CudaMemory, DeviceArena
 from harness.errors import InfrastructureError
 from harness.judge.clock import Answer, Void, request
 from harness.judge.hold import Hold
@@ -38,6 +36,8 @@ from harness.judge.session import Session
 from harness.judge.stage import Snapshot, Stage, spans_of
 from harness.model import Manner, Verdict
 from harness.sandbox.leash import Ended
+from harness.wire.arena import DONE, GATE
+from harness.wire.device_arena import CudaMemory, DeviceArena
 
 ARM_S = 1.2e-3
 """How long the worker may take to enqueue its call while the device is held. Holds of 1.85 ms were clean (H200)."""

@@ -25,16 +25,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.arena import FLAG_BYTES, Arena
-from harness.device_arena import shareable_memory
 from harness.judge.deadline import Deadline
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.model import Device, Problem, Verdict
-from harness.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
+from harness.wire.arena import FLAG_BYTES, Arena
+from harness.wire.device_arena import shareable_memory
+from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from harness import stats
 from harness.judge.clock import Void
 from harness.judge.constants import LONG_ABOVE_NS
-from harness.judge.neighbours import Crowding
 from harness.judge.tally import Tally
+from harness.machine.neighbours import Crowding
 from harness.model import Manner
+from harness.ranking import stats
 
 MOST_VOID = 0.1
 """A run with a larger share of void calls is not ranked."""

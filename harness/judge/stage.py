@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, room
-from harness.flusher import Flusher
 from harness.judge.inputs import Call
 from harness.model import Device
+from harness.wire.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, room
+from harness.wire.flusher import Flusher
 
 GUARD_BYTES = 256
 """Looked at on either side of each input."""

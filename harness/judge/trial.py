@@ -19,19 +19,19 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from harness import stats
-from harness.config import Sampling
+from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import WrongTimedCall
 from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, NullWorker, Unclockable
-from harness.judge.neighbours import Neighbours
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
 from harness.judge.tally import Tally, total, words
+from harness.machine.neighbours import Neighbours
 from harness.model import Case, CaseCheck, Device, Round, Tolerance, Total, Verdict
 from harness.progress import Narrate, Step, tell
+from harness.ranking import stats
 
 ALL_TESTS = "all test cases"
 

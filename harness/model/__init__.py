@@ -2,10 +2,11 @@
 
     value  ─►  problem  ─►  run
 
-Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `store` reads runs).
+Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
+from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.problem import (
     Case,
     Cases,
@@ -34,7 +35,7 @@ from harness.model.run import (
     VOIDED,
     WORKER_TIMED,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Ending,
     Estimate,
@@ -63,6 +64,7 @@ __all__ = [
     "CROWDED",
     "HOST_BOUND",
     "NOISY",
+    "NO_ISOLATION",
     "OLDER",
     "REPRODUCED",
     "SCHEMA_VERSION",
@@ -75,7 +77,7 @@ __all__ = [
     "CaseCheck",
     "CaseValue",
     "Cases",
-    "Clock",
+    "ClockOwner",
     "Constant",
     "Device",
     "Ending",
@@ -83,6 +85,7 @@ __all__ = [
     "Excess",
     "Finding",
     "Floor",
+    "Isolation",
     "Limits",
     "Manner",
     "Measurement",

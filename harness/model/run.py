@@ -67,7 +67,7 @@ class Estimate(Value):
     high_ns: Nanoseconds | None = None
 
 
-class Clock(enum.StrEnum):
+class ClockOwner(enum.StrEnum):
     """Whose clock the scores of a run come from. Those of different clocks are never compared.
 
     judge: stamps of the judge's own enclose each call. worker: the worker's own events or counter, which a submission
@@ -116,8 +116,8 @@ class Constant(Value):
 
 class Round(Value):
     """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
-    it, what the device's driver says (`gauges`, in its own words and units), and which share of the processors others
-    took (None where the system does not tell).
+    it, what the device's driver says (`machine/gauges`, in its own words and units), and which share of the processors
+    others took (None where the system does not tell).
 
     `disturbed` says what was wrong. Such a process is timed again and then not `kept`. `objection` is set in runs of
     schema version 1 alone.
@@ -289,7 +289,7 @@ class Run(Value):
     checks: tuple[CaseCheck, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     rounds: tuple[Round, ...] = ()
-    clock: Clock = Clock.WORKER
+    clock: ClockOwner = ClockOwner.WORKER
     constants: tuple[Constant, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[Total, ...] = ()

@@ -32,7 +32,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ProfiledKernel:
     """A kernel over all calls that were profiled: `launches` and `total_ns` are of one call.
 
     `each`: the median of every figure over its launches; of an operator the mean time.
@@ -56,7 +56,7 @@ class Profile:
     case_number: int
     tool: str
     calls: int
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[ProfiledKernel, ...]
     call_ns: float
     floor: Floor | None
     needed_bytes: float | None
@@ -102,13 +102,13 @@ class Profile:
         }
 
 
-def kernels(launches: Sequence[Launch], calls: int) -> tuple[Kernel, ...]:
+def kernels(launches: Sequence[Launch], calls: int) -> tuple[ProfiledKernel, ...]:
     """Launches alike but for their figures as one kernel each; what takes most of a call first."""
     alike: dict[tuple[str, str | None, str | None], list[Launch]] = {}
     for launch in launches:
         alike.setdefault((launch.name, launch.grid, launch.block), []).append(launch)
     found = [
-        Kernel(len(group) / calls, sum(launch.time_ns for launch in group) / calls, _median(group))
+        ProfiledKernel(len(group) / calls, sum(launch.time_ns for launch in group) / calls, _median(group))
         for group in alike.values()
     ]
     return tuple(sorted(found, key=lambda kernel: -kernel.total_ns))

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from harness.profiling.excerpt import Kernel, Launch
+from harness.profiling.excerpt import Launch, ProfiledKernel
 
 
 def launches(folder: Path) -> list[Launch]:
@@ -23,7 +23,7 @@ def launches(folder: Path) -> list[Launch]:
         raise ValueError(f"torch.profiler left no trace that can be read: {error}") from None
 
 
-def operators(folder: Path, calls: int) -> tuple[Kernel, ...]:
+def operators(folder: Path, calls: int) -> tuple[ProfiledKernel, ...]:
     """The operators of all calls, what takes most first. Raises ValueError where nothing was left."""
     count: Counter[str] = Counter()
     self_us: Counter[str] = Counter()
@@ -34,7 +34,7 @@ def operators(folder: Path, calls: int) -> tuple[Kernel, ...]:
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"torch.profiler left no operators that can be read: {error}") from None
     return tuple(
-        Kernel(count[name] / calls, 1e3 * took / calls, Launch(name=name, time_ns=1e3 * took / count[name]))
+        ProfiledKernel(count[name] / calls, 1e3 * took / calls, Launch(name=name, time_ns=1e3 * took / count[name]))
         for name, took in self_us.most_common()
         if count[name]
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from harness.model import Case, CaseValue, Estimate, Measurement
 from harness.render.axis import Axis, Tick, log_axis
-from harness.render.contents import Sheet
 from harness.render.terminal import microseconds
+from harness.verbs.report import Sheet
 
 ROWS_DRAWN = 24
 """Submissions in a chart of cases; the table behind it has all of them."""

@@ -12,12 +12,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from harness.checkup import Checkup
+from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.model import Verdict
-from harness.offline.compilation import Compilation, CompiledKernel, Flaw, Occupancy
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim
 from harness.render.github import command, line_of
+from harness.verbs.check import Checkup
 
 DEFAULT_WIDTH = 100
 KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
@@ -190,7 +190,7 @@ def _needs(kernel: CompiledKernel, matrix_width: int) -> list[str]:
     ]
 
 
-def _waves(occupancy: Occupancy) -> str:
+def _waves(occupancy: OccupancyDocument) -> str:
     share = f"{occupancy.waves_per_simd:g}/{occupancy.of:g}"
     full = occupancy.waves_per_simd >= occupancy.of
     return share if full else _wrapped(f"{share} {occupancy.limited_by}", WAVES_WIDTH)

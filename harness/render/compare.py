@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.comparison import Comparison, Finding, PairedMeasurement, Speed
 from harness.model import Estimate, told_apart
+from harness.ranking.comparison import Comparison, PairedMeasurement, Speed, SpeedFinding
+from harness.ranking.stats import Ratio
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim
 from harness.render.legible import legible
 from harness.render.terminal import microseconds
-from harness.stats import Ratio
 
 SIDE_BY_SIDE_COLUMNS = 160
 CONTEXT_LINES = 3
@@ -140,7 +140,7 @@ def _headings(comparison: Comparison) -> tuple[str, str]:
 
 
 def _row(
-    label: str, a_ns: float, b_ns: float, finding: Finding, labels: Sequence[str], words: Mapping[Speed, str]
+    label: str, a_ns: float, b_ns: float, finding: SpeedFinding, labels: Sequence[str], words: Mapping[Speed, str]
 ) -> list[str]:
     times = [microseconds(Estimate(latency_ns=latency)) for latency in (a_ns, b_ns)]
     ratio = finding.ratio
@@ -154,7 +154,7 @@ def _interval(ratio: Ratio | None) -> str:
     return f"{ratio.low:.4f} to {ratio.high:.4f}"
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: SpeedFinding) -> dict[str, Any]:
     return {
         "verdict": finding.speed.value,
         "reason": finding.reason,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.doctor import Fact
 from harness.render import document
 from harness.render.document import Part, Table
+from harness.verbs.doctor import Fact
 
 NARROWEST = 30
 _FRAME = 12

@@ -19,11 +19,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import __version__
-from harness.errors import UsageError, did_you_mean
-from harness.model import OLDER, UNJUDGED, WORKER_TIMED, Estimate, Problem, outcome
-from harness.render import charts, contents, legible, plots, run, terminal
-from harness.sandbox.isolation import NO_ISOLATION
-from harness.store import Store
+from harness.errors import UsageError
+from harness.model import NO_ISOLATION, OLDER, UNJUDGED, WORKER_TIMED, Estimate, Problem, outcome
+from harness.render import charts, legible, plots, run, terminal
+from harness.verbs.report import read
 
 RUNS_LISTED = 500
 """Of a device's runs the latest that a report lists; the page says how many there are."""
@@ -43,25 +42,12 @@ def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None
     return f"{out}: {len(page) / 1e6:.1f} MB, for any browser, with or without a network"
 
 
-def as_json(root: Path, problems: Sequence[Problem], device: str | None = None) -> dict[str, Any]:
-    """What a report shows, as data: boards, the runs that stand on them with every sample, sources, environments."""
-    parts, faults = _contents(root, problems, device)
-    return {
-        "version": __version__,
-        "problems": [
-            {"problem": part.problem.model_dump(mode="json", exclude={"folder"}), "devices": part.shelves}
-            for part in parts
-        ],
-        "left_alone": dict(faults),
-    }
-
-
 def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: str | None = None) -> str:
     """The boards of `problems` and the runs behind them as one page. `device`: one device's folder in results/ only.
 
     Raises UsageError if there are no runs on it.
     """
-    parts, faults = _contents(root, problems, device)
+    parts, faults = read(root, problems, device)
     style, script = _asset("report.css"), _asset("report.js")
     page = _environment().get_template("report.html.j2")
     return page.render(
@@ -76,18 +62,6 @@ def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: s
         plots=plots,
         runs_listed=RUNS_LISTED,
     )
-
-
-def _contents(
-    root: Path, problems: Sequence[Problem], device: str | None
-) -> tuple[list[contents.Part], list[tuple[str, str]]]:
-    """The parts, those with runs first, and what is in results/ and no run. Raises UsageError."""
-    with Store(root).index() as index:
-        known = {slug for problem in problems for slug in index.devices(problem.name)}
-        if device is not None and device not in known:
-            raise UsageError(f"there are no runs on {device!r}", did_you_mean(device, known))
-        parts = sorted(contents.parts(root, index, problems, device), key=lambda part: not part.shelves)
-        return parts, index.faults()
 
 
 def _environment() -> Environment:

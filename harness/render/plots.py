@@ -15,8 +15,8 @@ from datetime import datetime
 from harness.model import Estimate
 from harness.render.axis import Axis, Tick, log_axis, time_axis
 from harness.render.charts import ends, extent
-from harness.render.contents import Line, Sheet
 from harness.render.terminal import microseconds
+from harness.verbs.report import Line, Sheet
 
 PLOT_HEIGHT = 280
 NAMED_POINTS = 12

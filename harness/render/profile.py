@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.model import Estimate
-from harness.profiling.excerpt import Kernel, Profile
+from harness.profiling.excerpt import Profile, ProfiledKernel
 from harness.render.document import Part, Table
 from harness.render.terminal import microseconds
 
@@ -35,7 +35,7 @@ def parts(found: Profile) -> list[Part]:
     return [f"{title}\n{how}", _table(found, what, shown, more), *_sums(found, what), *found.notes, _files(found)]
 
 
-def _table(found: Profile, what: str, shown: Sequence[Kernel], below: Sequence[str]) -> Table:
+def _table(found: Profile, what: str, shown: Sequence[ProfiledKernel], below: Sequence[str]) -> Table:
     headers = [
         what.removesuffix("s"),
         "a call",
@@ -51,7 +51,7 @@ def _table(found: Profile, what: str, shown: Sequence[Kernel], below: Sequence[s
     return Table(headers, [_row(found, kernel) for kernel in shown], below)
 
 
-def _row(found: Profile, kernel: Kernel) -> list[str]:
+def _row(found: Profile, kernel: ProfiledKernel) -> list[str]:
     each = kernel.each
     return [
         each.name if len(each.name) <= NAME_WIDTH else f"{each.name[: NAME_WIDTH - 1]}…",

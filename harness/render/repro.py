@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.comparison import Speed
 from harness.model import Run, Verdict, outcome
+from harness.ranking.comparison import Speed
 from harness.render import compare, document, terminal
 from harness.render.document import Part, Table
 from harness.render.legible import legible
-from harness.repro import Reproduction
+from harness.verbs.repro import Reproduction
 
 SHOWN_CHARACTERS = 40
 WORDS = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness import stats
-from harness.environment import flattened
+from harness.machine.environment import flattened
 from harness.model import (
     COPIED,
     CROWDED,
@@ -14,7 +13,7 @@ from harness.model import (
     WORKER_TIMED,
     Case,
     CaseCheck,
-    Clock,
+    ClockOwner,
     Constant,
     Device,
     Estimate,
@@ -26,6 +25,7 @@ from harness.model import (
     outcome,
     told_apart,
 )
+from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Facts, Part, Table, Verbatim
 from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
@@ -111,7 +111,9 @@ def clock(shown: Run) -> str:
     """Who timed the run, in words; "" where nothing was timed."""
     if not shown.measurements:
         return ""
-    return "the judge's" if shown.clock is Clock.JUDGE else f"{WORKER_TIMED}: timed by the submission's own process"
+    return (
+        "the judge's" if shown.clock is ClockOwner.JUDGE else f"{WORKER_TIMED}: timed by the submission's own process"
+    )
 
 
 def case_table(shown: Run, title: str = "") -> Table:
@@ -142,7 +144,7 @@ def label_notes(shown: Run) -> list[str]:
 
 
 def labels(shown: Run, measured: Measurement) -> list[str]:
-    return sorted({*measured.labels, *([WORKER_TIMED] if shown.clock is Clock.WORKER else [])})
+    return sorted({*measured.labels, *([WORKER_TIMED] if shown.clock is ClockOwner.WORKER else [])})
 
 
 def _wide_bound(measured: Measurement, device: Device) -> bool:

@@ -6,10 +6,10 @@ import math
 import shutil
 from collections.abc import Sequence
 
-from harness.entry import Entry
 from harness.model import (
     BELOW_FLOOR,
     CROWDED,
+    NO_ISOLATION,
     NOISY,
     OLDER,
     REPRODUCED,
@@ -17,7 +17,7 @@ from harness.model import (
     UNSTABLE,
     VOIDED,
     WORKER_TIMED,
-    Clock,
+    ClockOwner,
     Estimate,
     Excess,
     Problem,
@@ -25,10 +25,10 @@ from harness.model import (
     Verdict,
     outcome,
 )
-from harness.ranking import Bearings, Board, Standing
+from harness.ranking.board import Bearings, Board, Standing
+from harness.records.entry import Entry
 from harness.render.document import Part, Table, Verbatim
-from harness.sandbox.isolation import NO_ISOLATION
-from harness.verification import ControlResult
+from harness.verbs.verify import ControlResult
 
 PRINTED_LINES = 8
 
@@ -37,7 +37,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     """A leaderboard: the ranked table, what is not ranked and why, and notes."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
-        below = [WORKERS_OWN] if ranked.clock is Clock.WORKER else []
+        below = [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
     else:
         parts.append("Nothing is ranked here yet.")
@@ -170,7 +170,7 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     if any(CROWDED in measurement.labels for measurement in shown.measurements):
         most = max(each.others_share or 0.0 for each in shown.rounds)
         figures.append(f"while other processes took up to {most:.0%} of the processors")
-    if figures and shown.clock is Clock.WORKER and shown.unranked_because != WORKER_TIMED:
+    if figures and shown.clock is ClockOwner.WORKER and shown.unranked_because != WORKER_TIMED:
         figures.append(WORKER_TIMED)
     if figures and shown.unranked_because:
         figures.append(f"not ranked: {shown.unranked_because}")

@@ -8,7 +8,7 @@ from harness.model import Run
 from harness.render import document, terminal
 from harness.render import run as rendered
 from harness.render.legible import legible
-from harness.watch import Feedback
+from harness.verbs.watch import Feedback
 
 INDENT = " " * 10
 

@@ -12,5 +12,5 @@
 
 `isolation.strongest` says which layers hold on this machine, by trying them. Covered and not covered: docs/security.md.
 Of this package the worker imports `confinement` and what that imports, none of which needs more than the standard
-library.
+library. `confined` runs any other module so, a compiler beside a submission for one; `leavings` reads what it left.
 """

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.device import nvidia_name, pci_address
+from harness.machine.device import nvidia_name, pci_address
 from harness.model import Device
 
 _NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")

@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import IO
 
 from harness.errors import InfrastructureError
-from harness.model import Device
+from harness.model import Device, Isolation
 from harness.sandbox import bubblewrap, devices, footprint, keeper, policy
-from harness.sandbox.isolation import Isolation
 from harness.sandbox.policy import MAX_DISK_BYTES, Policy
 from harness.temporary import remove
 

@@ -20,9 +20,8 @@ _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no key
     "python3 clang OpenCL ssl/certs ssl/openssl.cnf"
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_HARNESS: tuple[str, ...] = ("__init__.py", "arena.py", "device_arena.py", "flusher.py", "protocol.py")
-_HARNESS += ("hip.py", "hip_prelude.py", "hip_runtime.py")
-_HARNESS_FOLDERS = ("worker", "offline", "sandbox", "model")
+_HARNESS = ("__init__.py",)
+_HARNESS_FOLDERS = ("worker", "wire", "interpreter", "hip", "chips", "compile", "sandbox", "model")
 
 MAX_FILE_BYTES = 8 << 30
 """No file that a submission writes may be larger; compilers need far less."""

@@ -12,9 +12,6 @@ from pathlib import Path
 
 from harness.sandbox.policy import MAX_FILE_BYTES, MAX_OPEN_FILES
 
-FIRST_FREE_UID, FREE_UIDS = 60578, 606
-"""User ids that nobody hands out: systemd.io/UIDS-GIDS, "unused"."""
-
 _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 8, 24, 38  # linux/prctl.h
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAP_DAC_READ_SEARCH = 2

@@ -13,10 +13,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.model import Device
+from harness.model import NO_ISOLATION, Device, Isolation
 from harness.sandbox import bubblewrap, landlock, probe, syscalls
 from harness.sandbox.enclosure import Enclosure
-from harness.sandbox.isolation import NO_ISOLATION, Isolation
 from harness.sandbox.scratch import scratch
 
 HOW_TO_GET_ONE = (

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import Arena, TensorSpec, unflatten
+from harness.wire.arena import Arena, TensorSpec, unflatten
 from harness.worker.gates import Words
 from harness.worker.outputs import Outputs
 from harness.worker.pool import Pool
@@ -34,7 +34,7 @@ _data_ptr = torch.Tensor.data_ptr
 _synchronize = torch.cuda.synchronize
 _kill, _own_id, _STOP = os.kill, os.getpid, signal.SIGSTOP
 
-Kernel = Callable[[Any], Any]
+CustomKernel = Callable[[Any], Any]
 Ready = Callable[[bool], Any]
 Reply = dict[str, Any]
 
@@ -64,7 +64,7 @@ class Calls:
         self.regions: dict[str, Arena] = {}
         self.pool: Pool | None = None
 
-    def stopped(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+    def stopped(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call between two stops of this process. Raises what the kernel does after the second."""
         data, specs, arena = self._data(request), _specs(request), self.regions["arena"]
         state = {arena.address + specs[index].offset: specs[index].offset for index in request["state"]}
@@ -80,7 +80,7 @@ class Calls:
             stop()
         return outputs.describe(output)
 
-    def awaited(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+    def awaited(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call that is over when the device is done with it: the second stop is after the reply was sent."""
         data, outputs = self._data(request), self._outputs(request, self.regions)
         self._transport.poison(request["poison"])
@@ -93,7 +93,7 @@ class Calls:
         _synchronize()
         return outputs.describe(output)
 
-    def bare(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+    def bare(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """Two stops and nothing between them: the least that a stopped call takes."""
         self._data(request)
         self._transport.poison(request["poison"])
@@ -104,7 +104,7 @@ class Calls:
         outputs.put(())
         return outputs.describe(())
 
-    def armed(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+    def armed(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call of which all is enqueued when this returns, and nothing may have run yet."""
         data, turn, words = self._data(request), request["turn"], self._words
         assert words is not None
@@ -142,7 +142,7 @@ class Calls:
         events, self._events = self._events, None
         return {"inside_ns": None if events is None else max(events[0].elapsed_time(events[1]) * 1e6, 1.0)}
 
-    def timed(self, kernel: Kernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+    def timed(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call that this process times itself, on inputs copied to fresh addresses."""
         arena, transport = self.regions["arena"], self._transport
         assert self._timer is not None
@@ -167,7 +167,7 @@ class Calls:
             transport.page_out(arena, specs[index], addresses[index])
         return {**reply, "inside_ns": sample.latency_ns, "overrun": transport.overrun()}
 
-    def null(self, cycles: int) -> Kernel:
+    def null(self, cycles: int) -> CustomKernel:
         """A kernel that computes nothing: on a GPU one that ends after so many of its clock's cycles."""
         if self._device_type == "cpu":
             return lambda data: ()

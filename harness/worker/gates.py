@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from harness.arena import DONE, GATE, Arena
+from harness.wire.arena import DONE, GATE, Arena
 
 _MAPPED, _GREATER_OR_EQUAL = 2, 0  # CU_MEMHOSTREGISTER_DEVICEMAP, CU_STREAM_WAIT_VALUE_GEQ; cuda.h
 

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.protocol import NoDescriptor
+from harness.wire.protocol import NoDescriptor
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
-_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of offline.interpreter and of hip: not here, perhaps elsewhere
+_NOT_ITS_FAULT = {"CannotInterpret", "NoDevice"}  # of interpreter and of hip: not here, perhaps elsewhere
 _COMPILE_ERROR_STARTS = ("Error building extension", "Error compiling objects for extension")
 
 
@@ -170,7 +170,7 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
     """What a submission written for a GPU needs on a CPU; nothing for one that mentions neither Triton nor CUDA."""
     if "triton" not in source and "cuda" not in source:
         return contextlib.nullcontext, lambda: 0
-    from harness.offline import interpreter
+    from harness.interpreter import installation as interpreter
 
     if "triton" in source:
         interpreter.install()

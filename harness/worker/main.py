@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from harness.arena import FLAG_BYTES, Arena
-from harness.device_arena import CudaMemory, DeviceArena
-from harness.protocol import Channel, ChannelClosed
+from harness.wire.arena import FLAG_BYTES, Arena
+from harness.wire.device_arena import CudaMemory, DeviceArena
+from harness.wire.protocol import Channel, ChannelClosed
 from harness.worker import load
 from harness.worker.calls import Calls, stop
 from harness.worker.gates import Words

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import ALIGNMENT, DTYPES, Arena, dtype_name
+from harness.wire.arena import ALIGNMENT, DTYPES, Arena, dtype_name
 
 _type = type
 _Tensor = torch.Tensor

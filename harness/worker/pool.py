@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness.arena import Arena
+from harness.wire.arena import Arena
 
 GRAIN = 2 << 20
 """Bytes. torch asks for memory in segments of at least as much (kSmallBuffer, c10/cuda/CUDACachingAllocator.cpp)."""

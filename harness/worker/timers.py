@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from harness.flusher import Flusher
+from harness.wire.flusher import Flusher
 
 SLEEP_US = 500.0
 """What most hosts take to enqueue a call, several times over."""

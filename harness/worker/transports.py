@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from harness.arena import ALIGNMENT, DTYPES, GUARD_BYTE, Arena, TensorSpec
+from harness.wire.arena import ALIGNMENT, DTYPES, GUARD_BYTE, Arena, TensorSpec
 
 _empty = torch.empty
 _data_ptr = torch.Tensor.data_ptr

@@ -10,7 +10,7 @@ at least ms: 20
 import sys
 import time
 
-channel = sys.modules["harness.protocol"].Channel
+channel = sys.modules["harness.wire.protocol"].Channel
 send = channel.send
 
 

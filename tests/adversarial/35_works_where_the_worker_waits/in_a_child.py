@@ -15,7 +15,7 @@ import time
 
 import torch
 
-calls, arenas = sys.modules["harness.worker.calls"].Calls, sys.modules["harness.arena"]
+calls, arenas = sys.modules["harness.worker.calls"].Calls, sys.modules["harness.wire.arena"]
 data_of, answers = calls._data, {}
 made = 0
 

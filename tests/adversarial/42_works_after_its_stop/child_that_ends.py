@@ -17,7 +17,7 @@ import torch
 WORK_S = 0.001
 words = mmap.mmap(-1, 4096)  # a byte for go, one for done
 calls = sys.modules["harness.worker.calls"]
-arena_module = sys.modules["harness.arena"]
+arena_module = sys.modules["harness.wire.arena"]
 stopped = calls.Calls.stopped
 asked = None
 

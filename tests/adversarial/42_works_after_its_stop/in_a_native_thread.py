@@ -47,7 +47,7 @@ subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "early.so", folder / "e
 between_stops = ctypes.CDLL(str(folder / "early.so")).between_stops
 between_stops.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long]
 calls = sys.modules["harness.worker.calls"]
-TensorSpec = sys.modules["harness.arena"].TensorSpec
+TensorSpec = sys.modules["harness.wire.arena"].TensorSpec
 stopped = calls.Calls.stopped
 
 

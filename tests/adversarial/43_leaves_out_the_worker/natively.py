@@ -38,7 +38,7 @@ subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", folder / "between.so", fo
 between_stops = ctypes.CDLL(str(folder / "between.so")).between_stops
 between_stops.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_double]
 calls = sys.modules["harness.worker.calls"]
-TensorSpec = sys.modules["harness.arena"].TensorSpec
+TensorSpec = sys.modules["harness.wire.arena"].TensorSpec
 stopped = calls.Calls.stopped
 made = 0
 

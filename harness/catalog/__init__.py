@@ -1,0 +1,23 @@
+"""What files say: problems and submissions, the configuration, and what a scanner says of a source.
+
+    problems/*/problem.yml, reference.py  ─► problem ─────┐
+    submissions/*/*.py, controls/*/*.py   ─► submission ──┼─► values of `model`
+    configs/eval.yml                      ─► config ──────┘
+                                             strict_yaml   reads YAML; an unknown or repeated key is an error
+                                             triage        what a scanner of sources finds; it decides nothing
+
+Nothing here runs what it reads.
+"""
+
+from harness.catalog.problem import load_problem, problem_names
+from harness.catalog.submission import MAX_NAME_BYTES, MAX_SOURCE_BYTES, controls, load_submission, submissions
+
+__all__ = [
+    "MAX_NAME_BYTES",
+    "MAX_SOURCE_BYTES",
+    "controls",
+    "load_problem",
+    "load_submission",
+    "problem_names",
+    "submissions",
+]

@@ -1,0 +1,223 @@
+"""Finding problems on disk and turning them into values.
+
+    problems/<problem>/problem.yml    ─► Problem     strict: an unknown key, a case that lacks a parameter, a duplicate
+    problems/<problem>/reference.py   ─► its generate_input's parameters, read without importing it
+    reference/*.py                    ─► a part of each problem's sha256: what reference.py files import
+
+Nothing here runs or imports a problem's code, and nothing needs torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.catalog import strict_yaml
+from harness.errors import ProblemError, UsageError, did_you_mean
+from harness.model import (
+    Case,
+    Cases,
+    CaseValue,
+    Limits,
+    Problem,
+    PublishedFigure,
+    SampledRows,
+    Tolerance,
+)
+
+
+def problem_names(root: Path) -> list[str]:
+    """The problems under `root/problems`, by name."""
+    return sorted(path.parent.name for path in (root / "problems").glob("*/problem.yml"))
+
+
+def load_problem(root: Path, name: str) -> Problem:
+    """The problem called `name`. Raises UsageError if there is none, ProblemError if its files are broken."""
+    names = problem_names(root)
+    if name not in names:
+        raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
+    folder = root / "problems" / name
+    return _read_problem(folder)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _CaseLists(_Strict):
+    test: list[dict[str, CaseValue]] = Field(min_length=1)
+    benchmark: list[dict[str, CaseValue]] = Field(min_length=1)
+
+
+class _ProblemFile(_Strict):
+    """problem.yml as written. Its keys are explained in docs/problems.md."""
+
+    name: str
+    title: str
+    description: str
+    revision: int = Field(default=1, ge=1, lt=2**31)
+    inputs: list[str]
+    outputs: list[str] = Field(min_length=1)
+    in_place: list[str] = []
+    axes: dict[str, list[str]]
+    tolerances: dict[str, Tolerance | list[Tolerance]] = Field(min_length=1)
+    cases: _CaseLists
+    cpu: _CaseLists
+    sampled_rows: SampledRows | None = None
+    limits: Limits = Limits()
+    baselines: list[str] = []
+    published: list[PublishedFigure] = []
+
+
+def _read_problem(folder: Path) -> Problem:
+    yml, reference = folder / "problem.yml", folder / "reference.py"
+    stated = strict_yaml.read(yml, _ProblemFile)
+    if stated.name != folder.name:
+        raise ProblemError(f"{yml}: name is {stated.name!r} but its folder is called {folder.name!r}")
+    reference_text = strict_yaml.read_text(reference)
+    outline = _outline(reference, reference_text)
+    problem = Problem(
+        **stated.model_dump(exclude={"tolerances", "cases", "cpu", "in_place"}),
+        in_place=tuple(stated.in_place),
+        tolerances={
+            name: tuple(value) if isinstance(value, list) else (value,) for name, value in stated.tolerances.items()
+        },
+        cases=_cases(yml, "cases", stated.cases, outline),
+        cpu=_cases(yml, "cpu", stated.cpu, outline),
+        folder=folder,
+        sha256=_sha256([yml, reference, *sorted((folder.parents[1] / "reference").glob("*.py"))]),
+    )
+    _check_names(yml, problem)
+    _check_sampled_rows(yml, problem, outline)
+    _check_baselines(yml, problem)
+    _check_tolerances(yml, problem)
+    return problem
+
+
+def _sha256(files: Sequence[Path]) -> str:
+    """Of the names and the contents of `files`, in this order: of another one's text none can be taken for its own."""
+    listed = [f"{file.name} {hashlib.sha256(_content(file)).hexdigest()}\n" for file in files]
+    return hashlib.sha256("".join(listed).encode()).hexdigest()
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ProblemError(f"{file} cannot be read: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """What reference.py defines, as far as problem.yml must agree with it. `parameters` are those of a case, each with
+    whether it has to be given."""
+
+    parameters: dict[str, bool]
+    functions: frozenset[str]
+
+
+def _outline(path: Path, text: str) -> _Outline:
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise ProblemError(f"{path}, line {error.lineno}: {error.msg}") from None
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    for name in ("generate_input", "ref_kernel", "cost"):
+        if name not in functions:
+            raise ProblemError(f"{path} does not define {name}")
+    arguments = functions["generate_input"].args
+    positional = arguments.posonlyargs + arguments.args
+    required = {
+        argument.arg: index < len(positional) - len(arguments.defaults) for index, argument in enumerate(positional)
+    }
+    required |= {
+        argument.arg: default is None
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    }
+    for name in ("seed", "device"):
+        if name not in required:
+            raise ProblemError(f"{path}: generate_input must take {name}")
+    parameters = {name: needed for name, needed in required.items() if name not in ("seed", "device")}
+    return _Outline(parameters, frozenset(functions))
+
+
+def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Cases:
+    parameters = outline.parameters
+
+    def read(kind: str, entries: list[dict[str, CaseValue]]) -> tuple[Case, ...]:
+        seen: dict[str, int] = {}
+        for index, entry in enumerate(entries):
+            where = f"{path}: {section}.{kind}[{index}]"
+            for key in entry:
+                if key not in parameters:
+                    raise ProblemError(f"{where}: unknown parameter {key}", did_you_mean(key, parameters))
+            for key, needed in parameters.items():
+                if needed and key not in entry:
+                    raise ProblemError(f"{where} lacks the parameter {key}")
+            _check_steps(where, entry.get("steps", 1), outline)
+            case = Case(parameters=entry)
+            if case.key in seen:
+                raise ProblemError(f"{where} is the same case as {section}.{kind}[{seen[case.key]}]: {case.label}")
+            seen[case.key] = index
+        return tuple(Case(parameters=entry) for entry in entries)
+
+    return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark))
+
+
+def _check_steps(where: str, steps: CaseValue, outline: _Outline) -> None:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ProblemError(f"{where}: steps is {steps!r}; it must be a whole number, at least 1")
+    if steps > 1 and "next_input" not in outline.functions:
+        raise ProblemError(f"{where} has {steps} steps, but reference.py does not define next_input")
+
+
+def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None:
+    sampled = problem.sampled_rows
+    if sampled is None:
+        return
+    name = sampled.parameter
+    if name not in outline.parameters:
+        message = f"{path}: sampled_rows.parameter: {name} is no parameter of generate_input"
+        raise ProblemError(message, did_you_mean(name, outline.parameters))
+    for case in problem.every_case:
+        if not isinstance(case.parameters.get(name), int):
+            raise ProblemError(f"{path}: sampled_rows: the case {case.label} gives no whole number {name}")
+
+
+def _check_baselines(path: Path, problem: Problem) -> None:
+    folder = path.parents[2] / "submissions" / problem.name
+    present = [submission.stem for submission in folder.glob("*.py")]
+    for name in problem.baselines:
+        if name not in present:
+            raise ProblemError(f"{path}: baselines names {name}, which is not in {folder}", did_you_mean(name, present))
+
+
+def _check_names(path: Path, problem: Problem) -> None:
+    for key, names in (("inputs", problem.inputs), ("outputs", problem.outputs), ("in_place", problem.in_place)):
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ProblemError(f"{path}: {key} names {twice[0]} twice")
+    for name in problem.in_place:
+        if name not in problem.inputs:
+            raise ProblemError(f"{path}: in_place names {name}, which is no input", did_you_mean(name, problem.inputs))
+    described = {*problem.outputs, *problem.in_place}
+    for name in described - problem.axes.keys():
+        raise ProblemError(f"{path}: axes does not name the axes of {name}")
+    for name in problem.axes.keys() - described:
+        raise ProblemError(f"{path}: axes names {name}, which is no output", did_you_mean(name, described))
+
+
+def _check_tolerances(path: Path, problem: Problem) -> None:
+    every = problem.every_case
+    for name, options in problem.tolerances.items():
+        for key in {key for option in options for key in option.when}:
+            if not any(key in case.parameters for case in every):
+                known = {parameter for case in every for parameter in case.parameters}
+                raise ProblemError(f"{path}: tolerances.{name}: no case has {key}", did_you_mean(key, known))
+        for case in every:
+            if not any(option.applies_to(case) for option in options):
+                raise ProblemError(f"{path}: no entry of the tolerance {name} applies to the case {case.label}")

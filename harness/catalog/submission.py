@@ -1,0 +1,78 @@
+"""Finding submissions on disk and turning them into values.
+
+    submissions/<problem>/<name>.py             ─► Submission
+    problems/<problem>/controls/<verdict>/*.py  ─► Submission, with the verdict it must get
+
+Nothing here runs or imports a competitor's code, and nothing needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import ProblemError, UsageError, did_you_mean, nearest
+from harness.model import Problem, Submission, Verdict
+
+MAX_NAME_BYTES = 200
+"""A stored run's file has that name, with the run's id before it and an ending after it, in at most 255."""
+
+MAX_SOURCE_BYTES = 1 << 20
+"""A submission is one source file written by a person; a larger one is a mistake."""
+
+
+def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
+    """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
+    if not str(path).isprintable():
+        raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
+    if len(path.name.encode()) > MAX_NAME_BYTES:
+        raise UsageError(f"the name of {path} has {len(path.name.encode())} bytes: {MAX_NAME_BYTES} do", "rename it")
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if len(source) > MAX_SOURCE_BYTES:
+        raise UsageError(f"{path} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
+    if path.suffix != ".py":
+        raise UsageError(f"{path} is not a .py file", "kernels in HIP, CUDA or C++ go inline in a Python file")
+    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as whoever names it himself would
+    return Submission(
+        name=name or path.stem,
+        problem=problem.name,
+        sha256=hashlib.sha256(source).hexdigest(),
+        source=source,
+        path=str(path.relative_to(Path.cwd()) if near else path),
+    )
+
+
+def submissions(root: Path, problem: Problem) -> list[Submission]:
+    """Every submission under `root/submissions/<problem>`, by name."""
+    folder = root / "submissions" / problem.name
+    return [load_submission(problem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+
+
+def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
+    """The submissions shipped with a problem, each with the verdict it must get: the name of its folder."""
+    verdicts = {verdict.value for verdict in Verdict}
+    for folder in sorted(path for path in (problem.folder / "controls").glob("*") if path.is_dir()):
+        if folder.name.startswith((".", "__")):
+            continue
+        if folder.name not in verdicts:
+            raise ProblemError(f"{folder} is not the name of a verdict", did_you_mean(folder.name, verdicts))
+        for path in sorted(folder.glob("*.py")):
+            yield load_submission(problem, path, name=f"{folder.name}/{path.stem}"), Verdict(folder.name)
+
+
+def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
+    """A hint for a file that is not there: one beside it or, for a name without a folder, a submission to `problem`."""
+    siblings = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    if path.parent == Path():
+        folder = problem.folder.parents[1] / "submissions" / problem.name
+        submissions = {other.stem: os.path.relpath(other) for other in folder.glob("*.py")}
+        if (guess := nearest(path.stem, submissions)) is not None:
+            return f"did you mean {submissions[guess]}?"
+    return did_you_mean(str(path), siblings) if siblings else None

@@ -1,0 +1,13 @@
+"""Judging without the target device: compiling for chips that are not here.
+
+    described ─► inputs ─┐                               whoever knows the problem says what the inputs are
+                         ▼
+    processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
+                   inline          HIP and CUDA          (absent_device, phantom); fault: why not, in a sentence
+                   survey ]        what compilers there are       in brackets: confined, beside the submission
+                         │
+                         └─► compilation, tools          the documents that they print, read as strangers' words
+    kept                                                 results on disk, by all that they depend on
+
+Nothing is imported here: who compiles one kind does not load the other's compiler.
+"""

@@ -1,0 +1,204 @@
+"""A target's card as host code sees it, where there is none: torch.cuda, torch.version and Triton's driver.
+
+    present("gfx942", compiler, phantoms)
+        torch.cuda.get_device_properties().gcnArchName      "gfx942:sramecc+:xnack-"
+        torch.version.hip                                   "7.0.0"
+        triton.runtime.driver.active.get_current_target()   GPUTarget("hip", "gfx942", 64)
+        kernel[grid](x)                                     compiled by `compiler`, not launched
+        @triton.autotune                                    every configuration compiled, none timed
+
+For a process of its own, before the submission is imported: nothing is put back. torch.compile returns the function as
+it is, since the kernels that it would make are not the submission's. Events measure the host's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import torch
+import triton
+import triton.testing
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import driver
+
+from harness.chips.targets import TARGETS, Target
+from harness.compile.phantom import CUDA, Phantoms
+from harness.compile.triton_compiler import TritonCompiler
+from harness.interpreter.cuda_on_cpu import SIMULATED_CUDA, returning
+
+HIP_VERSION, CUDA_VERSION = "7.0.0", "12.8"
+"""What torch's builds of that time say: those of ROCm 7.0 and CUDA 12.8."""
+
+MAX_THREADS = 1024
+
+FEATURES = {"gfx942": ":sramecc+:xnack-", "gfx950": ":sramecc+:xnack-"}
+"""What HIP adds to the names of chips that have these features to switch (LLVM's AMDGPU usage guide, "Target ID")."""
+
+
+class NetworkNeeded(OSError):
+    """The submission reaches for the network, which no submission is given."""
+
+
+def present(name: str, compiler: TritonCompiler, phantoms: Phantoms) -> None:
+    """Make this process look like one on a machine with the target's card."""
+    target = TARGETS[name]
+    torch.version.hip = HIP_VERSION if target.vendor == "amd" else None
+    torch.version.cuda = CUDA_VERSION if target.vendor == "nvidia" else None
+    for function, value in {**SIMULATED_CUDA, **card(name, target)}.items():
+        setattr(torch.cuda, function, value)
+    torch.Generator = CudaGenerator  # type: ignore[misc]
+    torch.compile = uncompiled  # type: ignore[assignment]
+    socket.socket.connect = no_network  # type: ignore[method-assign]
+    socket.getaddrinfo = no_network
+    driver.set_active(AbsentDriver(target, compiler, phantoms))
+    triton.compile = triton.compiler.compile = compiler.compile
+    triton.testing.do_bench = triton.testing.do_bench_cudagraph = driver.active.get_benchmarker()
+
+
+def card(name: str, target: Target) -> dict[str, Any]:
+    """What torch.cuda says of the card. Sizes that depend on the model are those of `targets`."""
+    major, minor = target.capability
+    properties = SimpleNamespace(
+        name=target.device,
+        major=major,
+        minor=minor,
+        multi_processor_count=target.multiprocessors,
+        total_memory=target.memory_bytes,
+        warp_size=target.warp_size,
+        max_threads_per_multi_processor=target.simds * target.waves_per_simd * target.warp_size,
+        max_threads_per_block=MAX_THREADS,
+        regs_per_multiprocessor=target.simds * target.registers * target.warp_size,
+        shared_memory_per_block=64 << 10 if target.vendor == "amd" else 48 << 10,
+        shared_memory_per_block_optin=target.lds_bytes,
+        shared_memory_per_multiprocessor=target.lds_per_multiprocessor,
+        L2_cache_size=target.l2_bytes,
+        gcnArchName=f"{name}{FEATURES.get(name, '')}" if target.vendor == "amd" else "",
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
+    return {
+        "get_device_name": returning(target.device),
+        "get_device_capability": returning(target.capability),
+        "get_device_properties": returning(properties),
+        "get_arch_list": returning([name]),
+        "mem_get_info": returning((target.memory_bytes, target.memory_bytes)),
+        "CUDAGraph": Graph,
+        "graph": lambda graph, *args, **named: contextlib.nullcontext(),
+    }
+
+
+class AbsentDriver(DriverBase):
+    """Triton's driver of a device that compiles and does not run."""
+
+    def __init__(self, target: Target, compiler: TritonCompiler, phantoms: Phantoms) -> None:
+        self.target, self.compiler, self.phantoms = target, compiler, phantoms
+        properties = {
+            "max_shared_mem": target.lds_bytes,
+            "multiprocessor_count": target.multiprocessors,
+            "warpSize": target.warp_size,
+            "max_num_regs": target.simds * target.registers * target.warp_size,
+        }
+        self.utils = SimpleNamespace(
+            get_device_properties=returning(properties), load_binary=self.load_binary, unload_module=returning(None)
+        )
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return "void*"
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget(self.target.backend, self.target.arch, self.target.warp_size)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None: ...
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return self.target.capability
+
+    def get_active_torch_device(self) -> torch.device:
+        return CUDA
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(256 << 20, dtype=torch.int8, device=CUDA)
+
+    def clear_cache(self, cache: torch.Tensor) -> None: ...
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """Calls once. All configurations take as long, but one that does not compile, as on a device, for ever."""
+
+        def benchmark(
+            call: Callable[[], Any], *args: Any, quantiles: Sequence[float] | None = None, **named: Any
+        ) -> Any:
+            with self.compiler.trial() as trial:
+                call()
+            milliseconds = math.inf if trial.failed else 1.0
+            return [milliseconds] * len(quantiles or ()) or milliseconds
+
+        return benchmark
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
+        registers, spills = self.compiler.resources_of(binary)
+        return object(), object(), registers, spills, MAX_THREADS
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Callable[..., None]:
+        def launch(x: int, y: int, z: int, *rest: Any) -> None:
+            # stream, function, packed metadata, launch metadata and two hooks come before the kernel's arguments
+            self.compiler.launched(metadata.hash, (x, y, z))
+            self.phantoms.launched_with(rest[6:])
+
+        return launch
+
+
+class CudaGenerator(torch.Generator):
+    """torch.Generator(device): what is drawn from it is not known, whatever the seed."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.claimed = torch.device(device)
+
+    def __new__(cls, device: Any = "cpu") -> CudaGenerator:
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return CUDA if self.claimed.type == "cuda" else self.claimed
+
+
+class Graph:
+    """A CUDA graph: what is captured is compiled, and replayed it does nothing more."""
+
+    def capture_begin(self, *args: Any, **named: Any) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> None: ...
+    def reset(self) -> None: ...
+
+    def pool(self) -> tuple[int, int]:
+        return (0, 0)
+
+
+def uncompiled(model: Any = None, **named: Any) -> Any:
+    """torch.compile, as a function or a decorator."""
+    return (lambda function: function) if model is None else model
+
+
+def no_network(*args: Any, **named: Any) -> NoReturn:
+    """Takes the place of socket.connect and socket.getaddrinfo."""
+    hosts = [part[0] if isinstance(part, tuple) else part for part in args if isinstance(part, str | tuple)]
+    where = f" ({hosts[0]})" if hosts else ""
+    raise NetworkNeeded(f"it needs the network{where}, which a submission does not get")

@@ -1,0 +1,190 @@
+"""Compiling every Triton launch of a submission for one target, in a process of its own, without a GPU.
+
+    python3 -m harness.compile.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
+
+    FOLDER      ─► inputs at the benchmark shapes, without storage (phantom)   ┐
+    submission  ─► its own host code, on a card that is not there              ├─► custom_kernel
+                                                          (absent_device)      ┘         │
+                            each launch, with each configuration of an autotuner  ◄──────┘
+                                   └─► compiled, or why it is not (triton_compiler, fault)
+
+FOLDER is `described`'s, since whoever runs a submission may not see the problem. `verbs/check` starts this confined;
+by itself it confines nothing. stdout gets one JSON document, whatever the submission prints:
+
+    {"target", "triton", "compiler", "launches", "hip",
+     "kernels": [{"kernel", "line", "configuration", "arguments", "autotuned", "cases",
+                  "vgprs", "agprs", "sgprs" on AMD, "registers" on NVIDIA,
+                  "spills", "scratch_bytes", "lds_bytes", "lds_limit", "threads", "matrix_instructions",
+                  "occupancy": {"waves_per_simd", "of", "limited_by"}, "fault"}],
+     "fault": null or {"message", "line"}}
+
+A kernel's own fault is in its entry; the document's is one of the host code, which ended that case. `hip`: the
+submission also launches kernels of harness.hip, which are not compiled here. vgprs are without the agprs. Of a case
+with several steps, the first is followed. Nothing is run on a GPU, and nothing here says that a kernel is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from harness.chips.targets import TARGETS
+
+if TYPE_CHECKING:  # what imports torch or Triton waits until the environment is set
+    from harness.compile.fault import CompileFault
+    from harness.compile.inputs import Inputs
+    from harness.compile.triton_compiler import TritonCompiler, TritonKernel
+
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+"""Where there are GPUs, this process does not see them."""
+
+
+def main() -> None:
+    arguments = parsed()
+    document = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the submission and the compilers print must not mix with the document
+    os.environ.update(WITHOUT_GPU)
+    os.environ.pop("TRITON_INTERPRET", None)
+    sys.dont_write_bytecode = True
+    warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # of a process whose threads do nothing
+    with contextlib.ExitStack() as stack:
+        if "TRITON_CACHE_DIR" not in os.environ:
+            os.environ["TRITON_CACHE_DIR"] = str(stack.enter_context(tempfile.TemporaryDirectory()))
+        json.dump(cross_compiled(arguments), document)
+    document.write("\n")
+    document.close()
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m harness.compile.cross_compile")
+    parser.add_argument("--target", required=True, choices=TARGETS)
+    parser.add_argument("--inputs", required=True, type=Path)
+    parser.add_argument("--file", required=True, type=Path)
+    parser.add_argument("--emit", type=Path)
+    return parser.parse_args()
+
+
+def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The document. Raises OSError and ValueError for inputs that cannot be read."""
+    import triton
+
+    from harness.compile.inputs import Inputs
+    from harness.compile.triton_compiler import TritonCompiler
+
+    file = arguments.file.resolve()
+    compiler = TritonCompiler(arguments.target, file, arguments.emit)
+    hip = HipLaunches()
+    fault = followed(Inputs.read(arguments.inputs), file, compiler, hip)
+    return {
+        "target": arguments.target,
+        "triton": triton.__version__,
+        "compiler": compiler_of(arguments.target, triton.__version__),
+        "launches": compiler.launches,
+        "hip": hip.any,
+        "kernels": [entry(kernel, arguments.target) for kernel in compiler.kernels],
+        "fault": asdict(fault) if fault else None,
+    }
+
+
+def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> CompileFault | None:
+    """Import the submission and call it for every case; the first fault of its host code."""
+    from harness.compile import absent_device, fault
+    from harness.compile.phantom import Phantoms
+    from harness.compile.triton_compiler import NotCompiled
+    from harness.worker import load
+
+    phantoms, faults = Phantoms(), []
+    absent_device.present(compiler.target, compiler, phantoms)
+    with phantoms:
+        try:
+            submission = load.load(file, interpreted=False)
+        except (Exception, SystemExit) as error:
+            return fault.of_exception(error, file)
+        hip.follow()
+        for case in inputs.cases:
+            compiler.case = hip.case = case.label
+            data = case.data(phantoms)
+            phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
+            try:
+                submission.kernel(data)
+            except NotCompiled:
+                pass  # the kernel's own entry says why
+            except (Exception, SystemExit) as error:
+                faults.append(fault.of_exception(error, file))
+    return faults[0] if faults else None
+
+
+class HipFollower(Protocol):
+    """What follows launches of harness.hip's kernels. `case`: the label of the one that they are of."""
+
+    case: str
+
+    def follow(self) -> None:
+        """From here on; called once the submission is imported."""
+
+
+class HipLaunches:
+    """Launches of harness.hip's kernels: their arguments are checked, and host code goes on."""
+
+    any = False
+    case = ""
+
+    def follow(self) -> None:
+        hip = sys.modules.get("harness.hip")
+        if hip is None:
+            return
+        checked_launch = hip.Kernel.__call__
+
+        def launch(kernel: Any, *arguments: Any, **named: Any) -> None:
+            self.any = True
+            with contextlib.suppress(hip.NoDevice):
+                checked_launch(kernel, *arguments, **named)
+
+        def not_here(kernel: Any) -> NoReturn:
+            raise hip.NoDevice(f"{kernel.name} is compiled by harness.compile.inline")
+
+        hip.Kernel.__call__, hip.Kernel._compile_only = launch, not_here
+
+
+def compiler_of(target: str, triton_version: str) -> str:
+    """What made the code, in words."""
+    if TARGETS[target].vendor == "amd":
+        return f"Triton {triton_version} with its LLVM"
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    return f"Triton {triton_version} with ptxas {get_ptxas(TARGETS[target].arch).version}"
+
+
+def entry(kernel: TritonKernel, target: str) -> dict[str, Any]:
+    """A kernel as the document has it."""
+    report, registers = kernel.report, {}
+    if report is not None:
+        registers = {"registers": report.registers}
+        if TARGETS[target].vendor == "amd":
+            registers = {"vgprs": report.registers - report.agprs, "agprs": report.agprs, "sgprs": report.sgprs}
+    resources = asdict(report) if report else {}
+    for said_otherwise in ("name", "registers", "agprs", "sgprs", "over_limit"):
+        resources.pop(said_otherwise, None)
+    return {
+        "kernel": kernel.name,
+        "line": kernel.line,
+        "configuration": kernel.configuration,
+        "arguments": kernel.arguments,
+        "autotuned": kernel.autotuned,
+        "cases": kernel.cases,
+        **registers,
+        **resources,
+        "fault": asdict(kernel.fault) if kernel.fault else None,
+    }
+
+
+if __name__ == "__main__":
+    main()

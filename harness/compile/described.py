@@ -1,0 +1,134 @@
+"""The inputs of a problem described for compiling processes, where no submission is: `inputs` says how they travel.
+
+    python3 -m harness.compile.described PROBLEM FOLDER [--target gfx942 ...] [--cases test] [--root ROOT]
+
+Writes FOLDER/cpu/ with the CPU test cases, drawn from a seed that is no secret, and FOLDER/<target>/ with the
+benchmark cases on the target's card, without storage. On a card that is not there the problem may choose other types
+than here, so each target's are made in a forked process, and nothing of the card stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import catalog
+from harness.chips.targets import TARGETS
+from harness.compile.apart import apart
+from harness.compile.inputs import Described
+from harness.errors import ProblemError
+from harness.judge.reference import Reference
+from harness.model import Case, Device, Problem
+
+SECONDS = 120
+"""To describe all cases of a target, which takes a tenth of a second."""
+
+
+def on_cpu(problem: Problem, folder: Path) -> None:
+    """Write to `folder` the CPU test cases with their values. Raises ProblemError."""
+    cpu = Device(kind="cpu", name="cpu", slug="cpu", arch="", torch_device="cpu", memory_bytes=0, flush_bytes=0)
+    reference = Reference(problem, cpu)
+    described = Described(problem.inputs, problem.in_place)
+    for case in problem.cpu.test:
+        _add(problem, described, case, reference.generate(case, seed=0))
+    folder.mkdir()
+    described.write(folder)
+
+
+def on_targets(problem: Problem, targets: Sequence[str], folder: Path, cases: Iterable[Case] | None = None) -> None:
+    """Write to a directory of its own in `folder`, for each target, the benchmark cases (or `cases`) as phantoms.
+
+    Raises ProblemError. Where there is no Triton, whose driver is a part of the card, nothing is written.
+    """
+    chosen = tuple(problem.cases.benchmark if cases is None else cases)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # the threads of torch do nothing
+        outcome = apart(lambda: _all(problem, targets, chosen, folder), cpu_s=SECONDS, wall_s=4 * SECONDS)
+    if outcome.status != 0 or outcome.returned is not None:
+        last = (outcome.said.strip().splitlines() or [f"status {outcome.status}"])[-1]
+        raise ProblemError(f"{problem.folder / 'reference.py'}: its inputs cannot be described: "
+                           f"{outcome.returned or last}")  # fmt: skip
+
+
+def _all(problem: Problem, targets: Sequence[str], cases: Sequence[Case], folder: Path) -> str | None:
+    """What went wrong, if anything. Triton is imported once, here."""
+    torch.set_num_threads(1)  # of a process that was forked there are no others
+    try:
+        import harness.compile.absent_device  # noqa: F401
+    except ImportError:
+        return None
+    for target in targets:
+        outcome = apart(functools.partial(_one, problem, target, cases, folder), cpu_s=SECONDS, wall_s=SECONDS)
+        if outcome.status != 0 or outcome.returned is not None:
+            said = (outcome.said.strip().splitlines() or [f"status {outcome.status}"])[-1]
+            return f"for {target}: {outcome.returned or said}"
+    return None
+
+
+def _one(problem: Problem, target: str, cases: Sequence[Case], folder: Path) -> str | None:
+    from harness.compile import absent_device
+    from harness.compile.phantom import Phantoms
+    from harness.compile.triton_compiler import NoCompiler
+
+    try:
+        phantoms = Phantoms()
+        absent_device.present(target, NoCompiler(target, problem.folder / "reference.py"), phantoms)
+        described = Described(problem.inputs, problem.in_place)
+        make = input_maker(problem)
+        for case in cases:
+            with phantoms:
+                data = make(**case.parameters, device="cuda")
+            _add(problem, described, case, data, phantoms)
+        (folder / target).mkdir()
+        described.write(folder / target)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _add(problem: Problem, described: Described, case: Case, data: Any, phantoms: Any = None) -> None:
+    try:
+        described.add(case.label, data, phantoms)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{problem.folder / 'reference.py'}: the inputs of {case.label}: {error}") from error
+
+
+def input_maker(problem: Problem) -> Callable[..., Any]:
+    """The problem's empty_input, or its generate_input with a seed. Raises ProblemError if it cannot be imported."""
+    path = problem.folder / "reference.py"
+    sys.path.insert(0, str(problem.folder.parents[1]))  # for `import reference`
+    spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ProblemError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return getattr(module, "empty_input", None) or functools.partial(module.generate_input, seed=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m harness.compile.described")
+    parser.add_argument("problem")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--target", action="append", choices=TARGETS)
+    parser.add_argument("--cases", choices=("benchmark", "test"), default="benchmark")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    options = parser.parse_args()
+    problem = catalog.load_problem(options.root, options.problem)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    on_cpu(problem, options.folder / "cpu")
+    cases = problem.cases.test if options.cases == "test" else problem.cases.benchmark
+    on_targets(problem, options.target or tuple(TARGETS), options.folder, cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""Compiling a submission's inline HIP or CUDA for one target, in a process of its own.
+
+    python3 -m harness.compile.inline --target gfx942 --cpu FOLDER --inputs FOLDER --file mine.py [--emit DIR]
+
+    --cpu     the small CPU cases, --inputs the benchmark cases on the target's card: both are `described`'s
+    --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
+
+`verbs/check` starts this in the sandbox; by itself it confines nothing.
+
+The submission is imported and called on the small CPU cases with a GPU that notes launches and runs none: its host code
+goes on with outputs that nothing was written to. One that refuses a processor is called again, at the benchmark shapes,
+on the target's card, which is not there (`absent_device`). Then every `harness.hip` module that it made is compiled,
+and what came of it is printed as one `Compilation` document. Of torch's load_inline, the sources are noted: those
+without headers are compiled likewise, others need torch's headers and the vendor's compiler, and the document says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import math
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import hip
+from harness.chips.code_object import KernelReport
+from harness.chips.targets import TARGETS, occupancy
+from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
+from harness.compile.inputs import DescribedCase, Inputs
+from harness.hip import compilers
+from harness.hip.runtime import AMD, NVIDIA, CompilationError, Gpu
+from harness.worker import load
+
+NEEDS_TORCH = {
+    "amd": "load_inline's sources include headers; torch builds them, with hipcc and a ROCm build of torch",
+    "nvidia": "load_inline's sources include headers; torch builds them, with nvcc and a CUDA build of torch",
+}
+
+
+@dataclass
+class Launched:
+    """How one kernel of one module was launched, over all cases. shared_bytes, threads: of the largest block."""
+
+    cases: list[str] = field(default_factory=list)
+    shared_bytes: int = 0
+    threads: int = 0
+
+
+class Rehearsal(Gpu):
+    """A GPU of the target's vendor that notes each launch and runs none."""
+
+    def __init__(self, target: str) -> None:
+        self.vendor = AMD if TARGETS[target].vendor == "amd" else NVIDIA
+        self.launched: dict[tuple[hip.Module, str], Launched] = {}
+        self.launches = 0
+        self.case = ""
+
+    def index_of(self, tensor: Any) -> int:
+        return 0
+
+    def current_device(self) -> int:
+        return 0
+
+    def function(self, module: Any, name: str) -> Any:
+        return module, name
+
+    def grant_shared(self, function: Any, count: int) -> None: ...
+
+    def follow(self) -> None: ...
+
+    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, packed: list[Any]) -> None:
+        self.launches += 1
+        launched = self.launched.setdefault(function, Launched())
+        launched.shared_bytes = max(launched.shared_bytes, shared)
+        launched.threads = max(launched.threads, math.prod(block))
+        if self.case not in launched.cases:
+            launched.cases.append(self.case)
+
+
+class NotedOnly(Exception):
+    """Stands for the call of an extension that load_inline would have built."""
+
+
+class NotedExtension:
+    """What load_inline gives here: a module whose functions cannot be called."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotedOnly(name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="harness.compile.inline")
+    parser.add_argument("--target", required=True, choices=tuple(TARGETS))
+    parser.add_argument("--cpu", type=Path, required=True)
+    parser.add_argument("--inputs", type=Path, required=True)
+    parser.add_argument("--file", type=Path, required=True)
+    parser.add_argument("--emit", type=Path)
+    options = parser.parse_args()
+    document = os.fdopen(os.dup(1), "w")  # what the submission prints goes to stderr
+    os.dup2(2, 1)
+    cpu, inputs = Inputs.read(options.cpu), Inputs.read(options.inputs) if options.inputs.is_dir() else None
+    compilation = compile_submission(cpu, inputs, options.file.resolve(), options.target, options.emit)
+    document.write(compilation.model_dump_json() + "\n")
+    document.flush()
+    sys.stdout.flush()
+    os._exit(0)  # threads and hooks of the submission get no say
+
+
+def compile_submission(
+    cpu: Inputs, inputs: Inputs | None, path: Path, target: str, emit: Path | None = None
+) -> Compilation:
+    """Import and rehearse the submission, then compile what it made. Nothing it raises gets past this.
+
+    `inputs`: None where Triton is missing, whose driver is a part of the target's card.
+    """
+    rehearsal, sources = Rehearsal(target), list[str]()
+    fault, refused = rehearse(cpu, path, rehearsal, sources)
+    if refused and inputs is not None:
+        fault = follow(inputs, path, target, rehearsal, sources)
+    modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
+    lacking = compilers.missing(target) if modules else None
+    if lacking is not None:
+        how = f"no compiler: {lacking}, or make setup-offline"
+        return Compilation(target=target, hip=True, launches=rehearsal.launches, fault=fault, missing=how)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    kernels: list[CompiledKernel] = []
+    compiler: str | None = None
+    missing: str | None = None
+    for module in modules:
+        if emit is not None:
+            _write_program(module, emit / target)
+        try:
+            report = compilers.compile(module.source, target, module.defines)
+        except CompilationError as error:
+            kernels.append(_not_compiled(module, text, str(error)))
+            continue
+        compiler = report.compiler
+        names = {kernel.name for kernel in report.kernels}
+        kernels += [_kernel(module, kernel, target, text, rehearsal) for kernel in report.kernels]
+        for launched_module, name in rehearsal.launched:
+            if launched_module is module and name not in names:
+                fault = fault or Flaw(message=f'the source defines no extern "C" __global__ {name}')
+    if any(map(needs_torch, sources)):
+        missing = NEEDS_TORCH[TARGETS[target].vendor]
+    return Compilation(
+        target=target,
+        compiler=compiler,
+        kernels=tuple(kernels),
+        fault=fault,
+        launches=rehearsal.launches,
+        hip=True,
+        missing=missing,
+    )
+
+
+def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
+    """Import the file and call it on each CPU test case; the first thing that went wrong, and whether the file says
+    itself that it needs another device than a processor (NoDevice), which is nothing wrong here."""
+    from torch.utils import cpp_extension
+
+    def noted(*arguments: Any, **named: Any) -> NotedExtension:
+        given = named.get("cuda_sources", arguments[2] if len(arguments) > 2 else None) or []
+        sources.extend([given] if isinstance(given, str) else given)
+        return NotedExtension()
+
+    cpp_extension.load_inline = noted
+    hip.visible_gpu = lambda: rehearsal  # type: ignore[assignment]
+    hip.Module.loaded = lambda module, gpu, device: module  # type: ignore[assignment,method-assign,return-value]
+    try:
+        submission = load.load(path, interpreted=True)
+        for case in cpu.cases:
+            rehearsal.case = case.label
+            _call(submission, case)
+    except hip.NoDevice:
+        return None, True
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
+        return _flaw(error, path), False
+    return None, False
+
+
+def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
+    """Import the file again and call it on each benchmark case, on a machine with the target's card; the first thing
+    that went wrong. Triton kernels that it has as well are passed over: `cross_compile` compiles them."""
+    try:
+        from triton import knobs
+
+        from harness.compile.cross_compile import followed
+        from harness.compile.triton_compiler import NoCompiler
+    except ImportError:  # Triton, whose driver is a part of that machine, is for Linux
+        return None
+    knobs.runtime.interpret = False  # as the file is imported again its kernels are for that card
+    hip.modules.clear()  # the file makes them again
+    sources.clear()
+    fault = followed(inputs, path, NoCompiler(target, path), rehearsal)
+    return Flaw(message=fault.message, line=fault.line) if fault else None
+
+
+def needs_torch(source: str) -> bool:
+    """Whether a source of load_inline is more than device code. torch's headers stand before it there, unasked."""
+    return re.search(r"#\s*include|\b(?:torch|at|c10)::|<<<", source) is not None
+
+
+def _call(submission: load.LoadedSubmission, case: DescribedCase) -> None:
+    data = case.data()
+    with contextlib.suppress(NotedOnly), submission.around_call():
+        submission.kernel(data)
+
+
+def _flaw(error: BaseException, path: Path) -> Flaw:
+    """What went wrong in the submission's code, and the line of its own where it did."""
+    own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    message = first_line if isinstance(error, load.Unloadable) else f"{type(error).__name__}: {first_line}"
+    return Flaw(message=message.removesuffix(": "), line=line)
+
+
+def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, rehearsal: Rehearsal) -> CompiledKernel:
+    launched = rehearsal.launched.get((module, report.name), Launched())
+    lds_bytes = report.lds_bytes + launched.shared_bytes
+    line = _line_of(module, text, _definition(module.source, report.name))
+    amd = TARGETS[target].vendor == "amd"
+    over = f"{report.name} asks for {lds_bytes:,} bytes of shared memory; a block of {target} has {report.lds_limit:,}"
+    waves = occupancy(
+        target,
+        registers=report.registers,
+        sgprs=report.sgprs,
+        lds_bytes=lds_bytes,
+        threads=launched.threads or report.threads,
+    )
+    return CompiledKernel(
+        kernel=report.name,
+        line=line,
+        configuration=_readable(module.defines),
+        cases=tuple(launched.cases),
+        vgprs=report.registers - report.agprs if amd else None,
+        agprs=report.agprs if amd else None,
+        sgprs=report.sgprs if amd else None,
+        registers=None if amd else report.registers,
+        spills=report.spills,
+        scratch_bytes=report.scratch_bytes,
+        lds_bytes=lds_bytes,
+        lds_limit=report.lds_limit,
+        matrix_instructions=report.matrix_instructions,
+        occupancy=OccupancyDocument(**asdict(waves)),
+        fault=Flaw(message=over, line=line) if lds_bytes > report.lds_limit else None,
+    )
+
+
+def _readable(defines: Mapping[str, object]) -> dict[str, Any]:
+    """Macros as a document has them; what is no number is in words."""
+    return {name: value if isinstance(value, bool | int | float) else str(value) for name, value in defines.items()}
+
+
+def _write_program(module: hip.Module, folder: Path) -> None:
+    program = hip.program(module.source, module.defines)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "+".join(_kernel_names(module.source))[:100] or "source"
+    (folder / f"{name}-{hashlib.sha256(program.encode()).hexdigest()[:8]}.hip").write_text(program)
+
+
+def _kernel_names(source: str) -> list[str]:
+    plain = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", source)
+    return re.findall(r"__global__[^;{(]*?\b(\w+)\s*\(", plain)
+
+
+def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
+    """The compiler's first error, with the line of the file that it is in."""
+    found = re.search(r"source(?::(\d+):\d+:|\((\d+)\):) (?:fatal )?error: (.*)", log)
+    message = f"error: {found[3]}" if found else log.strip().splitlines()[0]
+    line = _line_of(module, text, int(found[1] or found[2])) if found else None
+    name = ", ".join(_kernel_names(module.source)) or "(source)"
+    return CompiledKernel(
+        kernel=name, line=line, configuration=_readable(module.defines), fault=Flaw(message=message, line=line)
+    )
+
+
+def _definition(source: str, name: str) -> int | None:
+    """The line of a source that a kernel's name stands in as it is defined."""
+    found = re.search(rf"__global__[^;{{]*?\b{re.escape(name)}\s*\(", source)
+    return source.count("\n", 0, found.end()) + 1 if found else None
+
+
+def _line_of(module: hip.Module, text: str, line: int | None) -> int | None:
+    """A line of a module's source as a line of the file: by the whole source, or else the one line, if it is in it."""
+    if line is None:
+        return None
+    at = text.find(module.source)
+    if at >= 0:
+        return text.count("\n", 0, at) + line
+    wanted = module.source.splitlines()[line - 1].strip()
+    same = [number for number, here in enumerate(text.splitlines(), start=1) if here.strip() == wanted]
+    return same[0] if len(same) == 1 else None
+
+
+if __name__ == "__main__":
+    main()

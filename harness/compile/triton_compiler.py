@@ -1,0 +1,260 @@
+"""Triton's compiler for one target: every kernel in every specialisation that host code launches.
+
+    compile(source) ──► fork ──► Triton's compile ──► its cache, on disk ──► read here       ─► CompiledKernel
+                          └─► exception, diagnostics, signal ──► CompileFault                ─► Uncompiled
+
+A kernel that crashes LLVM takes the forked process along and not this one. A fault ends nothing: launching a kernel
+that did not compile does nothing, and host code goes on.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton import knobs
+from triton.compiler.compiler import compile as upstream_compile
+from triton.compiler.compiler import make_backend
+from triton.runtime.cache import triton_key
+
+from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
+from harness.chips.targets import TARGETS
+from harness.compile import fault
+from harness.compile.apart import apart
+from harness.compile.fault import CompileFault
+
+KERNEL_CPU_S = 30
+"""Processor time for one kernel. Those that take longer are no use to anyone: a run has no more patience."""
+
+TOTAL_S = 240.0
+"""Time for all of a submission's kernels."""
+
+MAX_THREADS = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+"""CUDA programming guide, "Technical specifications per compute capability"; HIP grants no less."""
+
+KNOWN_OF_ARGUMENTS = {"divisibility": "16-aligned", "pointer_range": "under 2 GiB"}
+"""What Triton specialises arguments to, by the names of its attributes; AMD's backend alone asks for sizes."""
+
+STAGES = ("ttir", "ttgir", "llir", "amdgcn", "ptx")
+
+
+class NotCompiled(AttributeError):
+    """Host code asks for something of a kernel that did not compile."""
+
+
+@dataclass
+class TritonKernel:
+    """One kernel in one specialisation and with one set of options.
+
+    line: of its `def`. configuration: constexprs and options. arguments: the type of each, and what it is specialised
+    to. cases: the labels of those that launch it. autotuned: one of those that an autotuner chooses from; one that does
+    not fit the device is passed over there.
+    """
+
+    name: str
+    line: int | None
+    configuration: dict[str, Any]
+    arguments: dict[str, str]
+    autotuned: bool = False
+    cases: list[str] = field(default_factory=list)
+    report: KernelReport | None = None
+    fault: CompileFault | None = None
+
+
+@dataclass
+class AutotunerTrial:
+    """A call whose launches do not count. `failed`: one of its kernels did not compile."""
+
+    failed: bool = False
+
+
+class TritonCompiler:
+    """Takes the place of `triton.compile`. `file`: the submission. `emit`: a folder for what each stage made."""
+
+    def __init__(self, target: str, file: Path, emit: Path | None = None) -> None:
+        self.target, self.file, self.emit = target, file, emit
+        self.kernels: list[TritonKernel] = []
+        self.launches = 0
+        self.case = ""
+        self._deadline = time.monotonic() + TOTAL_S
+        self._by_hash: dict[str, TritonKernel] = {}
+        self._by_binary: dict[bytes, KernelReport] = {}
+        self._trials: list[AutotunerTrial] = []
+
+    def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
+        """As triton.compile, for kernels in Python: a CompiledKernel, or Uncompiled."""
+        kernel = self._described(src, target, options or {})
+        triton_key(), make_backend(target).hash()  # kept in memory, so that not every fork computes them
+        outcome = apart(
+            lambda: self._compile_to_cache(src, target, options, named),
+            cpu_s=KERNEL_CPU_S,
+            wall_s=self._deadline - time.monotonic(),
+        )
+        kernel.fault = fault.of_outcome(outcome, described(kernel), self.file, kernel.line)
+        if outcome.status == 0 and outcome.returned is None:
+            made = upstream_compile(src, target=target, options=options, **named)
+            if kernel.fault is not None:
+                shutil.rmtree(Path(made.metadata_group[f"{src.name[:150]}.json"]).parent)  # not to be found next time
+            elif made.hash in self._by_hash:
+                return made
+            else:
+                self._read(kernel, made)
+        self.kernels.append(kernel)
+        return made if kernel.fault is None else Uncompiled(self, kernel)
+
+    def launched(self, kernel: TritonKernel | str, grid: tuple[int, int, int] = (1, 1, 1)) -> None:
+        """Note a launch, of a kernel by its hash."""
+        if isinstance(kernel, str):
+            kernel = self._by_hash[kernel]
+        if kernel.fault is None and any(size > most for size, most in zip(grid, MAX_GRID)):
+            kernel.fault = CompileFault(f"{described(kernel)}: a grid of {grid} is larger than {MAX_GRID}", kernel.line)
+        if self.case not in kernel.cases:
+            kernel.cases.append(self.case)
+        for trial in self._trials:
+            trial.failed |= kernel.fault is not None
+        self.launches += not self._trials
+
+    @contextmanager
+    def trial(self) -> Iterator[AutotunerTrial]:
+        """Launches within are an autotuner's."""
+        self._trials.append(AutotunerTrial())
+        try:
+            yield self._trials[-1]
+        finally:
+            self._trials.pop()
+
+    def resources_of(self, binary: bytes) -> tuple[int, int]:
+        """Registers a thread and spills of a compiled kernel, as a driver tells them when it loads one."""
+        report = self._by_binary[binary]
+        return report.registers, report.spills
+
+    def _described(self, src: Any, target: Any, options: dict[str, Any]) -> TritonKernel:
+        parameters = src.fn.params
+        specialised = {path[0]: getattr(value, "value", value) for path, value in src.constants.items()}
+        configuration = {p.name: readable(specialised[p.num]) for p in parameters if p.is_constexpr}
+        defaults = vars(make_backend(target).parse_options({}))
+        for name, value in options.items():
+            if name in ("num_warps", "num_stages") or value != defaults.get(name, value):
+                configuration[name] = readable(value)
+        arguments = {}
+        for p in parameters:
+            if not p.is_constexpr:
+                attributes = str(src.attrs.get((p.num,), ()))
+                known = [words for name, words in KNOWN_OF_ARGUMENTS.items() if name in attributes]
+                kind = str(specialised[p.num]) if p.num in specialised else src.signature[p.name]
+                arguments[p.name] = ", ".join([kind, *known])
+        return TritonKernel(
+            src.fn.__name__, line_of_def(src.fn), configuration, arguments, autotuned=bool(self._trials)
+        )
+
+    def _compile_to_cache(self, src: Any, target: Any, options: Any, named: dict[str, Any]) -> dict[str, Any] | None:
+        """Runs in the forked process: leaves the result in Triton's cache, or returns the CompileFault."""
+        knobs.nvidia.dump_ptxas_log = True
+        written = io.StringIO()
+        try:
+            with redirect_stdout(written):
+                made = upstream_compile(src, target=target, options=options, **named)
+                if "cubin" in made.asm and not written.getvalue() and not ptxas_log(made).exists():
+                    knobs.compilation.always_compile = True  # from a cache that was filled elsewhere
+                    made = upstream_compile(src, target=target, options=options, **named)
+        except BaseException as error:
+            print(written.getvalue())
+            return asdict(fault.of_exception(error, self.file))
+        if "cubin" in made.asm and written.getvalue():
+            ptxas_log(made).write_text(written.getvalue())
+        return None
+
+    def _read(self, kernel: TritonKernel, made: Any) -> None:
+        kernel.report = self._report(made)
+        kernel.fault = self._too_large(kernel, made.metadata.num_warps * TARGETS[self.target].warp_size)
+        self._by_hash[made.hash] = kernel
+        self._by_binary[made.kernel] = kernel.report
+        if self.emit is not None:
+            self._write_stages(kernel, made, self.emit / self.target)
+
+    def _report(self, made: Any) -> KernelReport:
+        shared = made.metadata.shared
+        if TARGETS[self.target].vendor == "amd":
+            reports = amd_kernels(made.asm["amdgcn"], self.target, shared)
+        else:
+            reports = nvidia_kernels(ptxas_log(made).read_text(), made.asm["ptx"], self.target, shared)
+        return next(report for report in reports if report.name == made.name)
+
+    def _too_large(self, kernel: TritonKernel, threads: int) -> CompileFault | None:
+        report = kernel.report
+        if report and report.over_limit:
+            memory = "LDS" if TARGETS[self.target].vendor == "amd" else "shared memory"
+            return CompileFault(
+                f"{described(kernel)} needs {report.lds_bytes:,} bytes of {memory}; a block of {self.target} has "
+                f"{report.lds_limit:,}",
+                kernel.line,
+            )
+        if threads > MAX_THREADS:
+            return CompileFault(
+                f"{described(kernel)} has {threads:,} threads a block; there may be {MAX_THREADS:,}", kernel.line
+            )
+        return None
+
+    def _write_stages(self, kernel: TritonKernel, made: Any, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        words = re.sub(r"[^\w=.,-]+", "", ",".join(f"{name}={value}" for name, value in kernel.configuration.items()))
+        for stage in STAGES:
+            if stage in made.asm:
+                (folder / f"{kernel.name}-{words[:150]}-{made.hash[:8]}.{stage}").write_text(made.asm[stage])
+
+
+class Uncompiled:
+    """Stands for a kernel that did not compile: launched, it does nothing."""
+
+    function = packed_metadata = None
+
+    def __init__(self, compiler: TritonCompiler, kernel: TritonKernel) -> None:
+        self._compiler, self._kernel = compiler, kernel
+
+    def launch_metadata(self, *args: Any) -> None: ...
+
+    def run(self, *args: Any) -> None:
+        self._compiler.launched(self._kernel)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotCompiled(f"{self._kernel.name} does not compile")
+
+
+class NoCompiler(TritonCompiler):
+    """For who is after the submission's other kernels: no kernel of Triton's compiles, and none is at fault."""
+
+    def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
+        return Uncompiled(self, self._described(src, target, options or {}))
+
+
+def ptxas_log(made: Any) -> Path:
+    """Where what `ptxas -v` said of a compiled kernel is kept: beside its code, in Triton's cache."""
+    return Path(made.metadata_group[f"{made.name[:150]}.cubin"]).with_suffix(".ptxas")
+
+
+def described(kernel: TritonKernel) -> str:
+    words = ", ".join(f"{name}={value}" for name, value in kernel.configuration.items())
+    return f"{kernel.name} ({words})"
+
+
+def readable(value: Any) -> Any:
+    """A configuration's value as JSON has it, or in words."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return getattr(value, "__name__", None) or str(value)
+
+
+def line_of_def(function: Any) -> int | None:
+    """The line of a kernel's `def` in its file; its source begins with its decorators."""
+    for offset, line in enumerate(function.raw_src):
+        if re.match(r"\s*def\s", line):
+            return function.starting_line_number + offset
+    return None

@@ -1,0 +1,241 @@
+'''Kernels in HIP C++ as text, compiled when they are first launched: what submissions import.
+
+    from harness.hip import Module, float32, int32, ptr
+
+    module = Module(r"""
+        extern "C" __global__ __launch_bounds__(256) void scale(float* x, int n, float factor) {
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) x[i] *= factor;
+        }
+    """)
+    scale = module.kernel("scale", {"x": ptr(torch.float32), "n": int32, "factor": float32})
+    scale(x, x.numel(), 2.0, grid=-(-x.numel() // 256), block=256)
+
+One source runs on both vendors: hipRTC compiles it on ROCm, NVRTC on CUDA, each from the library that torch uses, and
+`PRELUDE` comes first, with what the vendors spell differently. Compiled code is kept in memory and, by a hash of all
+that went into it, in $XDG_CACHE_HOME. A launch checks its arguments against the signature, goes to torch's current
+stream and does not wait. Sources need no header, so they compile for chips that are not here as well.
+
+Without a GPU everything works but the launch: it compiles the source for the targets that compilers are found for
+(`harness.hip.compilers`) and raises NoDevice, or CompilationError if none of them takes it.
+'''
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+from harness.hip.prelude import program
+from harness.hip.runtime import CompilationError, Gpu, LaunchError, compiled, visible_gpu
+
+__all__ = [
+    "CompilationError",
+    "Kernel",
+    "LaunchError",
+    "Module",
+    "NoDevice",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "ptr",
+    "uint32",
+]
+
+modules: list[Module] = []
+"""Every module of this process, in the order of their making: what `check` compiles for its targets."""
+
+STATIC_SHARED_BYTES = 48 << 10
+"""CUDA grants a block this much; more has to be asked for (CUDA programming guide, "Shared memory")."""
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+"""CUDA programming guide, "Technical specifications per compute capability"; HIP grants no less."""
+
+
+class NoDevice(RuntimeError):
+    """A launch where there is no GPU: the message says what was compiled. No verdict on the submission follows."""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A tensor argument: passed as the address of its first element."""
+
+    dtypes: tuple[torch.dtype, ...]
+    alignment: int
+    contiguous: bool
+
+    def pack(self, value: Any, what: str) -> Any:
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{what} must be a tensor, not {type(value).__name__}")
+        if self.dtypes and value.dtype not in self.dtypes:
+            raise TypeError(f"{what} must be {' or '.join(map(_plain, self.dtypes))}, not {_plain(value.dtype)}")
+        if self.contiguous and not value.is_contiguous():
+            raise ValueError(f"{what} must be contiguous; its strides are {tuple(value.stride())}")
+        address = value.data_ptr()
+        if address % self.alignment:
+            raise ValueError(f"{what} must lie at a multiple of {self.alignment} bytes")
+        return ctypes.c_void_p(address)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number argument. `low` and `high` bound integers; without them it is a float."""
+
+    name: str
+    ctype: Any
+    low: int | None = None
+    high: int | None = None
+
+    def pack(self, value: Any, what: str) -> Any:
+        accepted = (int, float) if self.low is None else int
+        if isinstance(value, bool) or not isinstance(value, accepted):
+            raise TypeError(f"{what} must be {self.name}, not {type(value).__name__}")
+        if self.low is not None and self.high is not None and not self.low <= value <= self.high:
+            raise ValueError(f"{what} is {value}, which does not fit into {self.name}")
+        return self.ctype(value)
+
+
+def ptr(*dtypes: torch.dtype, alignment: int = 1, contiguous: bool = True) -> Pointer:
+    """A tensor of one of `dtypes` (none given: of any) whose first element lies at a multiple of `alignment` bytes."""
+    return Pointer(dtypes, alignment, contiguous)
+
+
+int32 = Scalar("int32", ctypes.c_int32, -(2**31), 2**31 - 1)
+uint32 = Scalar("uint32", ctypes.c_uint32, 0, 2**32 - 1)
+int64 = Scalar("int64", ctypes.c_int64, -(2**63), 2**63 - 1)
+float32 = Scalar("float32", ctypes.c_float)
+float64 = Scalar("float64", ctypes.c_double)
+
+
+class Module:
+    """One source and the kernels in it. `defines` become macros, so that one source gives several modules."""
+
+    def __init__(self, source: str, defines: Mapping[str, object] | None = None) -> None:
+        self.source, self.defines = source, dict(defines or {})
+        self._handles: dict[int, ctypes.c_void_p] = {}
+        modules.append(self)
+
+    def kernel(self, name: str, signature: Mapping[str, Any] | Sequence[Any]) -> Kernel:
+        """The `extern "C" __global__` function `name`, which takes `signature`: types, with names or without."""
+        return Kernel(self, name, signature)
+
+    def loaded(self, gpu: Gpu, device: int) -> ctypes.c_void_p:
+        """This module on a device, compiled if need be."""
+        if device not in self._handles:
+            self._handles[device] = gpu.load(
+                compiled(gpu.compiler, program(self.source, self.defines), gpu.arch(device))
+            )
+        return self._handles[device]
+
+    @functools.cached_property
+    def offline(self) -> tuple[str, set[str]]:
+        """What became of this module without a GPU, in words, and the names of its kernels.
+
+        Raises CompilationError with the first compiler's log if it compiles for no target that a compiler is here for.
+        """
+        from harness.hip import compilers
+
+        names: set[str] = set()
+        compiled, failures = [], {}
+        for target in compilers.TARGETS:
+            if compilers.missing(target) is None:
+                try:
+                    report = compilers.compile(self.source, target, self.defines)
+                except CompilationError as error:
+                    failures[target] = error
+                else:
+                    compiled.append(target)
+                    names |= {kernel.name for kernel in report.kernels}
+        if failures and not compiled:
+            raise next(iter(failures.values()))
+        words = f"compiled for {', '.join(compiled)}" if compiled else "no compiler here"
+        return words + (f", not for {', '.join(failures)}" if failures else ""), names
+
+
+class Kernel:
+    """A kernel to be launched: `kernel(*arguments, grid=, block=, shared_bytes=0)`."""
+
+    def __init__(self, module: Module, name: str, signature: Mapping[str, Any] | Sequence[Any]) -> None:
+        named = isinstance(signature, Mapping)
+        self._module, self.name = module, name
+        self._types = list(signature.values() if isinstance(signature, Mapping) else signature)
+        self._labels = [
+            f"{name}: argument {number}" + (f" ({label})" if named else "")
+            for number, label in enumerate(signature, start=1)
+        ]
+        for label, kind in zip(self._labels, self._types):
+            if not isinstance(kind, Pointer | Scalar):
+                raise TypeError(
+                    f"{label}: {kind!r} is no type of an argument: use ptr(dtype), int32, int64, float32, .."
+                )
+        self._tensors = [number for number, kind in enumerate(self._types) if isinstance(kind, Pointer)]
+        self._functions: dict[int, ctypes.c_void_p] = {}
+        self._granted: dict[int, int] = {}
+
+    def __call__(
+        self, *arguments: Any, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int = 0
+    ) -> None:
+        """Launch on torch's current stream.
+
+        grid, block: blocks, and threads a block, in x, y, z. shared_bytes: dynamic shared memory a block.
+        Raises TypeError or ValueError that names the argument, CompilationError, LaunchError, NoDevice.
+        """
+        if len(arguments) != len(self._types):
+            raise TypeError(f"{self.name} takes {len(self._types)} arguments, not {len(arguments)}")
+        packed = [kind.pack(value, label) for kind, value, label in zip(self._types, arguments, self._labels)]
+        blocks, threads = _three(grid, f"{self.name}: grid"), _three(block, f"{self.name}: block")
+        if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
+            raise ValueError(f"{self.name}: grid {blocks} is larger than {MAX_GRID}")
+        gpu = visible_gpu()
+        if gpu is None:
+            self._compile_only()
+        if blocks[0] * threads[0] > gpu.vendor.max_threads_x:
+            raise ValueError(
+                f"{self.name}: grid {blocks} of blocks {threads} has over {gpu.vendor.max_threads_x} threads"
+            )
+        device = self._device(gpu, arguments)
+        with gpu.current(device):
+            function = self._functions.get(device)
+            if function is None:
+                function = self._functions[device] = gpu.function(self._module.loaded(gpu, device), self.name)
+            if shared_bytes > self._granted.get(device, STATIC_SHARED_BYTES):
+                gpu.grant_shared(function, shared_bytes)
+                self._granted[device] = shared_bytes
+            gpu.launch(function, blocks, threads, shared_bytes, packed)
+
+    def _compile_only(self) -> NoReturn:
+        words, names = self._module.offline
+        if names and self.name not in names:
+            raise CompilationError(f'the source defines no extern "C" __global__ {self.name}')
+        raise NoDevice(f"{self.name} needs a GPU: {words}, not run")
+
+    def _device(self, gpu: Gpu, arguments: tuple[Any, ...]) -> int:
+        """The index of the one device that all tensors are on."""
+        found: int | None = None
+        for number in self._tensors:
+            index = gpu.index_of(arguments[number])
+            if index < 0:
+                raise ValueError(f"{self._labels[number]} is on {arguments[number].device}; it must be on the GPU")
+            if found is not None and index != found:
+                raise ValueError(f"{self._labels[number]} is on device {index}; those before it are on {found}")
+            found = index
+        return gpu.current_device() if found is None else found
+
+
+def _three(counts: int | Sequence[int], what: str) -> tuple[int, int, int]:
+    if type(counts) is int and counts >= 1:
+        return counts, 1, 1
+    given = tuple(counts) if isinstance(counts, Sequence) else (counts,)
+    if not 1 <= len(given) <= 3 or not all(isinstance(count, int) and count >= 1 for count in given):
+        raise ValueError(f"{what} is {counts!r}; it must be one to three counts of at least 1")
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,154 @@
+"""Compiling inline HIP and CUDA for chips that are not here, and reading what came out.
+
+    compile(source, "gfx942") ─► Report: registers, spills, scratch, LDS and matrix instructions of each kernel
+    missing("gfx950")         ─► the command that installs a compiler for it, or None when there is one
+
+    gfx942, gfx1100   ROCm's clang, or any from 19 on
+    gfx950            ROCm's clang, or any from 20 on, such as the one in PyPI's ziglang
+    sm_90             NVRTC (PyPI: nvidia-cuda-nvrtc), or nvcc
+
+Sources are those of `harness.hip`, which need no vendor's headers. AMD's are compiled to assembly, whose metadata hold
+the resources; nothing is linked, so a function that is declared and nowhere defined goes unnoticed. Compiled, not run:
+this says nothing of whether a kernel is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
+from harness.chips.targets import TARGETS
+from harness.hip.prelude import program
+from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
+
+__all__ = ["TARGETS", "KernelReport", "Report", "clang_for", "compile", "missing", "nvrtc"]
+
+COMPILE_TIMEOUT_S = 120
+
+_AMD_FLAGS = (
+    *("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpulib", "-nogpuinc"),
+    *("--target=x86_64-linux-gnu", "-std=c++17", "-O3", "-S", "-DPODIUM_NO_HEADERS"),
+)
+
+
+_INSTALL = {
+    "gfx942": "apt-get install clang-19",
+    "gfx950": "pip install ziglang",
+    "gfx1100": "apt-get install clang-19",
+    "sm_90": "pip install nvidia-cuda-nvrtc",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """One source, compiled for one target."""
+
+    target: str
+    compiler: str
+    kernels: tuple[KernelReport, ...]
+    """By name."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compile(source: str, target: str, defines: Mapping[str, object] | None = None) -> Report:
+    """Compile a source as `harness.hip.Module` would, for a target by name.
+
+    Raises CompilationError with the compiler's log, LookupError where no compiler for the target is found, ValueError
+    for an unknown target.
+    """
+    lacking = missing(target)
+    if lacking is not None:
+        raise LookupError(f"no compiler for {target} here: {lacking}")
+    text = program(source, defines or {})
+    if TARGETS[target].vendor == "amd":
+        return _amd(text, target)
+    return _nvrtc(text, target) if nvrtc() else _nvcc(text, target)
+
+
+def missing(target: str) -> str | None:
+    """The command that installs a compiler for `target`, or None if one is here. Raises ValueError if unknown."""
+    if target not in TARGETS:
+        raise ValueError(f"unknown target {target!r}; there are {', '.join(TARGETS)}")
+    if TARGETS[target].vendor == "amd":
+        found: object = clang_for(target)
+    else:
+        found = nvrtc() or shutil.which("nvcc")
+    return None if found else _INSTALL[target]
+
+
+@functools.cache
+def clang_for(target: str) -> tuple[str, ...] | None:
+    """The command of the first clang that knows `target`: ROCm's, the newest of the system's, the one in ziglang."""
+    for command in _clangs():
+        with contextlib.suppress(CompilationError, OSError):
+            _run([*command, *_AMD_FLAGS, f"--offload-arch={target}", "-", "-o", "-"], program("", {}))
+            return command
+    return None
+
+
+@functools.cache
+def nvrtc() -> RuntimeCompiler | None:
+    library = find_library(NVIDIA.compiler)
+    return RuntimeCompiler(library, NVIDIA) if library else None
+
+
+def _clangs() -> list[tuple[str, ...]]:
+    hipcc = shutil.which("hipcc")
+    rocm = Path(hipcc).resolve().parents[1] if hipcc else Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+    names = [str(rocm / "llvm" / "bin" / "clang"), *(f"clang-{version}" for version in range(29, 18, -1)), "clang"]
+    found: list[tuple[str, ...]] = [(path,) for name in names if (path := shutil.which(name))]
+    wheel = importlib.util.find_spec("ziglang")
+    for folder in (wheel.submodule_search_locations or []) if wheel else []:
+        found.append((str(Path(folder) / "zig"), "clang"))
+    return found
+
+
+def _amd(text: str, target: str) -> Report:
+    command = clang_for(target)
+    assert command is not None
+    version = _run([*command, "--version"]).splitlines()[0]
+    assembly = _run([*command, *_AMD_FLAGS, f"--offload-arch={target}", "-", "-o", "-"], text)
+    return Report(target, version, amd_kernels(assembly, target))
+
+
+def _nvrtc(text: str, target: str) -> Report:
+    compiler = nvrtc()
+    assert compiler is not None
+    _, log = compiler.compile(text, f"{target}a", ["--ptxas-options=-v"])
+    ptx, _ = compiler.compile(text, f"{target}a", product="PTX")
+    return Report(target, compiler.version(), nvidia_kernels(log, ptx.decode(), target))
+
+
+def _nvcc(text: str, target: str) -> Report:
+    version = re.search(r"release ([\d.]+)", _run(["nvcc", "--version"]))
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "source.cu", Path(folder) / "source.cubin"
+        source.write_text(text)
+        flags = ["-cubin", f"-arch={target}a", "-std=c++17", "-Xptxas", "-v", "--keep", "--keep-dir", folder]
+        log = _run(["nvcc", *flags, str(source), "-o", str(cubin)])
+        ptx = (Path(folder) / "source.ptx").read_text()
+    return Report(target, f"nvcc {version[1] if version else ''}".strip(), nvidia_kernels(log, ptx, target))
+
+
+def _run(command: list[str], text: str = "") -> str:
+    """What a compiler printed, on either stream. Raises CompilationError when it fails."""
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise CompilationError(f"{command[0]} took longer than {COMPILE_TIMEOUT_S} s") from None
+    if done.returncode:
+        raise CompilationError(f"{Path(command[0]).name}: {(done.stderr + done.stdout).strip()}")
+    return done.stdout + done.stderr

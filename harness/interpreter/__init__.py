@@ -1,0 +1,20 @@
+"""Triton kernels on the CPU, with the arithmetic of the hardware.
+
+    TRITON_INTERPRET=1 ─► import triton ─► install() ─► import the submission ─► call it within cuda_on_cpu()
+                                              │
+        triton.runtime.interpreter            ▼                          what upstream gets wrong (see each module)
+          InterpreterBuilder      ◄── arithmetic, microscaling, memory   bf16, fp8, NaN, dot_scaled, atomics
+          ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
+          FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
+          InterpretedFunction     ◄── launch                             argument types, loop bounds, refusals
+          Autotuner, driver       ◄── autotune                           needs a device to time on
+                                              │
+                                              ▼
+                              self_check: small kernels, run as any kernel is; InterpreterUnfit if one is wrong
+
+Tested with triton 3.6.0, 3.7.1 and 3.9.0, torch 2.13.0 and numpy 2.4. Other versions stand or fall by the self-check.
+
+Refused with CannotInterpret: inline assembly, libdevice and other external functions, float8e4b15, arithmetic on fp8,
+casts that Triton does not compile, combining functions that change the type, kernels without readable source, and every
+operation this version's interpreter lacks. Used in the process that runs the submission, before it is imported.
+"""

@@ -1,0 +1,101 @@
+"""One launch of an interpreted kernel: how its arguments become tensors, and how it ends.
+
+kernel[grid](x, n, 0.5)  ──►  run: counted; numpy's warnings off, as a chip has none
+     │ arguments              floats become float32 scalars, so that bf16 * scale is float32, as when compiled
+     │ language               tl.static_assert, loop bounds under numpy 2.4, the FNUZ types
+     ▼
+programs of the grid, one after another  ──►  CannotInterpret as itself, not wrapped in InterpreterError
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
+from triton.runtime.interpreter import InterpretedFunction, TensorHandle
+
+from harness.interpreter.autotune import StaticAssertion
+from harness.interpreter.number_formats import FLOAT8
+from harness.interpreter.refusal import CannotInterpret
+
+upstream_run = InterpretedFunction.run
+upstream_implicit_cvt = upstream._implicit_cvt
+upstream_patch_lang = upstream._patch_lang
+upstream_patch_core = upstream._patch_lang_core
+upstream_patch_tensor = upstream._patch_lang_tensor
+
+# Upstream checks every integer operation for overflow, at eight operations each, and then drops the finding.
+OPTIONS = dataclasses.replace(upstream.interpreter_builder.options, sanitize_overflow=False)
+
+count = 0
+patched_in_this_launch: set[int] = set()
+
+
+def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    """Takes the place of InterpretedFunction.run. Raises CannotInterpret, else what upstream raises."""
+    global count
+    count += not warmup
+    patched_in_this_launch.clear()
+    try:
+        with np.errstate(all="ignore"):
+            return upstream_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+    except Exception as error:
+        refusal = refusal_in(error)
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def refusal_in(error: BaseException | None) -> CannotInterpret | None:
+    """The refusal that an exception of the interpreter was raised from, if it was one."""
+    while error is not None:
+        if isinstance(error, CannotInterpret):
+            return CannotInterpret(str(error).partition(": ")[2])
+        if isinstance(error, ValueError) and "`_semantic` argument must be provided" in str(error):
+            return CannotInterpret("a function of triton.language that the interpreter does not run")
+        error = error.__cause__
+    return None
+
+
+def implicit_cvt(arg: Any) -> Any:
+    """Takes the place of `_implicit_cvt`: a kernel argument that is not constexpr, as the tensor it is on a device."""
+    if isinstance(arg, bool):
+        return tl.tensor(TensorHandle(np.array([arg], np.bool_), tl.int1), tl.int1)
+    if isinstance(arg, float):
+        return tl.tensor(TensorHandle(np.array([arg], np.float32), tl.float32), tl.float32)
+    return upstream_implicit_cvt(arg)
+
+
+def patch_lang(fn: Any) -> Any:
+    """Takes the place of `_patch_lang`, which upstream repeats, at a cost, at every call of a device function."""
+    visible = {id(value) for value in fn.__globals__.values() if value is tl or value is tl.core}
+    if visible and visible <= patched_in_this_launch:
+        return upstream._LangPatchScope()
+    patched_in_this_launch.update(visible)
+    return upstream_patch_lang(fn)
+
+
+def patch_core(lang: Any, scope: Any) -> None:
+    """Takes the place of `_patch_lang_core`."""
+    upstream_patch_core(lang, scope)
+    upstream_to_ir = lang.dtype.to_ir
+
+    def to_ir(kind: tl.dtype, builder: Any) -> Any:
+        return kind if kind.name in FLOAT8 else upstream_to_ir(kind, builder)
+
+    scope.set_attr(lang.dtype, "to_ir", to_ir)
+    scope.set_attr(lang, "static_assert", static_assert)
+
+
+def patch_tensor(tensor: Any, scope: Any) -> None:
+    """Takes the place of `_patch_lang_tensor`."""
+    upstream_patch_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+def static_assert(condition: Any, message: str = "") -> None:
+    if not condition:
+        raise StaticAssertion(message)

@@ -1,0 +1,164 @@
+"""One lock for each card of the machine, and one for its processors: timings taken side by side are worthless.
+
+    hold(device, narrate) ─► FOLDER/podium-<card>.lock, locked with flock(2) until the block ends
+
+What is timed holds the lock of its device; what computes on a GPU without being timed holds it as well (`hold_if_gpu`).
+The kernel gives the lock back when its holder ends, however it ends.
+
+Covered: all users of a machine together, root among them; eight cards of one model, which eight evaluations use at
+once; the same card under two numbers (CUDA_VISIBLE_DEVICES); any $TMPDIR; links and pipes laid in the file's place.
+Not covered: containers that share no directory of locks; a user who takes the lock and keeps it (his process is named);
+a lock file that is removed while somebody holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from harness.errors import InfrastructureError
+from harness.machine import device as devices
+from harness.model import Device
+
+FOLDERS = (Path("/run/lock"), Path("/tmp"))
+"""The first in which every user may make files is that of all of them: no user's own settings decide. /dev/shm is none,
+for systemd empties it of a user's files when he logs out (RemoveIPC, logind.conf(5))."""
+
+_OPEN_TO_ALL = stat.S_ISVTX | stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Narrate = Callable[[str], None]
+
+
+class _Held:
+    """What this process holds of one card: the thread that does, and how often it has asked for it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.RLock()
+        self.depth = 0
+
+
+_held: dict[str, _Held] = {}
+
+
+@contextlib.contextmanager
+def hold(device: Device, narrate: Narrate = lambda line: None) -> Iterator[None]:
+    """Hold the lock of `device`, waiting for whoever has it; a thread that has it already goes on at once.
+
+    Raises InfrastructureError where the lock cannot be taken.
+    """
+    card = re.sub(r"[^A-Za-z0-9.-]", "-", devices.card(device))
+    held = _held.setdefault(card, _Held())
+    if not held.thread.acquire(blocking=False):
+        narrate(f"another evaluation of this process has {device.name}: waiting for it to finish")
+        held.thread.acquire()
+    try:
+        with contextlib.nullcontext() if held.depth else _locked(_folder() / f"podium-{card}.lock", device, narrate):
+            held.depth += 1
+            try:
+                yield
+            finally:
+                held.depth -= 1
+    finally:
+        held.thread.release()
+
+
+def hold_if_gpu(device: Device, narrate: Narrate = lambda line: None) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of a GPU: whatever computes there disturbs what is timed there. On a CPU only timing needs it."""
+    return contextlib.nullcontext() if device.kind == "cpu" else hold(device, narrate)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, device: Device, narrate: Narrate) -> Iterator[None]:
+    try:
+        lock = _take(path, device, narrate)
+    except OSError as error:
+        raise InfrastructureError(
+            f"the lock {path} cannot be taken: {error.strerror}", "ask its owner, or root, to remove it"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(path: Path, device: Device, narrate: Narrate) -> int:
+    """A descriptor that holds the lock on `path`. Raises OSError."""
+    while True:
+        lock = _open(path)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid = _holder(lock)
+                whose = f"another evaluation (process {pid})" if pid else "another evaluation"
+                narrate(f"{whose} has {device.name}: waiting for it to finish")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_still(path, lock):
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # it was removed while we waited: who comes now locks another file
+
+
+def _open(path: Path) -> int:
+    """The lock file, made where it is missing: for all to read, which is enough to lock it, and for nobody to write.
+
+    Opened without O_CREAT: in a directory like this the kernel refuses that to everyone but the file's owner, be it
+    root (fs.protected_regular, proc_sys_fs(5)). Raises OSError.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return _opened(path)
+    made, new = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        os.fchmod(made, 0o444)  # before it has its name: nobody finds it closed
+        with contextlib.suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        os.close(made)
+        os.unlink(new)
+    return _opened(path)
+
+
+def _opened(path: Path) -> int:
+    lock = os.open(path, _FLAGS)
+    if not stat.S_ISREG(os.fstat(lock).st_mode):
+        os.close(lock)
+        raise OSError(0, "it is no ordinary file")
+    return lock
+
+
+def _is_still(path: Path, lock: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(lock))
+    except FileNotFoundError:
+        return False
+
+
+def _folder() -> Path:
+    for folder in FOLDERS:
+        with contextlib.suppress(OSError):
+            # Who may is asked of the mode: of what only root may, root and others would choose differently.
+            if folder.stat().st_mode & _OPEN_TO_ALL == _OPEN_TO_ALL and os.access(folder, os.W_OK):
+                return folder
+    listed = " and ".join(map(str, FOLDERS))
+    raise InfrastructureError(f"every user must be able to make files in {listed}, or one of them", "chmod 1777 /tmp")
+
+
+def _holder(lock: int) -> int | None:
+    """The process that has locked the file, where /proc tells (proc_locks(5)): it writes 0 for another container's."""
+    file = os.fstat(lock)
+    try:
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return None
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    return next((int(row[4]) for row in rows if row[1:2] == ["FLOCK"] and row[5] == place and int(row[4]) > 0), None)

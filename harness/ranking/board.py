@@ -1,0 +1,131 @@
+"""The one place that orders submissions.
+
+Ranked are accepted runs with a score, of one clock and of the problem's present files. Two whose intervals overlap
+cannot be told apart; each then has a range of ranks, from one more than the number certainly faster than it to the
+number not certainly slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from harness.model import OLDER, WORKER_TIMED, ClockOwner, Verdict
+from harness.records.entry import Entry
+
+CLOSE = 0.02
+"""Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An entry's place on its board. `first` and `last` are equal unless it is tied; `times_baseline` is the best
+    baseline's latency over its own, above 1 for what is faster."""
+
+    entry: Entry
+    first: int
+    last: int
+    times_baseline: float | None
+    fraction_of_floor: float | None
+
+    @property
+    def rank(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}\N{EN DASH}{self.last}"
+
+
+@dataclass(frozen=True)
+class Board:
+    """One problem on one device: what is ranked, best first, and what is not, with the reasons in each entry. `clock`
+    is the one that all of the ranked were timed by."""
+
+    standings: tuple[Standing, ...]
+    unranked: tuple[Entry, ...]
+    clock: ClockOwner = ClockOwner.JUDGE
+
+    def ranks(self, entry: Entry) -> bool:
+        """Whether a run is one of those that are ranked here."""
+        return entry.ranked and not entry.older and entry.clock is self.clock
+
+    def why_not(self, entry: Entry) -> str | None:
+        """The reasons, with commas between, why a run that was accepted is not ranked here."""
+        if entry.verdict is not Verdict.ACCEPTED:
+            return entry.unranked
+        worker_timed = entry.worker_timed and self.clock is ClockOwner.JUDGE
+        reasons = [OLDER if entry.older else None, entry.unranked, WORKER_TIMED if worker_timed else None]
+        return ", ".join(reason for reason in reasons if reason) or None
+
+
+@dataclass(frozen=True)
+class Bearings:
+    """Where one run's score lies: `times_baseline` and `times_best` are the best baseline's latency and the best one
+    before it, of `best`, over its own. None where there is nothing to hold it against. `level`: its interval and the
+    best one's overlap, so the ratio tells nothing."""
+
+    fraction_of_floor: float | None
+    times_baseline: float | None
+    times_best: float | None
+    best: str | None
+    level: bool = False
+
+
+def rank(entries: Sequence[Entry], baselines: Sequence[str], rank_worker_timed: bool = False) -> Board:
+    """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with.
+
+    Where the judge timed none that can be ranked, and only if `rank_worker_timed`, those that the submissions' own
+    processes timed are ranked.
+    """
+    judged = any(Board((), ()).ranks(entry) for entry in entries)
+    board = Board((), (), ClockOwner.WORKER if rank_worker_timed and not judged else ClockOwner.JUDGE)
+    ranked = sorted(filter(board.ranks, entries), key=lambda e: (e.score_ns or 0.0, e.submission))
+    best_baseline = min((e.score_ns for e in ranked if e.submission in baselines and e.score_ns), default=None)
+    standings = [_standing(entry, ranked, best_baseline) for entry in ranked]
+    rest = [replace(entry, unranked=board.why_not(entry)) for entry in entries if not board.ranks(entry)]
+    rest.sort(key=lambda e: (e.verdict.exit_code, e.older, e.submission))
+    return replace(board, standings=tuple(standings), unranked=tuple(rest))
+
+
+def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry | None) -> Bearings | None:
+    """Those of `entry`, which has a score or gets None, on `board`; `best` is the best ranked run before it."""
+    if entry.score_ns is None:
+        return None
+    ranked = [standing.entry for standing in board.standings if entry.clock is board.clock]
+    others = [other for other in ranked if other.submission != entry.submission]
+    baseline_ns = min((e.score_ns for e in others if e.submission in baselines and e.score_ns), default=None)
+    return Bearings(
+        fraction_of_floor=_fraction_of_floor(entry),
+        times_baseline=baseline_ns / entry.score_ns if baseline_ns else None,
+        times_best=best.score_ns / entry.score_ns if best and best.score_ns else None,
+        best=best.submission if best else None,
+        level=best is not None and not _certainly_faster(best, entry) and not _certainly_faster(entry, best),
+    )
+
+
+def close(board: Board) -> list[tuple[Entry, Entry]]:
+    """Neighbours on the board whose scores are within CLOSE of each other: only a duel can tell them apart for sure."""
+    entries = [standing.entry for standing in board.standings]
+    return [
+        (one, other)
+        for one, other in pairwise(entries)
+        if one.score_ns and other.score_ns and other.score_ns <= (1 + CLOSE) * one.score_ns
+    ]
+
+
+def _standing(entry: Entry, ranked: Sequence[Entry], best_baseline_ns: float | None) -> Standing:
+    assert entry.score_ns is not None
+    return Standing(
+        entry=entry,
+        first=1 + sum(_certainly_faster(other, entry) for other in ranked),
+        last=len(ranked) - sum(_certainly_faster(entry, other) for other in ranked),
+        times_baseline=best_baseline_ns / entry.score_ns if best_baseline_ns else None,
+        fraction_of_floor=_fraction_of_floor(entry),
+    )
+
+
+def _fraction_of_floor(entry: Entry) -> float | None:
+    return entry.floor_ns / entry.score_ns if entry.floor_ns and entry.score_ns else None
+
+
+def _certainly_faster(one: Entry, other: Entry) -> bool:
+    """True when `one`'s interval lies wholly below the other's. Without an interval nothing is certain."""
+    return one.high_ns is not None and other.low_ns is not None and one.high_ns < other.low_ns

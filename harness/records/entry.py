@@ -1,0 +1,116 @@
+"""A run as boards see it, and which of a submission's runs stands for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.model import REPRODUCED, WORKER_TIMED, ClockOwner, Problem, Run, Verdict
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts the ranked runs of
+    its source if it is one, else all of them.
+
+    `older`: not the problem's present files judged it, as far as the problem was at hand. `unranked` is the reason that
+    the run itself has; a board has more (see `ranking`). `flags` are the rules of a scanner that its source broke; see
+    `triage`."""
+
+    id: str
+    path: str
+    problem: str
+    revision: int
+    problem_sha256: str
+    device: str
+    device_name: str
+    submission: str
+    sha256: str
+    started_at: str
+    verdict: Verdict
+    message: str
+    clock: ClockOwner
+    unranked: str | None
+    tolerance: str | None
+    error: float | None
+    score_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    floor_ns: float | None
+    isolation: str | None = None
+    flags: str | None = None
+    runs: int = 1
+    older: bool = False
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it is, on a board of its clock and of its revision of the problem."""
+        return self.verdict is Verdict.ACCEPTED and self.score_ns is not None and self.unranked is None
+
+    @property
+    def worker_timed(self) -> bool:
+        """Whether it was timed, and by the submission's own process."""
+        return self.score_ns is not None and self.clock is ClockOwner.WORKER
+
+
+def of_run(path: str, run: Run) -> Entry:
+    """The entry of `run`, whose file lies at `path` under `results`."""
+    floors = [m.floor.latency_ns for m in run.measurements if m.floor is not None]
+    complete = bool(floors) and len(floors) == len(run.measurements)
+    score = run.score
+    return Entry(
+        id=run.id,
+        path=path,
+        problem=run.problem,
+        revision=run.problem_revision,
+        problem_sha256=run.problem_sha256,
+        device=run.device.slug,
+        device_name=run.device.name,
+        submission=run.submission,
+        sha256=run.submission_sha256,
+        started_at=run.started_at,
+        verdict=run.ending.verdict,
+        message=run.ending.message,
+        clock=run.clock,
+        unranked=None if run.unranked_because == WORKER_TIMED else run.unranked_because,  # `clock` says it
+        tolerance=run.tolerance,
+        error=run.error,
+        score_ns=score.latency_ns if score else None,
+        low_ns=score.low_ns if score else None,
+        high_ns=score.high_ns if score else None,
+        # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
+        floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
+        isolation=run.environment.get("isolation"),
+        flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
+    )
+
+
+def of_present(entry: Entry, problem: Problem) -> Entry:
+    """`entry`, marked as `older` unless the present files of `problem` judged it."""
+    older = (entry.revision, entry.problem_sha256) != (problem.revision, problem.sha256)
+    return replace(entry, older=older)
+
+
+def standing(runs: Sequence[Entry]) -> Entry:
+    """The run that stands for one submission on a board, of all its runs there; `runs` says of how many.
+
+    Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
+    judging again until lucky gains nothing; those that the judge timed come before all that the worker timed. A source
+    that was ever found wrong or dishonest shows that run instead, and one without ranked runs its latest. An old source
+    whose run was reproduced does not become the latest by that.
+    """
+    distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
+    in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
+    first_hand = [run for run in in_order if run.unranked != REPRODUCED] or in_order
+    source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
+    disqualifying = [run for run in source if run.verdict.disqualifies]
+    ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
+    ranked = [run for run in ranked if run.clock is ClockOwner.JUDGE] or ranked
+    if disqualifying:
+        chosen = disqualifying[-1]
+    elif ranked:
+        chosen = ranked[len(ranked) // 2]
+    else:
+        chosen = first_hand[-1]
+    return replace(chosen, runs=len(ranked) if chosen.ranked else len(source))

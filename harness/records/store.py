@@ -1,0 +1,123 @@
+"""Runs on disk, one JSON file each: the truth. `index` is a cache over them.
+
+results/<published|local>/<problem>/<device>/<run id>.json       written whole or not at all
+results/<published|local>/<problem>/sources/<sha256>.py          the submission as it was
+results/index.sqlite                                             delete it and it comes back
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.errors import InfrastructureError, UsageError, did_you_mean, nearest
+from harness.model import Run, Submission
+from harness.records import whole_file
+from harness.records.index import TIERS, Index
+
+MAX_RUN_BYTES = 64 << 20
+"""A run file is some hundred kilobytes; what is larger is not ours to read."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Store:
+    """The runs under `root/results`."""
+
+    def __init__(self, root: Path) -> None:
+        self._results = root / "results"
+
+    def index(self) -> Index:
+        """The index, brought up to date with the files."""
+        return Index(self._results, load_run)
+
+    def write(self, run: Run, submission: Submission, tier: str = "local") -> Path:
+        """Store `run` and its source. Raises InfrastructureError if that cannot be done; nothing is left half done."""
+        problem = self._results / tier / run.problem
+        path = problem / run.device.slug / f"{run.id}.json"
+        try:
+            whole_file.write(problem / "sources" / f"{submission.sha256}.py", submission.source)
+            whole_file.write(path, run.model_dump_json(indent=1).encode())
+        except OSError as error:
+            raise InfrastructureError(
+                f"the run could not be stored in {path.parent}: {error.strerror}",
+                "make room or unlock the directory and judge again: what was stored before is untouched",
+            ) from None
+        return path
+
+    def source(self, problem: str, sha256: str) -> bytes:
+        """The source that a run of `problem` judged. Raises InfrastructureError, which says why there is none."""
+        if not _SHA256.fullmatch(sha256):
+            raise InfrastructureError("the run names no sha256 of a source")
+        for tier in TIERS:
+            path = f"{tier}/{problem}/sources/{sha256}.py"
+            try:
+                source = (self._results / path).read_bytes()
+            except (OSError, ValueError):  # ValueError: a problem's name with a null byte
+                continue
+            if hashlib.sha256(source).hexdigest() != sha256:
+                message = f"what is stored as source {sha256[:12]} is not what was judged: the sha256 differs"
+                raise InfrastructureError(message, f"results/{path} was changed")
+            return source
+        hint = f"it would be results/local/{problem}/sources/{sha256}.py"
+        raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
+
+    def check_writable(self) -> None:
+        """Raises InfrastructureError now rather than after minutes of measuring."""
+        try:
+            self._results.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._results):
+                pass
+        except OSError as error:
+            raise InfrastructureError(
+                f"{self._results} cannot be written to: {error.strerror}", "runs are stored there; unlock it first"
+            ) from None
+
+    def read(self, run_id: str, problem: str | None = None) -> Run:
+        """The run with this id, the latest of a submission with this name (to `problem`, if there is one), or the only
+        run whose id holds it.
+
+        A first look (`--quick`) is the latest only of a source that was not judged in full. Raises UsageError,
+        InfrastructureError.
+        """
+        with self.index() as index:
+            paths, names = index.paths(), index.submissions()
+            latest = index.latest(run_id, problem) or index.latest(run_id)
+        found = [run_id] if run_id in paths else [latest] if latest else [other for other in paths if run_id in other]
+        if not found:
+            choices = paths if nearest(run_id, paths) else names
+            raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, choices) if paths else None)
+        if len(found) > 1:
+            raise UsageError(f"{run_id} could be any of {len(found)} runs", "such as " + ", ".join(sorted(found)[-4:]))
+        path = self._results / paths[found[0]]
+        try:
+            return load_run(path)
+        except ValueError as error:
+            raise InfrastructureError(f"{path} {error}") from None
+
+
+def load_run(path: Path) -> Run:
+    """The run in the file at `path`. Raises ValueError saying what is wrong with it."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("is no regular file")
+        if status.st_size > MAX_RUN_BYTES:
+            raise ValueError("is too large to be a run")
+        text = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    try:
+        run = Run.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise ValueError(f"is no run: {where + ': ' if where else ''}{fault['msg']}") from None
+    if run.id != path.stem:
+        raise ValueError(f"holds the run {run.id}, which is not what it is called")
+    return run

@@ -1,0 +1,222 @@
+"""A submission looked over without the target GPU: right on the CPU test cases here, and compiled for chips elsewhere.
+
+    submission ──► judge/evaluate, the CPU test cases, smallest first ──────────► Judgement ┐
+         │                                                                                 ├─► Checkup ─► exit code
+         └───────► confined processes, one a target:  compile/cross_compile (Triton) ─► Compilation ┘
+    problem ─────► compile/described: its inputs ─┘   compile/inline (HIP, CUDA)
+
+The two go on side by side, as memory and processors allow. Results are kept by a hash of all that they depend on, so
+that looking again at an unchanged file is immediate. Kept are right answers and compilations; what was wrong, crashed
+or took too long is tried again. The submission is never imported here, and nothing is timed, ranked or stored: what
+imports it is in the sandbox, sees neither the problem nor what is kept, and is believed about itself alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.catalog.config import load_config
+from harness.chips.targets import TARGETS
+from harness.compile import compilation, tools
+from harness.compile.compilation import Compilation, Flaw
+from harness.compile.kept import Kept
+from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
+from harness.errors import UsageError
+from harness.machine.device import detect
+from harness.model import Case, Cases, Device, Problem, Submission, Text, Value, Verdict
+from harness.progress import Narrate
+from harness.sandbox import tiers
+from harness.temporary import temporary_folder
+
+
+class Judgement(Value):
+    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback."""
+
+    verdict: Verdict
+    message: Text
+    report: Text | None
+    printed: Text
+    cases: tuple[str, ...]
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels."""
+
+    problem: str
+    submission: Submission
+    judgement: Judgement
+    compilations: tuple[Compilation, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
+        if no target has a compiler here."""
+        if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
+            return self.judgement.verdict.exit_code
+        if any(found.flaws for found in self.compilations):
+            return Verdict.COMPILE_ERROR.exit_code
+        if self.compilations and all(found.missing for found in self.compilations):
+            return Verdict.INFRASTRUCTURE_ERROR.exit_code
+        return 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "problem": self.problem,
+            "submission": self.submission.name,
+            "submission_sha256": self.submission.sha256,
+            "judgement": self.judgement.model_dump(mode="json"),
+            "targets": [found.model_dump(mode="json") for found in self.compilations],
+            "exit_code": self.exit_code,
+        }
+
+
+def check(
+    root: Path,
+    problem: Problem,
+    submission: Submission,
+    targets: Sequence[str] = (),
+    emit: Path | None = None,
+    narrate: Narrate = lambda line: None,
+) -> Checkup:
+    """Judge and compile `submission`; for every target if none are named. `emit`: a directory for what compilers made.
+
+    Raises UsageError for an unknown target, ProblemError when the problem's own code fails.
+    """
+    asked = tuple(dict.fromkeys(targets)) or tuple(TARGETS)
+    for target in asked:
+        if target not in TARGETS:
+            # No guess: the nearest name of a chip is another chip.
+            raise UsageError(f"check does not compile for {target!r}", f"it does for {', '.join(TARGETS)}")
+    kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
+    jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
+    found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
+    waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
+    with temporary_folder() as folder, Processes(hidden=[root]) as processes:
+        if waiting:
+            compiled_for = list(dict.fromkeys(target for _, target in waiting.values()))
+            narrate(f"compiling for {', '.join(compiled_for)}")
+            if not isolation().confines:
+                narrate(f"nothing here confines submissions: this one runs with your rights; {tiers.HOW_TO_GET_ONE}")
+            _describe(problem, compiled_for, folder)
+            processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
+        judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
+        for name, finished in processes.results():
+            found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
+    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs))
+
+
+def engines(text: str) -> list[str]:
+    """The modules of `harness.compile` that compile what a source imports. None for a file that cannot be parsed: what
+    is wrong with it is the judge's to say."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Attribute) and node.attr == "load_inline":
+            names.add("torch.utils.cpp_extension.load_inline")
+    inline = {"harness.hip", "torch.utils.cpp_extension.load_inline"} & names
+    triton = any(name.partition(".")[0] == "triton" for name in names)
+    return ["cross_compile"] * triton + ["inline"] * bool(inline)
+
+
+def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, narrate: Narrate) -> Judgement:
+    """Judge the CPU test cases as an evaluation does: fresh inputs, a worker that knows no answer."""
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    cpu = detect(root, "cpu")
+    ordered = smallest_first(problem, problem.cpu.test, cpu)
+    reordered = problem.model_copy(update={"cpu": Cases(test=ordered, benchmark=problem.cpu.benchmark)})
+    run = evaluate(reordered, submission, cpu, load_config(root), timed=False, narrate=narrate)
+    verdict, message = run.ending.verdict, run.ending.message
+    if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
+        verdict, message = Verdict.INFRASTRUCTURE_ERROR, f"its CUDA sources, for load_inline, need a GPU: {message}"
+    judgement = Judgement(
+        verdict=verdict,
+        message=message,
+        report=_by_its_path(run.ending.detail, submission),
+        printed=run.output,
+        cases=tuple(case.label for case in ordered),
+    )
+    if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
+        kept.write("judgement", judgement.model_dump(mode="json"))
+    return judgement
+
+
+def smallest_first(problem: Problem, cases: Sequence[Case], device: Device) -> tuple[Case, ...]:
+    """`cases` by the bytes that they move."""
+    from harness.judge.reference import Reference
+
+    return tuple(sorted(cases, key=Reference(problem, device).most_bytes))
+
+
+def _by_its_path(report: str | None, submission: Submission) -> str | None:
+    """A traceback with the submission's own path for that of the worker's copy."""
+    return report and re.sub(r'File "[^"]*/submission\.py"', lambda _: f'File "{submission.path}"', report)
+
+
+def _kept_judgement(kept: Kept) -> Judgement | None:
+    return kept.read("judgement", Judgement)
+
+
+def _kept_compilation(kept: Kept, job: tuple[str, str]) -> Compilation | None:
+    return kept.read("-".join(job), Compilation)
+
+
+def _describe(problem: Problem, targets: Sequence[str], folder: Path) -> None:
+    """Write what compiling processes are given of the problem to `folder`. Raises ProblemError."""
+    from harness.compile import described  # imports torch
+
+    described.on_targets(problem, targets, folder)
+    described.on_cpu(problem, folder / "cpu")
+
+
+def _process(name: str, job: tuple[str, str], folder: Path, submission: Submission, emit: Path | None) -> Job:
+    engine, target = job
+    words = ["--target", target, "--inputs", "inputs", "--file", str(SUBMISSION)]
+    given = {"inputs": folder / target} if (folder / target).exists() else {}
+    if engine == "inline":
+        words += ["--cpu", "cpu"]
+        given["cpu"] = folder / "cpu"
+    if emit is not None:
+        words += ["--emit", "emit"]
+    return Job(
+        name,
+        (f"harness.compile.{engine}", *words),
+        source=submission.source,
+        given=given,
+        collect={} if emit is None else {f"emit/{target}": emit.resolve() / target},
+        interpreted=engine == "inline",
+    )
+
+
+def _compilation(job: tuple[str, str], finished: Finished, submission: Submission, kept: Kept) -> Compilation:
+    """What a process found; where it found nothing, what became of it."""
+    engine, target = job
+    printed = _as_in_json(finished.printed, finished.submission, submission.path)
+    printed = _as_in_json(printed, "(submission.py, ", f"({Path(submission.path).name}, ")  # Python's, of its syntax
+    found = compilation.read(printed) if finished.trouble is None else None
+    if found is None or found.target != target:
+        trouble = finished.trouble or "the compiler ended without a report"
+        return Compilation(target=target, hip=engine == "inline", fault=Flaw(message=trouble))
+    found = found.model_copy(update={"cached": False})
+    kept.write("-".join(job), found.model_dump(mode="json"))
+    return found
+
+
+def _as_in_json(document: str, seen: str, path: str) -> str:
+    """A document with `path` for `seen` in its texts."""
+    return document.replace(json.dumps(seen)[1:-1], json.dumps(path)[1:-1])

@@ -1,0 +1,130 @@
+"""Two stored runs with their sources, to be compared as they were measured or timed again in turns.
+
+take(root, A, B) ─► Versions ─► compare      from what is stored
+                           └──► duel         on the device that is here; nothing is stored
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import catalog
+from harness.catalog.config import MOST_DUEL_PAIRS, load_config
+from harness.model import Device, Run, Submission
+from harness.ranking import comparison
+from harness.ranking.comparison import Comparison, PairedMeasurement, Speed
+from harness.records.store import Store
+from harness.verbs import calibration
+
+SLOWER_EXIT_CODE = 20
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Two runs of one problem, and the source that each judged."""
+
+    a: Run
+    b: Run
+    a_source: bytes
+    b_source: bytes
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Both sources, for people."""
+        return self.a_source.decode("utf-8", "replace"), self.b_source.decode("utf-8", "replace")
+
+
+def take(root: Path, a: str, b: str) -> Versions:
+    """The runs that `a` and `b` name, as `show` understands them; of names that submissions to several problems have,
+    runs of one problem. Raises UsageError, InfrastructureError."""
+    store = Store(root)
+    old, new = store.read(a), store.read(b)
+    if old.problem != new.problem:
+        other_old, other_new = store.read(a, new.problem), store.read(b, old.problem)
+        if other_new.problem == old.problem:
+            new = other_new
+        elif other_old.problem == new.problem:
+            old = other_old
+    sources = [store.source(run.problem, run.submission_sha256) for run in (old, new)]
+    return Versions(old, new, *sources)
+
+
+def compare(root: Path, versions: Versions) -> Comparison:
+    """B's stored run against A's. Raises UsageError where they are no measurements of the same thing."""
+    comparison.check_comparable(versions.a, versions.b)
+    noise = calibration.noise(root, versions.a.device, None)
+    return comparison.compare_runs(versions.a, versions.b, noise, load_config(root).confidence)
+
+
+def duel(
+    root: Path, versions: Versions, device: Device, pairs: int, narrate: Callable[[str], None]
+) -> tuple[Comparison, tuple[PairedMeasurement, ...]]:
+    """B against A, timed again in turns on `device` by `pairs` pairs of processes, at least 2; with every sample.
+
+    Raises UsageError, and judge.duel.Disqualified where one of them fails.
+    """
+    from harness.judge import duel as judge  # imports torch
+    from harness.machine import lock
+
+    a, b = versions.a, versions.b
+    comparison.check_of_one_problem(a, b)
+    old, new = comparison.names_of(a, b)
+    problem, config = catalog.load_problem(root, a.problem), load_config(root)
+    noise = calibration.noise(root, device, pairs)
+    with lock.hold_if_gpu(device, narrate):
+        found = judge.duel(
+            problem,
+            submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
+            submission(b, versions.b_source).model_copy(update={"name": new}),
+            device,
+            config,
+            pairs=pairs,
+            exclusive=lambda: lock.hold(device, narrate),
+            narrate=narrate,
+        )
+    names = (a.submission, b.submission)
+    compared = comparison.compare_pairs(problem.name, device.name, names, found.measurements, noise, config.confidence)
+    return replace(compared, notes=tuple(more_pairs(compared, pairs)), a_run=a.id, b_run=b.id), found.measurements
+
+
+def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
+    """What to do about a duel of `pairs` pairs that told nothing, if playing more of them would.
+
+    The noise floor and the interval both shrink with the square root of their number.
+    """
+    ratio, noise = compared.finding.ratio, compared.noise
+    doubtful = any(label in comparison.DOUBTFUL_LABELS for case in compared.cases for label in case.labels)
+    if compared.finding.speed is not Speed.AMBIGUOUS or doubtful or ratio is None:
+        return
+    assert ratio.low is not None and ratio.high is not None
+    half_width = math.log(ratio.high / ratio.low) / 2
+    if not noise.calibrated and half_width < noise.log_ratio:
+        yield "to tell smaller differences: python3 -m harness doctor --calibrate, which takes the noise of this device"
+        return
+    blur = max(noise.log_ratio, half_width)
+    needed = 8 * math.ceil(pairs / 8 * max(2.0, (blur / max(abs(math.log(ratio.value)), 1e-9)) ** 2))
+    if needed <= MOST_DUEL_PAIRS:
+        yield f"about {needed} pairs would tell a difference of this size: --pairs {needed}"
+
+
+def exit_code(versions: Versions, compared: Comparison, percent: float) -> int:
+    """20 if B was found slower than A by more than `percent`; where one has no score, its verdict's code."""
+    if compared.slower_by(percent):
+        return SLOWER_EXIT_CODE
+    if compared.finding.ratio is None:
+        return versions.b.ending.verdict.exit_code or versions.a.ending.verdict.exit_code
+    return 0
+
+
+def submission(run: Run, source: bytes) -> Submission:
+    """What `run` judged, from its stored source."""
+    return Submission(
+        name=run.submission,
+        problem=run.problem,
+        sha256=run.submission_sha256,
+        source=source,
+        path=run.submission_path,
+    )

@@ -1,0 +1,216 @@
+"""What this machine can do, what it cannot, and the command that brings the rest.
+
+    survey(root, device) ─► Fact, Fact, ...     a line each: what, what was found, ok | missing | broken, remedy
+
+Missing is what one can do without (a GPU's board, a compiler for a chip). Broken and required is what nothing can be
+judged without: exit code 30.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.catalog.config import DUEL_PAIRS
+from harness.chips.targets import TARGETS
+from harness.compile import tools
+from harness.errors import InfrastructureError
+from harness.machine.device import detect
+from harness.model import Device
+from harness.profiling import tool
+from harness.records.store import Store
+from harness.sandbox import tiers
+from harness.verbs import calibration
+
+SUPPORTED = {"torch": (2, 11), "triton": (3, 6)}
+"""The oldest versions that are supported; pyproject.toml says the same."""
+
+LOW_DISK_BYTES = 2 << 30
+"""A checkup of a Triton kernel for four targets leaves some ten megabytes; builds of torch extensions a hundred."""
+
+ASK_S = 20.0
+_DRIVERS = {"/proc/driver/nvidia/version": "NVIDIA's", "/dev/kfd": "AMD's"}
+_DRIVER_QUESTIONS = (
+    ("nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"),
+    ("amd-smi", "version"),
+    ("rocm-smi", "--showdriverversion", "--csv"),
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing looked at. `remedy`: the command or step that mends or brings it."""
+
+    name: str
+    found: str
+    state: Literal["ok", "missing", "broken"] = "ok"
+    remedy: str | None = None
+    required: bool = False
+
+    @property
+    def fatal(self) -> bool:
+        return self.required and self.state != "ok"
+
+
+def survey(root: Path, device: Device, narrate: Callable[[str], None] = lambda line: None) -> list[Fact]:
+    """Everything, in the order it is shown. Takes seconds the first time, when Triton's interpreter is tried out."""
+    facts = [_python(), *_packages(), _device(device), _driver(device), _peaks(root, device), _noise(root, device)]
+    facts.append(_profiler(device))
+    narrate("looking at the sandbox")
+    facts.append(_isolation(device))
+    narrate("looking at Triton's interpreter and the compilers")
+    facts += _offline()
+    return [*facts, _results(root), *_disks(root), _checkout(root)]
+
+
+def device(root: Path, wanted: str) -> Device:
+    """The device that `wanted` names; the processor where there is no torch to ask. Raises UsageError as `detect`."""
+    try:
+        return detect(root, wanted)
+    except ImportError:
+        return detect(root, "cpu")
+
+
+def _python() -> Fact:
+    """One that is too old does not get as far as this."""
+    return Fact("python", f"{platform.python_version()} ({sys.executable})", required=True)
+
+
+def _packages() -> Iterator[Fact]:
+    for name, oldest in SUPPORTED.items():
+        version, needed = tools.version(name), ".".join(map(str, oldest))
+        remedy = f"make problems, which sets .venv up, or: pip install '{name}>={needed}'"
+        required = name == "torch"
+        if version is None:
+            yield Fact(name, "not installed", "broken" if required else "missing", remedy, required)
+        elif _release(version) < oldest:
+            yield Fact(name, f"{version}, older than {needed}", "broken", remedy, required)
+        else:
+            yield Fact(name, version, required=required)
+
+
+def _device(device: Device) -> Fact:
+    found = f"{device.name} ({device.arch}), {device.memory_bytes / 1e9:.0f} GB"
+    drivers = [vendor for path, vendor in _DRIVERS.items() if os.path.exists(path)]
+    if device.kind == "cpu" and drivers:
+        remedy = "if it is to be judged on: make doctor PYTHON=/path/to/a/python3 whose torch sees the GPU"
+        return Fact("device", f"{found}; {drivers[0]} driver is here as well, not used", "missing", remedy)
+    return Fact("device", found)
+
+
+def _driver(device: Device) -> Fact:
+    """What the vendor's own tool says; one that is not here or has no GPU to show says nothing."""
+    for question in _DRIVER_QUESTIONS:
+        answer = _ask(*question)
+        if answer:
+            return Fact("driver", "; ".join(answer.splitlines()))
+    if device.kind == "cpu":
+        return Fact("driver", "no GPU here")
+    return Fact("driver", "neither nvidia-smi, amd-smi nor rocm-smi answers", "missing", "install the vendor's tools")
+
+
+def _peaks(root: Path, device: Device) -> Fact:
+    if device.bandwidth_bytes_per_s is None:
+        remedy = f"describe {device.name} in {root / 'configs' / 'devices'}, as docs/adding-a-device.md shows"
+        return Fact("peaks", "not known: no floors, no percentages", "missing", remedy)
+    return Fact("peaks", f"{device.bandwidth_bytes_per_s / 1e12:.3g} TB/s; floors are shown")
+
+
+def _noise(root: Path, device: Device) -> Fact:
+    remedy = "python3 -m harness doctor --calibrate"
+    try:
+        duel, runs = (calibration.noise(root, device, pairs) for pairs in (DUEL_PAIRS, None))
+    except InfrastructureError as error:
+        return Fact("noise", error.message, "broken", error.hint)
+    found = f"±{duel.percent:.2g} % in duels, ±{runs.percent:.2g} % between runs, {duel.source}"
+    return Fact("noise", found) if duel.calibrated else Fact("noise", found, "missing", remedy)
+
+
+def _profiler(device: Device) -> Fact:
+    """What `profile` would use, and how to get it."""
+    chosen = tool.fitting(device)[0]
+    try:
+        return Fact("profiler", tool.named(chosen) if chosen == "torch" else tool.find(chosen))
+    except InfrastructureError as error:
+        return Fact("profiler", f"{error.message}: profile has times, no counters", "missing", error.hint)
+
+
+def _isolation(device: Device) -> Fact:
+    isolation = tiers.strongest(device)
+    if not isolation.confines:
+        return Fact("sandbox", "none holds: runs are not ranked", "missing", tiers.HOW_TO_GET_ONE)
+    return Fact("sandbox", isolation.tier)
+
+
+def _offline() -> Iterator[Fact]:
+    """Triton's interpreter, Triton's own compilers, and those of inline HIP and CUDA, for each target."""
+    try:
+        found = tools.here()
+    except InfrastructureError as error:
+        says_more = "TRITON_INTERPRET=1 python3 -m harness.compile.survey says more"
+        yield Fact("interpreter", error.message, "broken", says_more)
+        return
+    wrong = found.interpreter
+    yield Fact("interpreter", wrong or "computes as the hardware does", "broken" if wrong else "ok", _mend(wrong))
+    for target in TARGETS:
+        inline = found.hip_compilers.get(target)
+        triton = f"Triton {found.triton}" if found.triton else "no Triton"
+        if inline is None or inline.compiler is None:
+            language = "CUDA" if target.startswith("sm_") else "HIP"
+            remedy = f"make setup-offline, or: {inline.install}" if inline and inline.install else "make setup-offline"
+            yield Fact(target, f"{triton}; no compiler for inline {language}", "missing", remedy)
+        else:
+            yield Fact(target, f"{triton}; {inline.compiler}", "ok" if found.triton else "missing")
+
+
+def _mend(wrong: str | None) -> str | None:
+    return "install a Triton that is supported: pip install 'triton==3.7.1'" if wrong else None
+
+
+def _results(root: Path) -> Fact:
+    try:
+        Store(root).check_writable()
+    except InfrastructureError as error:
+        return Fact("results", error.message, "broken", error.hint, True)
+    return Fact("results", str(root / "results"), required=True)
+
+
+def _disks(root: Path) -> Iterator[Fact]:
+    """Room where results, scratch directories and kept compilations go."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for name, folder in (("results", root), ("scratch", Path(tempfile.gettempdir())), ("cache", cache)):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        found = f"{free / 1e9:.1f} GB free at {there}"
+        low = free < LOW_DISK_BYTES
+        yield Fact(f"disk, {name}", found, "broken" if low else "ok", f"make room at {there}" if low else None)
+
+
+def _checkout(root: Path) -> Fact:
+    commit = _ask("git", "-C", str(root), "rev-parse", "--short", "HEAD")
+    if not commit:
+        return Fact("checkout", f"{root}, not a git checkout")
+    changed = len(_ask("git", "-C", str(root), "status", "--short", "--untracked-files=no").splitlines())
+    return Fact("checkout", f"{root} at {commit}" + (f", {changed} files changed" if changed else ""))
+
+
+def _ask(*words: str) -> str:
+    """What a program prints, or "" where there is none or it fails."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=ASK_S, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(2, 11) of 2.11.0a1+cu130."""
+    return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in version.split("+")[0].split(".")[:2])

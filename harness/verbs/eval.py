@@ -1,0 +1,122 @@
+"""What is to be judged, and judging it: one submission after another: a GPU is ours alone meanwhile, the
+processors while they are timed.
+
+Each run is stored as soon as it has its verdict, so that whatever interrupts a long evaluation costs one run at most;
+started again, it goes on with what has none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import catalog
+from harness.catalog import triage
+from harness.catalog.config import load_config
+from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
+from harness.model import Device, Problem, Run, Submission, outcome
+from harness.progress import Narrate, named
+from harness.records.store import Store
+from harness.sandbox import tiers
+
+
+def submissions_to_judge(
+    root: Path,
+    problem: Problem,
+    files: Sequence[Path],
+    device: Device,
+    quick: bool,
+    allow_unsandboxed: bool = False,
+) -> list[Submission]:
+    """The named files; without any, every submission of the problem whose source has no verdict on this device that a
+    board would rank: one of the problem's present files, timed by the judge where it can.
+
+    Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
+    """
+    if files:
+        named = [catalog.load_submission(problem, path) for path in files]
+        for one, other in itertools.combinations(named, 2):
+            if one.name == other.name and one.sha256 != other.sha256:
+                raise UsageError(f"{one.path} and {other.path} would both be {one.name} on the board", "rename one")
+        return named
+    # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
+    unsandboxed = sys.platform != "linux" and not allow_unsandboxed
+    with Store(root).index() as index:
+        judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
+    return [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
+
+
+def judge(
+    root: Path,
+    problem: Problem,
+    submissions: Sequence[Submission],
+    device: Device,
+    quick: bool,
+    narrate: Narrate,
+    allow_unsandboxed: bool = False,
+) -> list[Run]:
+    """Judge `submissions` in order and store each run.
+
+    Raises InfrastructureError when results cannot be stored or nothing confines the worker, ProblemError when the
+    problem's own code fails.
+    """
+    if not submissions:
+        return []
+    store = Store(root)
+    store.check_writable()
+    config = load_config(root)
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    tier = _isolation_tier(device, quick or allow_unsandboxed, narrate)
+    narrate(f"judging on {device.name}, isolation: {tier}")
+    narrate(problem.limits.sentence)
+    runs = []
+    with lock.hold_if_gpu(device, narrate):
+        for submission in submissions:
+            narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
+            try:
+                run = evaluate(
+                    problem,
+                    submission,
+                    device,
+                    config,
+                    quick=quick,
+                    allow_unsandboxed=allow_unsandboxed,
+                    exclusive=lambda: lock.hold(device, narrate),
+                    narrate=named(narrate, submission.name),
+                )
+            except OSError as error:
+                raise InfrastructureError(
+                    f"{submission.name} could not be judged: {error}",
+                    f"workers write to {tempfile.gettempdir()} ($TMPDIR); what was stored before is untouched",
+                ) from error
+            run = run.model_copy(update={"triage": triage.scan(submission.text)})
+            try:
+                store.write(run, submission)
+            except InfrastructureError:
+                narrate(f"{submission.name}: {run.ending.verdict.words}: {run.ending.message} (not stored)")
+                raise
+            words = outcome(run.ending.verdict, run.unranked_because)
+            narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
+            runs.append(run)
+    return runs
+
+
+def _isolation_tier(device: Device, tolerated: bool, narrate: Narrate) -> str:
+    """The tier in force. Raises InfrastructureError where there could be one and is none, unless that is `tolerated`.
+
+    A system without any sandbox of ours (macOS) judges all the same; its runs are shown and not ranked.
+    """
+    isolation = tiers.strongest(device)
+    if not isolation.confines and not tolerated:
+        if sys.platform == "linux":
+            raise InfrastructureError(
+                "nothing here can confine a submission, so its run could not be ranked",
+                f"{tiers.HOW_TO_GET_ONE}; --quick judges without ranking, --allow-unsandboxed ranks all the same",
+            )
+        narrate("nothing here confines submissions: runs are shown but not ranked, unless --allow-unsandboxed is given")
+    return isolation.tier

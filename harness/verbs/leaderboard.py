@@ -1,0 +1,95 @@
+"""A problem's boards, one a device that has runs of it: read from the index and ranked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.catalog.config import load_config
+from harness.errors import UsageError, did_you_mean
+from harness.model import Problem, Run
+from harness.ranking import board as ranking
+from harness.ranking.board import Bearings, Board
+from harness.records.index import Index
+from harness.records.store import Store, load_run
+
+
+@dataclass(frozen=True)
+class Boards:
+    """Each board with its device's name; `faults` are what lies in results/ and is no run: its path and why."""
+
+    boards: list[tuple[str, Board]]
+    faults: list[tuple[str, str]]
+
+
+def boards(root: Path, problem: Problem, device: str | None) -> Boards:
+    """The boards of `problem`, of one device's folder or of all. Raises UsageError for a device without runs."""
+    with Store(root).index() as index:
+        return Boards(_boards(root, index, problem, device), index.faults())
+
+
+def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings | None]:
+    """Where each of `runs` stands, which are stored; None for one without a score."""
+    with Store(root).index() as index:
+        found: list[Bearings | None] = []
+        for run in runs:
+            entry = index.entry(run.id)
+            board = _board(root, index, problem, run.device.slug)
+            if entry is None:
+                found.append(None)
+            else:
+                found.append(ranking.bearings(entry, board, problem.baselines, index.best_before(entry)))
+        return found
+
+
+def ranked_runs(root: Path, board: Board) -> Iterator[tuple[str, Run]]:
+    """The runs that are ranked, by submission, but for those whose files cannot be read now."""
+    for entry in (standing.entry for standing in board.standings):
+        with contextlib.suppress(ValueError):
+            yield entry.submission, load_run(root / "results" / entry.path)
+
+
+def as_json(root: Path, problem: Problem, device: str | None, cases: bool = False) -> list[dict[str, Any]]:
+    """The boards as data, one object a device, with each case of what is ranked if `cases`."""
+    return [
+        {
+            "problem": problem.name,
+            "revision": problem.revision,
+            "problem_sha256": problem.sha256,
+            "device": name,
+            "clock": board.clock,
+            "ranked": [
+                {**asdict(standing.entry), **{k: v for k, v in asdict(standing).items() if k != "entry"}}
+                for standing in board.standings
+            ],
+            "unranked": [asdict(entry) for entry in board.unranked],
+            "published": [figure.model_dump() for figure in problem.published],
+            **({"cases": _cases(root, board)} if cases else {}),
+        }
+        for name, board in boards(root, problem, device).boards
+    ]
+
+
+def _cases(root: Path, board: Board) -> dict[str, list[dict[str, Any]]]:
+    """By submission, all that is stored of its cases but the samples."""
+    return {
+        name: [measured.model_dump(mode="json", exclude={"samples_ns"}) for measured in run.measurements]
+        for name, run in ranked_runs(root, board)
+    }
+
+
+def _boards(root: Path, index: Index, problem: Problem, device: str | None) -> list[tuple[str, Board]]:
+    devices = index.devices(problem.name)
+    if device is not None and device not in devices and devices:
+        raise UsageError(f"there are no runs of {problem.name} on {device!r}", did_you_mean(device, devices))
+    return [
+        (name, _board(root, index, problem, folder)) for folder, name in devices.items() if device in (None, folder)
+    ]
+
+
+def _board(root: Path, index: Index, problem: Problem, folder: str) -> Board:
+    worker_timed = load_config(root).rank_worker_timed
+    return ranking.rank(index.standings(problem, folder), problem.baselines, worker_timed)

@@ -1,0 +1,29 @@
+"""One case of a submission judged on the very inputs of a mismatch report. Nothing is timed or stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.errors import UsageError, did_you_mean
+from harness.machine import lock
+from harness.model import CaseCheck, Device, Problem
+from harness.progress import Narrate
+
+
+def replay(
+    root: Path, problem: Problem, file: Path, case: str, seed: int, device: Device, narrate: Narrate
+) -> CaseCheck:
+    """Judge `file` on the case with the label `case`, whose inputs come from `seed`.
+
+    Raises UsageError for a case that there is not, judge.reply.Fault where the submission fails without an answer.
+    """
+    from harness.judge.evaluate import replay as judge_again  # imports torch
+
+    cases = {known.label: known for known in problem.every_case}
+    if case not in cases:
+        raise UsageError(f"{problem.name} has no case {case!r}", did_you_mean(case, cases))
+    submission = catalog.load_submission(problem, file)
+    with lock.hold_if_gpu(device, narrate):
+        return judge_again(problem, submission, device, load_config(root), cases[case], seed)

@@ -1,0 +1,214 @@
+"""What a report shows, read from the index and the run files: boards, the runs behind them, their environments.
+
+problem ─► Part ─► Shelf, one a device ─► Board (ranking), Sheet a submission, Line a run, Environment
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import __version__
+from harness.catalog.config import load_config
+from harness.errors import InfrastructureError, UsageError, did_you_mean
+from harness.machine.environment import flat
+from harness.model import Case, Device, Problem, Run, Verdict
+from harness.ranking.board import Board, Standing, rank
+from harness.records.entry import Entry, of_present, of_run
+from harness.records.index import Index
+from harness.records.store import Store, load_run
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What runs were measured on, flat: `facts` by name. Runs that share it share its `label`, E1, E2 and so on."""
+
+    label: str
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run, as the list of all runs shows it. `ranked`: its board ranks such; `why_not` has the reasons if not."""
+
+    run: Run
+    environment: str
+    baseline: bool
+    disqualified: bool
+    ranked: bool
+    why_not: str | None
+
+    @property
+    def load(self) -> str:
+        """The machine's load average over one minute when the run began."""
+        average = self.run.environment.get("load_average")
+        return str(average[0]) if isinstance(average, list) and average else ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A submission on a board: the run that stands for it (None if its file cannot be read now) and its source."""
+
+    entry: Entry
+    standing: Standing | None
+    baseline: bool
+    run: Run | None
+    source: str | None
+    source_note: str
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A problem on one device."""
+
+    device: Device | None
+    name: str
+    slug: str
+    board: Board
+    sheets: tuple[Sheet, ...]
+    lines: tuple[Line, ...]
+    environments: tuple[Environment, ...]
+
+    @property
+    def ranked(self) -> list[Sheet]:
+        return [sheet for sheet in self.sheets if sheet.standing is not None]
+
+    @property
+    def verified(self) -> list[Sheet]:
+        """Accepted, but not ranked."""
+        return [s for s in self.sheets if s.standing is None and s.entry.verdict is Verdict.ACCEPTED]
+
+    @property
+    def left_out(self) -> list[Sheet]:
+        return [sheet for sheet in self.sheets if sheet.entry.verdict is not Verdict.ACCEPTED]
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases of what is ranked, in the order of the best submission's run."""
+        found = {m.case.key: m.case for s in self.ranked if s.run is not None for m in s.run.measurements}
+        return list(found.values())
+
+    @property
+    def environment_keys(self) -> list[str]:
+        return list(dict.fromkeys(key for environment in self.environments for key in environment.facts))
+
+    @property
+    def confidence(self) -> float | None:
+        """The intervals' confidence, if all the runs on the board have the same."""
+        levels = {sheet.run.config.get("confidence") for sheet in self.ranked if sheet.run is not None}
+        (level,) = levels if len(levels) == 1 else (None,)
+        return level if isinstance(level, float) else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A problem with all the devices that have runs of it."""
+
+    problem: Problem
+    shelves: tuple[Shelf, ...]
+
+
+def as_json(root: Path, problems: Sequence[Problem], device: str | None = None) -> dict[str, Any]:
+    """What a report shows, as data: boards, the runs that stand on them with every sample, sources, environments."""
+    found, faults = read(root, problems, device)
+    return {
+        "version": __version__,
+        "problems": [
+            {"problem": part.problem.model_dump(mode="json", exclude={"folder"}), "devices": part.shelves}
+            for part in found
+        ],
+        "left_alone": dict(faults),
+    }
+
+
+def read(root: Path, problems: Sequence[Problem], device: str | None) -> tuple[list[Part], list[tuple[str, str]]]:
+    """The parts, those with runs first, and what is in results/ and no run. Raises UsageError."""
+    with Store(root).index() as index:
+        known = {slug for problem in problems for slug in index.devices(problem.name)}
+        if device is not None and device not in known:
+            raise UsageError(f"there are no runs on {device!r}", did_you_mean(device, known))
+        found = sorted(parts(root, index, problems, device), key=lambda part: not part.shelves)
+        return found, index.faults()
+
+
+def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | None = None) -> Iterator[Part]:
+    """The contents, a problem at a time. `device` is one device's folder; None shows all."""
+    paths = list(index.paths().values())
+    for problem in problems:
+        shelves = [
+            _shelf(root, index, problem, slug, name, paths)
+            for slug, name in index.devices(problem.name).items()
+            if device in (None, slug)
+        ]
+        yield Part(problem, tuple(shelves))
+
+
+def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
+    board = rank(index.standings(problem, slug), problem.baselines, load_config(root).rank_worker_timed)
+    standing = {entry.id for entry in (*(s.entry for s in board.standings), *board.unranked)}
+    runs = _runs(root / "results", problem, slug, paths, standing)
+    environments = _environments(runs.values())
+    labels = {json.dumps(e.facts): e.label for e in environments}
+    entries = {run.id: of_present(of_run("", run), problem) for run in runs.values()}
+    found_wrong = {e.sha256 for e in entries.values() if e.verdict.disqualifies and not e.older}
+    lines = [
+        Line(
+            run=run,
+            environment=labels[json.dumps(_facts(run))],
+            baseline=run.submission in problem.baselines,
+            disqualified=run.submission_sha256 in found_wrong,
+            ranked=board.ranks(entries[run.id]),
+            why_not=board.why_not(entries[run.id]),
+        )
+        for run in sorted(runs.values(), key=lambda run: (run.started_at, run.id), reverse=True)
+    ]
+    placed: list[tuple[Entry, Standing | None]] = [(s.entry, s) for s in board.standings]
+    placed += [(entry, None) for entry in board.unranked]
+    sheets = [_sheet(Store(root), problem, entry, standing, runs.get(entry.id)) for entry, standing in placed]
+    latest = lines[0].run.device if lines else None
+    return Shelf(latest, name, slug, board, tuple(sheets), tuple(lines), environments)
+
+
+def _runs(results: Path, problem: Problem, slug: str, paths: Sequence[str], standing: Set[str]) -> dict[str, Run]:
+    """Every readable run on this device, by id; what is no run is among the index's faults.
+
+    Only the `standing` ones keep their measurements: of thousands of runs the samples would fill the memory.
+    """
+    found = {}
+    for path in paths:
+        if path.split("/")[1:3] != [problem.name, slug]:
+            continue
+        try:
+            run = load_run(results / path)
+        except ValueError:
+            continue
+        found[run.id] = run if run.id in standing else run.model_copy(update={"measurements": ()})
+    return found
+
+
+def _environments(runs: Iterable[Run]) -> tuple[Environment, ...]:
+    """The distinct environments, in the order of their first run."""
+    in_order = sorted(runs, key=lambda run: (run.started_at, run.id))
+    distinct = {json.dumps(facts): facts for run in in_order for facts in [_facts(run)]}
+    return tuple(Environment(f"E{number}", facts) for number, facts in enumerate(distinct.values(), 1))
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """The environment, flat."""
+    return flat(run.environment) | {"device arch": run.device.arch}
+
+
+def _sheet(store: Store, problem: Problem, entry: Entry, standing: Standing | None, run: Run | None) -> Sheet:
+    source, note = _source(store, entry)
+    return Sheet(entry, standing, entry.submission in problem.baselines, run, source, note)
+
+
+def _source(store: Store, entry: Entry) -> tuple[str | None, str]:
+    """The source that `entry` was judged on, or None and why it is not shown."""
+    try:
+        return store.source(entry.problem, entry.sha256).decode("utf-8", errors="replace"), ""
+    except InfrastructureError as error:
+        return None, f"{error.message[:1].upper()}{error.message[1:]}."

@@ -1,0 +1,274 @@
+"""A stored run judged again as it was: its source, its cases, its sampling, its seeds; on the device that is here.
+
+take(root, RUN) ─► Recipe ─► reproduce ─► Reproduction     what differs around it, verdict and score then and now
+
+    verdicts differ                                        not reproduced; exit code: whichever verdict is no 0
+    same verdict, the ratio of the scores is beyond both   not reproduced; exit code 20
+    its interval and the device's noise
+    same verdict, anything else                            reproduced, or (no interval, another device) undecided; 0
+
+With the same seeds every call has the inputs that it had then: on the same versions a deterministic kernel errs by the
+same amount to the last digit. Since those inputs are known, the new run is stored and shown but never ranked.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness import catalog
+from harness.catalog import triage
+from harness.catalog.config import EvalConfig, load_config
+from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
+from harness.machine.device import detect
+from harness.machine.environment import flat
+from harness.model import NOISY, REPRODUCED, Cases, ClockOwner, Device, Problem, Run, Submission, Verdict
+from harness.progress import Narrate
+from harness.ranking import comparison
+from harness.ranking.comparison import Comparison, Noise, Speed
+from harness.records.store import Store
+from harness.sandbox import tiers
+from harness.verbs import calibration
+from harness.verbs.compare import submission
+
+DISAGREES_EXIT_CODE = 20
+
+
+@dataclass(frozen=True)
+class ChangedFact:
+    """Something around the two runs that is not the same. None: unknown, or not there."""
+
+    what: str
+    then: str | None
+    now: str | None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All it takes to judge a run again. `unlike` says what of its problem and sampling could not be restored."""
+
+    run: Run
+    problem: Problem
+    submission: Submission
+    config: EvalConfig
+    quick: bool
+    unlike: tuple[ChangedFact, ...]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A run then and now. `doubt` says why their scores cannot be held against each other, if they cannot; `compared`
+    is None where they are not even of one device."""
+
+    then: Run
+    now: Run
+    differences: tuple[ChangedFact, ...]
+    compared: Comparison | None
+    doubt: str | None
+
+    @property
+    def reason(self) -> str:
+        """What can be said of the scores, and why."""
+        return self.doubt or (self.compared.finding.reason if self.compared else "")
+
+    @property
+    def verdict_agrees(self) -> bool:
+        return self.then.ending.verdict is self.now.ending.verdict
+
+    @property
+    def score_agrees(self) -> bool | None:
+        """None: undecided. Scores agree unless one is faster beyond the interval of their ratio and the noise."""
+        ratio = self.compared.finding.ratio if self.compared else None
+        if self.doubt or self.compared is None or ratio is None or ratio.low is None:
+            return None
+        return self.compared.finding.speed not in (Speed.FASTER, Speed.SLOWER)
+
+    @property
+    def reproduced(self) -> bool | None:
+        """None: the verdict is the same, and the scores cannot be told apart or held together."""
+        if not self.verdict_agrees:
+            return False
+        return True if self.then.score is None and self.now.score is None else self.score_agrees
+
+    @property
+    def same_errors(self) -> tuple[int, int]:
+        """Of the cases checked in both runs: how many err by the same amount to the last digit, and how many are."""
+        old = {check.case.key: check.error for check in self.then.checks}
+        both = [(old[check.case.key], check.error) for check in self.now.checks if check.case.key in old]
+        return sum(then == now for then, now in both), len(both)
+
+    @property
+    def exit_code(self) -> int:
+        then, now = self.then.ending.verdict, self.now.ending.verdict
+        if not self.verdict_agrees:
+            return now.exit_code or then.exit_code
+        return DISAGREES_EXIT_CODE if self.reproduced is False else 0
+
+
+def take(root: Path, name: str) -> Recipe:
+    """The run that `name` names, as `show` understands it, and what judged it.
+
+    Raises UsageError where there is no such run, it was not judged or its problem is another one now,
+    InfrastructureError where its source or its seed is lost.
+    """
+    store = Store(root)
+    run = store.read(name)
+    if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        raise UsageError(f"{run.id} was not judged: there is no verdict to reproduce", "judge it where it can run")
+    problem = catalog.load_problem(root, run.problem)
+    if problem.revision != run.problem_revision:
+        raise UsageError(
+            f"{run.id} is of revision {run.problem_revision} of {run.problem}, which is at revision {problem.revision}",
+            "a run is reproduced by the task it was judged on: check out a commit that has that revision",
+        )
+    if not _is_seed(run.master_seed):
+        raise InfrastructureError(f"{run.id} holds no seed of 1 to 64 bytes in hexadecimal: its inputs are lost")
+    source = store.source(run.problem, run.submission_sha256)
+    config, unlike = _config(run, load_config(root))
+    if problem.sha256 != run.problem_sha256:
+        unlike.insert(0, ChangedFact("problem files (sha256)", run.problem_sha256[:12], problem.sha256[:12]))
+    processes = {len(measurement.samples_ns) for measurement in run.measurements}
+    quick = run.unranked_because == "quick" or processes == {config.quick_processes}
+    return Recipe(run, _with_its_cases(problem, run), submission(run, source), config, quick, tuple(unlike))
+
+
+def device_for(root: Path, run: Run, wanted: str) -> Device:
+    """The device to reproduce `run` on; `auto` is the kind that it was judged on.
+
+    Raises InfrastructureError if that is not here, UsageError for a device of another kind.
+    """
+    if wanted != "auto":
+        here = detect(root, wanted)
+        if here.kind != run.device.kind:
+            where = f"{run.id} was judged on {run.device.name} ({run.device.kind})"
+            raise UsageError(f"{where}: {here.name} ({here.kind}) has other cases and other clocks")
+        return here
+    try:
+        return detect(root, run.device.kind)
+    except UsageError:
+        kind = run.device.kind
+        message = f"{run.id} was judged on {run.device.name} ({kind}), and no {kind} device is here"
+        raise InfrastructureError(message, "reproduce it on a machine that has one") from None
+
+
+def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> Reproduction:
+    """Judge again on `device`, store the run and hold it against the one that was.
+
+    Raises InfrastructureError, ProblemError as an evaluation does.
+    """
+    store = Store(root)
+    store.check_writable()
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    then = recipe.run
+    narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
+    narrate(recipe.problem.limits.sentence)
+    with lock.hold_if_gpu(device, narrate):
+        try:
+            run = evaluate(
+                recipe.problem,
+                recipe.submission,
+                device,
+                recipe.config,
+                quick=recipe.quick,
+                master_seed=then.master_seed,
+                exclusive=lambda: lock.hold(device, narrate),
+                narrate=narrate,
+            )
+        except OSError as error:
+            raise InfrastructureError(
+                f"{then.id} could not be judged again: {error}", f"workers write to {tempfile.gettempdir()} ($TMPDIR)"
+            ) from error
+    noise = calibration.noise(root, device, None)
+    found = hold(then, run, noise, recipe.config.confidence, (*recipe.unlike, *_differences(then, run)))
+    if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return found
+    # So called that no one who names the submission gets this run for its latest.
+    again = {"id": f"{run.id}-repro", "reproduces": then.id, "triage": triage.scan(recipe.submission.text)}
+    now = run.model_copy(update={**again, "unranked_because": REPRODUCED})
+    store.write(now, recipe.submission)
+    return replace(found, now=now)
+
+
+def hold(
+    then: Run, now: Run, noise: Noise, confidence: float, differences: tuple[ChangedFact, ...] = ()
+) -> Reproduction:
+    """The run `now` against the one that it reproduces."""
+    if then.device.slug != now.device.slug:
+        where = f"timed on {then.device.name} then, on {now.device.name} now"
+        return Reproduction(then, now, differences, None, where)
+    if then.clock is not now.clock and then.score and now.score:
+        who = {ClockOwner.JUDGE: "the judge", ClockOwner.WORKER: "the submission's own process"}
+        return Reproduction(then, now, differences, None, f"{who[then.clock]} timed it then, {who[now.clock]} now")
+    doubts = [
+        f"the machine was too noisy {when} for the judge's own clock to confirm the times"
+        for run, when in ((then, "then"), (now, "now"))
+        if run.unranked_because == NOISY
+    ]
+    if then.problem_sha256 != now.problem_sha256:
+        doubts.append("the problem's files changed between the two, its revision did not")
+    compared = comparison.compare_runs(then, now, noise, confidence)
+    return Reproduction(then, now, differences, compared, "; ".join(doubts) or None)
+
+
+def _is_seed(text: str) -> bool:
+    try:
+        return 0 < len(bytes.fromhex(text)) <= 64  # the key of BLAKE2b, RFC 7693
+    except ValueError:
+        return False
+
+
+def _config(run: Run, present: EvalConfig) -> tuple[EvalConfig, list[ChangedFact]]:
+    """How the run was sampled. What it does not say (it may be of an older Podium) is as it is at present."""
+    known, wanted = present.model_dump(mode="json"), run.config
+    kept = {
+        key: {**value, **_known_of(wanted.get(key), value)} if isinstance(value, dict) else wanted.get(key, value)
+        for key, value in known.items()
+    }
+    try:
+        config = EvalConfig.model_validate(kept)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise InfrastructureError(f"{run.id} does not say how it was sampled: its {where} is wrong") from None
+    before, after = flat(wanted), flat(config.model_dump(mode="json"))
+    return config, [ChangedFact(f"sampling {d.what}", d.then, d.now) for d in _unequal(before, after)]
+
+
+def _known_of(values: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key in known} if isinstance(values, dict) else {}
+
+
+def _with_its_cases(problem: Problem, run: Run) -> Problem:
+    """`problem` with the cases that `run` was judged on.
+
+    One that was accepted holds them all. One that failed may have ended before it came to some: there the problem's
+    present cases follow its own.
+    """
+    present = problem.cases_for(run.device.kind)
+    tests = tuple(check.case for check in run.checks)
+    benchmarks = tuple(measurement.case for measurement in run.measurements)
+    if run.ending.verdict is not Verdict.ACCEPTED:
+        known = {case.key for case in present.benchmark} - {case.key for case in present.test}
+        tests = tuple(case for case in tests if case.key not in known)  # a timed call that was wrong is a check too
+        tests += tuple(case for case in present.test if case.key not in {test.key for test in tests})
+    cases = Cases(test=tests, benchmark=benchmarks or present.benchmark)
+    return problem.model_copy(update={"cpu" if run.device.kind == "cpu" else "cases": cases})
+
+
+def _differences(then: Run, now: Run) -> Iterator[ChangedFact]:
+    """What of the device and of the rest of the environment is not the same."""
+    devices = [flat(run.device.model_dump(mode="json", exclude={"torch_device"})) for run in (then, now)]
+    for difference in _unequal(*devices):
+        yield ChangedFact(f"device {difference.what}", difference.then, difference.now)
+    yield from _unequal(flat(then.environment), flat(now.environment))
+
+
+def _unequal(then: Mapping[str, str], now: Mapping[str, str]) -> list[ChangedFact]:
+    names = dict.fromkeys((*then, *now))
+    return [ChangedFact(name, then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)]

@@ -1,0 +1,136 @@
+"""`verify`: does every control get its verdict, does every tolerance reject every canary, are inputs drawn anew?
+
+A control is a submission shipped with a problem, in a folder named after the verdict that it must get. Wrong-answer
+controls are the canaries. What is shown is the margin: the worst limit's value over the limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.errors import ProblemError
+from harness.machine import lock
+from harness.model import Device, Excess, Problem, Run, Submission, Verdict
+from harness.progress import Narrate, Step, tell
+
+
+@dataclass(frozen=True)
+class ControlResult:
+    """One control: the verdict due and the one it got, and where it stands against each tolerance, over its cases."""
+
+    name: str
+    due: Verdict
+    got: Verdict
+    message: str
+    excess: dict[str, Excess]
+    tolerance: str | None
+    faults: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        excess = {name: json.loads(worst.model_dump_json()) for name, worst in self.excess.items()}
+        return {**asdict(self), "excess": excess}
+
+
+def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> Iterator[ControlResult]:
+    """Judge each control on the test cases for `device`, untimed, several at a time; results in the controls' order.
+    A GPU is ours alone meanwhile.
+
+    Raises ProblemError if there are none.
+    """
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    controls = list(catalog.controls(problem))
+    if not controls:
+        raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / 'controls'}")
+    config = load_config(root)
+    # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
+    at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
+    executor = ThreadPoolExecutor(at_once)
+    judged: list[str] = []
+
+    def judge(control: tuple[Submission, Verdict]) -> ControlResult:
+        submission, due = control
+        line = f"{problem.name}: {submission.name}"
+        tell(narrate, Step("control", submission.name, len(judged), len(controls), line))
+        run = evaluate(problem, submission, device, config, timed=False, threads=1)
+        judged.append(submission.name)
+        tell(narrate, Step("control", submission.name, len(judged), len(controls)))
+        return _result(submission.name, due, run, problem)
+
+    try:
+        with lock.hold_if_gpu(device, narrate):
+            yield from executor.map(judge, controls)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def broken_promises(problem: Problem, device: Device, narrate: Narrate = lambda line: None) -> list[str]:
+    """What the problem's reference.py does otherwise than its `problem.yml` and the judge's contract say. A GPU on
+    which it computes is ours alone meanwhile."""
+    with lock.hold_if_gpu(device, narrate):
+        return _broken_promises(problem, device)
+
+
+def _broken_promises(problem: Problem, device: Device) -> list[str]:
+    import torch
+
+    from harness.judge.reference import Reference
+    from harness.wire.arena import flatten
+
+    reference = Reference(problem, device)
+    case = problem.cases_for(device.kind).test[0]
+
+    def drawn(seed: int) -> list[torch.Tensor]:
+        return [leaf for _, leaf in flatten(reference.generate(case, seed), problem.inputs)[1]]
+
+    def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+        bits = (
+            (a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+            for a, b in zip(left, right)
+        )
+        return all(a.shape == b.shape and torch.equal(a, b) for a, b in bits)
+
+    first = drawn(1)
+    faults = []
+    if not same(first, drawn(1)):
+        faults.append(f"{problem.name}: generate_input draws other inputs from the same seed: no run could be repeated")
+    elif same(first, drawn(2)):
+        faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be kept")
+    outputs = reference.expect(reference.generate(case, 1), None)
+    for name, output in zip(problem.outputs, outputs):
+        named = problem.axes.get(name)
+        if named is not None and len(named) != output.dim():
+            faults.append(f"{problem.name}: axes names {len(named)} axes of {name}, which has {output.dim()}")
+    return faults
+
+
+def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:
+    """The tolerances that no accepted control meets as its strictest: nothing shows that they let honest work pass."""
+    met = {result.tolerance for result in results if result.due is Verdict.ACCEPTED}
+    return [name for name in problem.tolerances if name not in met]
+
+
+def _result(name: str, due: Verdict, run: Run, problem: Problem) -> ControlResult:
+    got = run.ending.verdict
+    # A canary must be rejected in some case; an honest control must pass in all.
+    seen = [check.excess for check in run.checks] + [total.excess for total in run.totals]
+    excess = {
+        tolerance: max((each[tolerance] for each in seen if tolerance in each), key=lambda e: e.ratio)
+        for tolerance in problem.tolerances
+        if run.checks
+    }
+    faults = []
+    if got is not due:
+        faults.append(f"{name} must get {due.words}, but got {got.words}: {run.ending.message}")
+    if due is Verdict.WRONG_ANSWER:
+        lenient = [tolerance for tolerance, worst in excess.items() if worst.ratio <= 1]
+        faults += [f"the tolerance {tolerance} does not reject {name}" for tolerance in lenient]
+    return ControlResult(name, due, got, run.ending.message, excess, run.tolerance, tuple(faults))

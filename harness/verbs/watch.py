@@ -1,0 +1,215 @@
+"""One file, judged at each save until somebody has seen enough: what is quickest to know comes first.
+
+saved ─► stands still ─► compiles ─► loads ─► smallest test case ─► all test cases ─► quick timing, one process
+  ▲                         │          │               │                  │                   │
+  └─── again at each save ◄─┴──────────┴───────────────┴──────────────────┴───────────────────┘  a failure ends it
+
+A judging under way ends at its next step when the file is saved again. Nothing is ranked and nothing is stored: what is
+still being written is no submission yet.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import catalog
+from harness.catalog.config import EvalConfig, load_config
+from harness.errors import InfrastructureError, UsageError
+from harness.machine import lock
+from harness.model import Device, Ending, Problem, Run, Submission, Verdict
+from harness.progress import Step
+from harness.verbs.check import smallest_first
+
+POLL_S = 0.2
+SETTLE_S = 0.15
+"""Editors write a file in pieces, or write another and rename it: it must have stood still for this long."""
+
+_COARSE_NS = 2_000_000_000
+"""Some file systems date changes to a second or two: what was changed this recently is read, whatever its date."""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What is known so far of a save, `after_s` seconds after it: one sentence, and whatever helps to mend it.
+
+    `run` is that of a judging that came to its end; `before` the last one of this watch that has a score.
+    """
+
+    message: str
+    after_s: float | None = None
+    detail: str | None = None
+    run: Run | None = None
+    before: Run | None = None
+
+
+Show = Callable[[Feedback], None]
+
+
+class Saves:
+    """The saves of one file, found by looking: its date first, then what is in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._status: tuple[int, ...] | None = None
+        self._judged: str | None = None
+
+    def next(self, show: Show) -> bytes:
+        """Wait for content that was not judged yet and stands still. While the file is gone, say so once."""
+        said = False
+        while True:
+            found = self._read()
+            if found is None and not said:
+                time.sleep(SETTLE_S)
+                if self._read() is None:  # for longer than a file takes to be replaced
+                    why = "cannot be read" if self._path.exists() else "is gone"
+                    show(Feedback(f"{self._path} {why}: waiting for it"))
+                    said = True
+            elif found is not None and _hash(found) != self._judged:
+                time.sleep(SETTLE_S)
+                if self._read() == found:
+                    return found
+                continue
+            time.sleep(POLL_S)
+
+    def judge(self, content: bytes) -> None:
+        """Take note that `content` needs no other judging."""
+        self._judged = _hash(content)
+
+    def another(self) -> bool:
+        """Whether there is content that was not judged yet. Cheap enough to be asked between any two calls."""
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return False
+        now = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if now == self._status and time.time_ns() - status.st_mtime_ns > _COARSE_NS:
+            return False
+        found = self._read()
+        if found is not None and _hash(found) == self._judged:
+            self._status = now
+        return found is not None and _hash(found) != self._judged
+
+    def _read(self) -> bytes | None:
+        """What is in the file; one byte too many of one that is too large. None if it cannot be read now."""
+        try:
+            if not stat.S_ISREG(os.stat(self._path).st_mode):
+                return None
+            with self._path.open("rb") as file:
+                return file.read(catalog.MAX_SOURCE_BYTES + 1)
+        except OSError:
+            return None
+
+
+class _SavedAgain(Exception):
+    """There is newer content: what the judging under way finds is of no interest."""
+
+
+def watch(root: Path, problem: Problem, path: Path, device: Device, show: Show) -> None:
+    """Judge the file at each save. Ends by an exception only: KeyboardInterrupt, InfrastructureError, ProblemError, and
+    UsageError if there is no such file to begin with."""
+    catalog.load_submission(problem, path)
+    config, cases = load_config(root), problem.cases_for(device.kind)
+    ordered = cases.model_copy(update={"test": smallest_first(problem, cases.test, device)})
+    problem = problem.model_copy(update={"cpu" if device.kind == "cpu" else "cases": ordered})
+    saves, before = Saves(path), None
+    while True:
+        content = saves.next(show)
+        try:
+            submission = catalog.load_submission(problem, path)
+        except UsageError as error:
+            if path.exists():
+                saves.judge(content)
+                show(Feedback(error.message))
+            continue
+        saves.judge(submission.source)
+        run = _judge(problem, submission, device, config, saves, show, before)
+        before = run if run is not None and run.score is not None else before
+
+
+def syntax_error(submission: Submission) -> Ending | None:
+    """What keeps the source from being Python at all, found without running any of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(submission.source, submission.path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        detail = "".join(traceback.format_exception_only(error))
+        return Ending(verdict=Verdict.COMPILE_ERROR, message=f"line {error.lineno or 1}: {error.msg}", detail=detail)
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        return Ending(verdict=Verdict.COMPILE_ERROR, message=str(error) or type(error).__name__)
+    return None
+
+
+def _judge(
+    problem: Problem,
+    submission: Submission,
+    device: Device,
+    config: EvalConfig,
+    saves: Saves,
+    show: Show,
+    before: Run | None,
+) -> Run | None:
+    """One judging; its run, if it came to its end."""
+    from harness.judge.evaluate import evaluate  # imports torch
+
+    saved = time.monotonic()
+    show(Feedback(f"{submission.name} {submission.sha256[:8]}"))
+    flaw = syntax_error(submission)
+    if flaw is not None:
+        show(Feedback(f"{flaw.verdict.words}: {flaw.message}", time.monotonic() - saved, flaw.detail))
+        return None
+    narrator = _Narrator(saves, show, saved)
+    try:
+        with lock.hold_if_gpu(device, narrator):
+            alone = functools.partial(lock.hold, device, narrator)
+            run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
+    except _SavedAgain:
+        return None
+    except OSError as error:
+        message = f"{submission.name} could not be judged: {error}"
+        raise InfrastructureError(message, f"workers write to {tempfile.gettempdir()} ($TMPDIR)") from error
+    words = "" if run.ending.verdict is Verdict.ACCEPTED else f"{run.ending.verdict.words}: "
+    detail = None if narrator.found_wrong else run.ending.detail  # of a wrong test case it was shown
+    show(Feedback(f"{words}{run.ending.message}", time.monotonic() - saved, detail, run, before))
+    return run
+
+
+class _Narrator:
+    """Turns an evaluation's steps into feedback, and ends it where the file was saved again."""
+
+    def __init__(self, saves: Saves, show: Show, saved: float) -> None:
+        self._saves, self._show, self._saved = saves, show, saved
+        self.found_wrong = False
+
+    def __call__(self, line: str) -> None:
+        self._show(Feedback(line, time.monotonic() - self._saved))
+
+    def step(self, step: Step) -> None:
+        if self._saves.another():
+            raise _SavedAgain
+        check = step.check
+        if step.doing == "test" and step.done == 0:
+            self("it loads")
+        elif check is None or self.found_wrong:
+            return
+        elif check.verdict is not Verdict.ACCEPTED:
+            self.found_wrong = True
+            self._show(Feedback(f"wrong on {step.case}", time.monotonic() - self._saved, check.report))
+        elif step.done == step.total:
+            self(f"right on all {step.total} test cases")
+        elif step.done == 1:
+            self(f"right on the smallest test case, {step.case}")
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

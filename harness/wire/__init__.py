@@ -1,0 +1,9 @@
+"""What the judge and the worker have in common: memory that both map, messages, and the flush before a call.
+
+    judge ─┬─ protocol ────── JSON over a socket: requests, replies, file descriptors ──┬─ worker
+           ├─ arena ───────── host memory of both: inputs, outputs                      │
+           ├─ device_arena ── a GPU's memory of both                                    │
+           └─ flusher ─────── empties the caches, whoever makes the call                ┘
+
+Nothing here imports more than torch: it is loaded beside the submission.
+"""
