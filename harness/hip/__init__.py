@@ -17,7 +17,11 @@ that went into it, in $XDG_CACHE_HOME. A launch checks its arguments against the
 stream and does not wait. Sources need no header, so they compile for chips that are not here as well.
 
 Without a GPU everything works but the launch: it compiles the source for the targets that compilers are found for
-(`harness.hip.compilers`) and raises NoDevice, or CompilationError if none of them takes it.
+and raises NoDevice, or CompilationError if none of them takes it.
+
+    Module, Kernel ─► prelude     what comes before each source
+                   ─► runtime     the vendors' compilers and drivers: a GPU that is here
+                   ─► compilers   clang and NVRTC for chips that are not here
 '''
 
 from __future__ import annotations

@@ -1,5 +1,11 @@
 """The worker: the child process that runs a submission, and all that it may know.
 
+    judge ══ wire ══► main ─► load            one file ─► its custom_kernel, or whose fault it is that there is none
+                        └───► calls           one call: inputs ─► custom_kernel ─► outputs, described
+                                transports    bytes between shared memory and what the submission sees
+                                pool, gates   GPU memory that the judge has mapped too; words that its stream waits for
+                                timers        the worker's own time: a diagnosis, or all that there is (ROCm)
+
 It imports torch, the standard library, `wire` and (for Triton on a CPU) `interpreter`; nothing of the judge.
 It holds no seed, no expected output, no tolerance, no verdict. What it reports is a claim, which the judge checks.
 """
