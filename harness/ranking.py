@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.entry import Entry
-from harness.model import OLDER, WORKER_TIMED, Clock, Verdict
+from harness.model import Clock, Unranked, Verdict
 
 CLOSE = 0.02
 """Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""
@@ -52,7 +52,11 @@ class Board:
         if entry.verdict is not Verdict.ACCEPTED:
             return entry.unranked
         worker_timed = entry.worker_timed and self.clock is Clock.JUDGE
-        reasons = [OLDER if entry.older else None, entry.unranked, WORKER_TIMED if worker_timed else None]
+        reasons = [
+            Unranked.OLDER if entry.older else None,
+            entry.unranked,
+            Unranked.WORKER_TIMED if worker_timed else None,
+        ]
         return ", ".join(reason for reason in reasons if reason) or None
 
 

@@ -8,8 +8,8 @@ from harness.judge import bounds, constants
 from harness.judge.clock import Answer, Void
 from harness.judge.constants import (
     ASKED_LATE_NS,
-    CUT_NS,
     CALLS,
+    CUT_NS,
     CYCLES_OF_A_CALL,
     CYCLES_OF_A_SLICE,
     DISTURBED_GATED_NS,

@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli import main
 from harness.comparison import Noise
-from harness.model import NOISY, Clock, Ending, Estimate, Run, Verdict
+from harness.model import Clock, Ending, Estimate, Run, Unranked, Verdict
 from harness.render import document
 from harness.render import repro as rendered
 from harness.repro import Reproduction, hold
@@ -249,7 +249,7 @@ FAILED = {
         (run("b", problem_sha256="1" * 64), None, 0),
         (run("b", (130.0, 520.0), clock=Clock.WORKER), None, 0),
         (run("b", **FAILED, clock=Clock.WORKER), False, 10),
-        (run("b", (130.0, 520.0), unranked_because=NOISY), None, 0),
+        (run("b", (130.0, 520.0), unranked_because=Unranked.NOISY), None, 0),
         (run("b", **FAILED), False, 10),
         (run("b", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")}), False, 30),
     ],

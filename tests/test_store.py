@@ -23,13 +23,7 @@ from harness import store as store_module
 from harness.entry import of_run
 from harness.errors import InfrastructureError, UsageError
 from harness.model import (
-    CROWDED,
-    NOISY,
-    REPRODUCED,
     SCHEMA_VERSION,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
     Case,
     CaseCheck,
     Clock,
@@ -42,6 +36,7 @@ from harness.model import (
     Problem,
     Run,
     Submission,
+    Unranked,
     Verdict,
 )
 from harness.render import run as rendered
@@ -324,7 +319,7 @@ def test_every_published_run_is_readable_and_one_of_schema_version_1_is_worker_t
     assert published
     for run in map(load_run, published):
         entry = of_run("", run)
-        assert run.schema_version > 1 or (entry.worker_timed and WORKER_TIMED in rendered.clock(run)), run.id
+        assert run.schema_version > 1 or (entry.worker_timed and Unranked.WORKER_TIMED in rendered.clock(run)), run.id
 
 
 GOOD = make_run().model_dump(mode="json")
@@ -650,17 +645,20 @@ class TestStandings:
     def test_an_older_source_whose_run_was_reproduced_does_not_come_back(self, root):
         put(root, make_run("old", 1.0, started_at=self.at(1)))
         put(root, make_run("new", 9.0, started_at=self.at(2), submission_sha256="bb"))
-        put(root, make_run("again", 1.0, started_at=self.at(3), unranked_because=REPRODUCED))
+        put(root, make_run("again", 1.0, started_at=self.at(3), unranked_because=Unranked.REPRODUCED))
         assert standings(root)["mine"].id == "new"
 
     def test_a_reproduction_never_ranks_and_does_not_stand_for_a_source_that_has_another_run(self, root):
         put(root, make_run("quick", started_at=self.at(1), unranked_because="quick"))
-        put(root, make_run("again", 1.0, started_at=self.at(2), unranked_because=REPRODUCED))
+        put(root, make_run("again", 1.0, started_at=self.at(2), unranked_because=Unranked.REPRODUCED))
         assert standings(root)["mine"].id == "quick"
 
     def test_a_reproduction_that_is_wrong_costs_its_source_the_rank(self, root):
         put(root, make_run("good", started_at=self.at(1)))
-        put(root, make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(2), unranked_because=REPRODUCED))
+        put(
+            root,
+            make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(2), unranked_because=Unranked.REPRODUCED),
+        )
         assert standings(root)["mine"].id == "bad"
 
     def test_a_fault_in_an_older_source_is_forgiven(self, root):
@@ -814,7 +812,7 @@ class TestJudged:
         put(root, make_run(unranked_because="quick"))
         assert self.judged(root, quick=True) == {"aa"} and self.judged(root, quick=False) == set()
 
-    @pytest.mark.parametrize("reason", [NOISY, UNSTABLE, VOIDED, CROWDED])
+    @pytest.mark.parametrize("reason", [Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED, Unranked.CROWDED])
     def test_a_run_that_the_machine_left_in_doubt_settles_nothing(self, root, reason):
         put(root, make_run(unranked_because=reason))
         assert self.judged(root) == set() == self.judged(root, quick=True)
@@ -824,8 +822,8 @@ class TestJudged:
         assert self.judged(root, quick=False) == {"aa"}
 
     def test_a_reproduction_settles_nothing(self, root):
-        put(root, make_run("x", unranked_because=REPRODUCED))
-        put(root, make_run("y", None, Verdict.WRONG_ANSWER, unranked_because=REPRODUCED))
+        put(root, make_run("x", unranked_because=Unranked.REPRODUCED))
+        put(root, make_run("y", None, Verdict.WRONG_ANSWER, unranked_because=Unranked.REPRODUCED))
         assert self.judged(root, quick=True) == set()
 
     @pytest.mark.parametrize("other", [{"problem_revision": 2}, {"problem_sha256": "dd"}])

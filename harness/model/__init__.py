@@ -1,11 +1,12 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  problem  ─►  run
+    value  ─►  problem  ─►  run  ◄─  label
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `store` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
+from harness.model.label import Label, Unranked
 from harness.model.problem import (
     Case,
     Cases,
@@ -20,19 +21,7 @@ from harness.model.problem import (
     told_apart,
 )
 from harness.model.run import (
-    BELOW_FLOOR,
-    COPIED,
-    CROWDED,
-    HOST_BOUND,
-    NOISY,
-    OLDER,
-    REPRODUCED,
     SCHEMA_VERSION,
-    UNJUDGED,
-    UNSANDBOXED,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
     CaseCheck,
     Clock,
     Constant,
@@ -57,19 +46,7 @@ from harness.model.value import (
 )
 
 __all__ = [
-    "BELOW_FLOOR",
-    "COPIED",
-    "CROWDED",
-    "HOST_BOUND",
-    "NOISY",
-    "OLDER",
-    "REPRODUCED",
     "SCHEMA_VERSION",
-    "UNJUDGED",
-    "UNSANDBOXED",
-    "UNSTABLE",
-    "VOIDED",
-    "WORKER_TIMED",
     "Case",
     "CaseCheck",
     "CaseValue",
@@ -82,6 +59,7 @@ __all__ = [
     "Excess",
     "Finding",
     "Floor",
+    "Label",
     "Limits",
     "Manner",
     "Measurement",
@@ -96,6 +74,7 @@ __all__ = [
     "Submission",
     "Text",
     "Tolerance",
+    "Unranked",
     "Value",
     "Verdict",
     "outcome",
