@@ -117,6 +117,10 @@ def test_every_shipped_problem_is_good(pytestconfig):
         ("outputs: [y]", "outputs: []", ["outputs"]),
         ("limits: {load_s: 20", "limits: {load_s: 0", ["limits.load_s"]),
         ("limits: {load_s: 20", "limits: {loads: 20", ["unknown key limits.loads", "load_s"]),
+        ("limits: {load_s: 20", "limits: {Load_s: 20", ["unknown key limits.Load_s: did you mean load_s?"]),
+        ("limits: {", "Limits: {", ["unknown key Limits: did you mean limits?"]),
+        ("close: {rtol: 1.0e-5", "Close: {Rtol: 1.0e-5", ["unknown key tolerances.Close.Rtol: did you mean rtol?"]),
+        ("close: {rtol: 1.0e-5", "Close: {rtol: -1", ["tolerances.Close.rtol: ", "greater than"]),
         ("description:", "desc:", ["problem.yml", "desc"]),
     ],
 )

@@ -269,16 +269,48 @@ class TestWriting:
 
 
 class TestReading:
-    def test_a_part_of_an_id_is_enough_where_it_is_the_only_one(self, root):
-        put(root, make_run("one-x"), make_run("two-x"))
-        assert Store(root).read("one").id == "one-x" and Store(root).read("two-x").id == "two-x"
+    def test_a_beginning_of_an_id_is_enough_where_it_is_the_only_one(self, root):
+        put(root, make_run("one-x"), make_run("one-y"), make_run("two-x"))
+        assert Store(root).read("two").id == "two-x"
         with pytest.raises(UsageError) as caught:
-            Store(root).read("o")
-        assert "could be any of 2 runs" in caught.value.message and "one-x" in caught.value.hint
+            Store(root).read("one")
+        assert "could be any of 2 runs" in caught.value.message
+        assert caught.value.hint.split()[-2:] == ["one-x", "one-y"]
+
+    @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
+    def test_any_other_part_of_an_id_is_no_run(self, root, part):
+        put(root, make_run("two-x"))
+        with pytest.raises(UsageError, match="there is no run"):
+            Store(root).read(part)
 
     def test_a_submission_s_name_stands_for_its_latest_run(self, root):
-        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine"), make_run("20260103-cc-not_mine"))
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine"))
+        put(root, make_run("20260103-cc-not_mine", submission="not_mine"))
         assert Store(root).read("mine").id == "20260102-bb-mine"
+
+    @pytest.mark.parametrize("other", ["my-fp8", "team/fp8", "fp8.old", "FP8"])
+    def test_a_submission_s_name_is_that_of_no_other_that_ends_or_begins_so(self, root, other):
+        put(root, make_run("20260101-aa-fp8", submission="fp8"), make_run("20260102-bb-fp8", submission=other))
+        assert Store(root).read("fp8").id == "20260101-aa-fp8"
+        assert Store(root).read(other).id == "20260102-bb-fp8"
+        (folder(root) / "20260101-aa-fp8.json").unlink()
+        with pytest.raises(UsageError, match="there is no run fp8"):
+            Store(root).read("fp8")
+
+    def test_a_reproduction_is_no_run_of_that_name_and_stands_for_its_submission_only_alone(self, root):
+        put(root, make_run("20260102-bb-mine-repro", unranked_because=Unranked.REPRODUCED, started_at="2026-01-02"))
+        with pytest.raises(UsageError, match="there is no run repro"):
+            Store(root).read("repro")
+        assert Store(root).read("mine").id == "20260102-bb-mine-repro"
+        put(root, make_run("20260101-aa-mine"))
+        assert Store(root).read("mine").id == "20260101-aa-mine"
+
+    def test_a_name_with_runs_of_two_problems_is_an_error_that_lists_them(self, root):
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", problem="triple"))
+        with pytest.raises(UsageError, match="mine could be any of 2 runs") as caught:
+            Store(root).read("mine")
+        assert caught.value.hint.split()[-2:] == ["20260101-aa-mine", "20260102-bb-mine"]
+        assert Store(root).read("mine", "double").id == "20260101-aa-mine"
 
     def test_a_first_look_is_the_latest_only_of_a_source_that_was_not_judged_in_full(self, root):
         quick = {"unranked_because": "quick"}
@@ -845,7 +877,8 @@ def test_names_that_submissions_to_two_problems_have_mean_runs_of_one(tmp_path, 
     monkeypatch.setattr(Store, "source", lambda *_: b"")
     other = {"problem": "triple"}
     put(tmp_path, make_run("20260101T000000-aaaaaa-mine"), make_run("20260102T000000-bbbbbb-mine", **other))
-    put(tmp_path, make_run("20260103T000000-cccccc-old"), make_run("20260104T000000-dddddd-new", **other))
+    put(tmp_path, make_run("20260103T000000-cccccc-old", submission="old"))
+    put(tmp_path, make_run("20260104T000000-dddddd-new", submission="new", **other))
     for a, b, ids in [
         ("old", "mine", ["20260103T000000-cccccc-old", "20260101T000000-aaaaaa-mine"]),
         ("mine", "old", ["20260101T000000-aaaaaa-mine", "20260103T000000-cccccc-old"]),
