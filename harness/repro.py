@@ -208,11 +208,11 @@ def hold(
         who = {Clock.JUDGE: "the judge", Clock.WORKER: "the submission's own process"}
         return Reproduction(then, now, differences, None, f"{who[then.clock]} timed it then, {who[now.clock]} now")
     old, new = map(_but_for_its_seeds, (then, now))
-    doubts = [
-        f"not ranked {when}, {why}"
-        for run, when in ((old, "then"), (new, "now"))
-        if (why := comparison.doubt(run, rank_worker_timed))
-    ]
+    times: dict[str, list[str]] = {}
+    for run, when in ((old, "then"), (new, "now")):
+        if why := comparison.doubt(run, rank_worker_timed):
+            times.setdefault(why, []).append(when)
+    doubts = [f"not ranked {' and '.join(when)}, {why}" for why, when in times.items()]
     if then.problem_sha256 != now.problem_sha256:
         doubts.append("the problem's files changed between the two, its revision did not")
     compared = comparison.compare_runs(old, new, noise, confidence, rank_worker_timed)

@@ -115,8 +115,8 @@ def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, room
 
 @pytest.mark.parametrize("late", [1, 2, 3, 4, 5, 6, 7, 8, 9])
 def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(late):
-    reasons = ["reproduced", "interpreted", "skipped", "quick", "voided", "crowded", "unstable", "below the floor",
-               "unsandboxed", "worker-timed"]  # fmt: skip
+    reasons = ["interpreted", "skipped", "quick", "voided", "crowded", "unstable", "below the floor", "unsandboxed",
+               "worker-timed", "repro"]  # fmt: skip
     holds = [False] * late + [True] * (len(reasons) - late)
     said = dict(zip(reasons, holds, strict=True))
     sitting = Sitting(Manner.STOPPED, elapsed_ns=[1.0])
@@ -137,7 +137,7 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
         floor=Floor(latency_ns=100.0 if said["below the floor"] else 1.0, binds="bandwidth", format="bf16"),
     )  # fmt: skip
     ending = Ending(verdict=Verdict.ACCEPTED, message="")
-    found = _unranked_because(trial, ending, [measurement], said["quick"], not said["unsandboxed"], said["reproduced"])
+    found = _unranked_because(trial, ending, [measurement], said["quick"], not said["unsandboxed"], said["repro"])
     assert found == reasons[late]
     unjudged = Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="")
     assert _unranked_because(trial, unjudged, [measurement], True, True, True) == "unjudged"
@@ -270,14 +270,19 @@ def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
 
 
-def test_leftovers_in_empty_memory_are_poisoned(toy_root):
+@pytest.mark.parametrize("timed", [False, True])
+def test_what_torch_gives_for_empty_memory_is_poison_in_every_call(toy_root, timed):
+    """Not what an earlier call left there, and not the zeros of fresh memory, which would complete an output."""
     source = """
         import torch
         def custom_kernel(data):
-            return torch.empty_like(data[0])
+            print("EMPTY", torch.empty_like(data[0]).isnan().all().item())
+            return data[0] * 2
     """
-    run = judge(toy_root, source, timed=False)
-    assert run.ending.verdict is Verdict.WRONG_ANSWER
+    run = judge(toy_root, source, timed=timed)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    found = [line.split()[1] for line in run.output.splitlines() if line.startswith("EMPTY")]
+    assert len(found) >= 3 and set(found) == {"True"}, "of the last process alone: tests, or a warm-up and samples"
 
 
 FORGERY = """

@@ -159,8 +159,8 @@ def test_a_quick_run_is_reproduced_quickly_and_its_score_left_undecided(podium, 
     judged(INEXACT, "mine", "--quick")
     code, document = again(podium, "mine")
     assert code == 0 and len(document["now"]["measurements"][0]["samples_ns"]) == 1
-    # Or, on a machine that is busy, that it was: nothing is concluded either way.
-    assert document["reproduced"] is None and re.search("too few processes|too noisy", document["score"]["reason"])
+    assert document["reproduced"] is None
+    assert document["score"]["reason"] == "not ranked then and now, quick: a quick look: one process"
     assert "a default: this device is not calibrated" in podium("repro", "mine")[1]
 
 
@@ -249,7 +249,9 @@ FAILED = {
         (run("b", problem_sha256="1" * 64), None, 0),
         (run("b", (130.0, 520.0), clock=Clock.WORKER), None, 0),
         (run("b", **FAILED, clock=Clock.WORKER), False, 10),
-        (run("b", (130.0, 520.0), unranked_because=Unranked.NOISY), None, 0),
+        *((run("b", (130.0, 520.0), unranked_because=reason), None, 0) for reason in ("noisy", "crowded", "voided")),
+        (run("b", (130.0, 520.0), unranked_because=Unranked.REPRODUCED), False, 20),
+        (run("b", unranked_because=Unranked.REPRODUCED), True, 0),
         (run("b", **FAILED), False, 10),
         (run("b", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")}), False, 30),
     ],
