@@ -270,19 +270,21 @@ def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
 
 
-@pytest.mark.parametrize("timed", [False, True])
-def test_what_torch_gives_for_empty_memory_is_poison_in_every_call(toy_root, timed):
-    """Not what an earlier call left there, and not the zeros of fresh memory, which would complete an output."""
+def test_what_torch_gives_for_empty_memory_is_poison_in_every_timed_call(toy_root):
+    """Not what an earlier call left there, nor fresh memory's zeros, either of which may complete an output. The
+    allocator keeps some bytes for itself, and gives blocks as small as those of the test cases to others before."""
     source = """
         import torch
         def custom_kernel(data):
-            print("EMPTY", torch.empty_like(data[0]).isnan().all().item())
+            empty = torch.empty_like(data[0]).flatten()
+            if empty.numel() == 64 * 64:
+                print("EMPTY", empty[8:].isnan().all().item())
             return data[0] * 2
     """
-    run = judge(toy_root, source, timed=timed)
+    run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     found = [line.split()[1] for line in run.output.splitlines() if line.startswith("EMPTY")]
-    assert len(found) >= 3 and set(found) == {"True"}, "of the last process alone: tests, or a warm-up and samples"
+    assert len(found) >= 3 and set(found) == {"True"}, "of the last process: a warm-up and at least two samples"
 
 
 FORGERY = """
