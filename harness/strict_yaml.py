@@ -84,10 +84,9 @@ def _written(where: tuple[str | int, ...], document: Any) -> list[str | int]:
     the branches of unions, which it puts between."""
     found = []
     for part in where:
-        if isinstance(document, dict) and part in document:
-            found.append(part)
-            document = document[part]
-        elif isinstance(document, list) and isinstance(part, int) and part < len(document):
+        if (isinstance(document, dict) and part in document) or (
+            isinstance(document, list) and isinstance(part, int) and part < len(document)
+        ):
             found.append(part)
             document = document[part]
     return found

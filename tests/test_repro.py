@@ -1,7 +1,6 @@
 """`repro`: a stored run judged again with its own source, cases, sampling and seeds; what differs is said."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 

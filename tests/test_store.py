@@ -262,7 +262,7 @@ class TestWriting:
             subprocess.Popen([sys.executable, "-c", program, str(root), name], cwd=pytestconfig.rootpath)
             for name in ("a", "b")
         ]
-        assert [writer.wait(120) for writer in writers] == [0, 0]
+        assert [writer.wait(300) for writer in writers] == [0, 0]
         paths, _, _, faults = content(root)
         assert paths.keys() == {f"{name}-{number}" for name in "ab" for number in range(8)} and faults == []
         assert {name: entry.runs for name, entry in standings(root).items()} == {"a": 8, "b": 8}
