@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import coverage, e2_same_and_slower, rules
+from bench import coverage, e2_same_and_slower, rules, stopping
+from harness.catalog.config import load_config
 from harness.ranking import stats
 
 samples = st.lists(st.floats(1e3, 1e6), min_size=4, max_size=60).map(np.array)
@@ -50,6 +51,39 @@ def test_the_median_s_interval_is_of_samples_around_it(values):
 def test_the_median_s_interval_covers_as_often_as_it_says():
     values = np.random.default_rng(3).exponential(1.0, (4000, 60))
     assert 0.94 <= rules.median_of_one(values).covers(math.log(2)).mean() <= 0.98
+
+
+@pytest.fixture(scope="module")
+def config(pytestconfig):
+    return load_config(pytestconfig.rootpath)
+
+
+def test_of_the_rules_that_stop_ours_is_the_judge_s_and_compare_s(config):
+    logs = 0.006 * np.random.default_rng(5).standard_normal((2, 40, 8))
+    made = [stopping.RULES["number and spread by the first (ours)"](each, config.gpu, 0.95) for each in logs]
+    assert {5, 6, 7, 8} == set(made[0].count)
+    ratios = stopping._welch(*made, 0.95)
+    for trial in range(40):
+        scores = []
+        for side in (0, 1):
+            values = np.exp(logs[side, trial]).tolist()
+            number = min(stats.enough(values[:5], 0.95, config.gpu.target_half_width), 8)
+            estimate = stats.estimate(values[:number], 0.95, 5)
+            assert number == made[side].count[trial]
+            assert math.log(estimate.latency_ns) == pytest.approx(made[side].mean[trial])
+            half_width = math.log(estimate.high_ns / estimate.latency_ns)
+            assert half_width == pytest.approx(made[side].half_width(0.95)[trial])
+            scores.append(values[:number])
+        ratio = stats.ratio_of_scores(*scores, 0.95, (5, 5))
+        assert math.log(ratio.high / ratio.value) == pytest.approx(ratios[trial])
+
+
+def test_of_the_rules_that_stop_only_those_that_look_at_the_mean_s_own_spread_cover_less_than_they_say(config):
+    rows = rows_by(stopping.simulate(config.gpu, 0.95, 20_000, 3), "scatter %", "rule")
+    ours = [row["covers %"] for (_, rule), row in rows.items() if "ours" in rule]
+    assert len(ours) == len(stopping.SCATTERS) and min(ours) > 94.6  # a standard error is 0.15, and they are six
+    assert rows[0.8, "look after each"]["covers %"] < 94.2 and rows[0.8, "number by the first"]["covers %"] < 94.2
+    assert rows[0.8, "number and spread by the first (ours)"]["ratio covers %"] > 94.6
 
 
 def test_ours_is_what_the_judge_computes():

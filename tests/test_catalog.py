@@ -47,7 +47,7 @@ def test_the_toy_is_read_whole(toy_root):
     assert problem.name == "double" and problem.outputs == ("y",) and problem.axes == {"y": ("row", "col")}
     assert [case.parameters for case in problem.cpu.test] == [{"rows": 4, "cols": 8}, {"rows": 3, "cols": 5}]
     assert problem.cases_for("cpu") is problem.cpu and problem.cases_for("rocm") is problem.cases
-    assert problem.limits.load_s == 20 and problem.limits.call_s == 3
+    assert problem.limits.load_s == 600 and problem.limits.call_s == 300
     assert problem.tolerances["close"][0].rel_l2 == 1e-5
 
 
@@ -115,8 +115,12 @@ def test_every_shipped_problem_is_good(pytestconfig):
             ["sampled_rows", "longer_than and rows belong together"],
         ),
         ("outputs: [y]", "outputs: []", ["outputs"]),
-        ("limits: {load_s: 20", "limits: {load_s: 0", ["limits.load_s"]),
-        ("limits: {load_s: 20", "limits: {loads: 20", ["unknown key limits.loads", "load_s"]),
+        ("limits: {load_s: 600", "limits: {load_s: 0", ["limits.load_s"]),
+        ("limits: {load_s: 600", "limits: {loads: 20", ["unknown key limits.loads", "load_s"]),
+        ("limits: {load_s: 600", "limits: {Load_s: 20", ["unknown key limits.Load_s: did you mean load_s?"]),
+        ("limits: {", "Limits: {", ["unknown key Limits: did you mean limits?"]),
+        ("close: {rtol: 1.0e-5", "Close: {Rtol: 1.0e-5", ["unknown key tolerances.Close.Rtol: did you mean rtol?"]),
+        ("close: {rtol: 1.0e-5", "Close: {rtol: -1", ["tolerances.Close.rtol: ", "greater than"]),
         ("description:", "desc:", ["problem.yml", "desc"]),
     ],
 )
@@ -227,7 +231,7 @@ def test_what_cases_share_is_left_out_of_each():
         pytest.param("{rtol: 1.0e-5,", "{when: {roes: 4}, rel_l2: 1}, {rtol: 1.0e-5,", "roes", id="when"),
         pytest.param("outputs: [y]", "outputs: [y, y]", "twice", id="outputs"),
         pytest.param("inputs: [x, config]", "inputs: [x, x]", "twice", id="inputs"),
-        pytest.param("limits: {load_s: 20", "limits: {load_s: .inf", "load_s", id="limits"),
+        pytest.param("limits: {load_s: 600", "limits: {load_s: .inf", "load_s", id="limits"),
         pytest.param("rel_l2: 1.0e-5}", "rel_l2: .inf}", "rel_l2", id="infinite tolerance"),
         pytest.param("title:", "baselines: [nobody]\ntitle:", "nobody", id="baselines"),
         pytest.param("{rows: 64, cols: 64}", "{rows: [1.5], cols: 64}", "rows.0", id="a list of fractions"),

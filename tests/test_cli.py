@@ -20,6 +20,8 @@ from tests.test_store import DEVICE, SUBMISSION, make_run
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
+PATIENCE_S = 300
+"""What happens in seconds on an idle machine has happened by then on a busy one; a test that fails waits for it."""
 
 
 @pytest.fixture
@@ -301,7 +303,7 @@ if not pathlib.Path({str(whole)!r}).exists():
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(1)  # on a busy machine two at once would be one
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in rest and b"Traceback" not in rest
     assert whole.exists() == (times == 1)
 
@@ -317,7 +319,9 @@ def _started_with(lines: str, *words: str) -> subprocess.CompletedProcess:
     """`python3 -m harness WORDS` in a Python that has carried out these lines."""
     script = f"import runpy, signal, sys, time\n{DROPS}{lines}\nsys.argv[1:] = {words!r}\n"
     script += "runpy.run_module('harness', run_name='__main__')"
-    return subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
 
 
 @pytest.mark.parametrize("what", ["signal.raise_signal(signal.SIGINT)", "Drops()"])
@@ -366,7 +370,9 @@ def generate_input(rows, cols, seed, device):
     Drops()
     return honest(rows=rows, cols=cols, seed=seed, device=device)
 """)
-    done = subprocess.run(command(toy_root, "eval", "double"), cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command(toy_root, "eval", "double"), cwd=CHECKOUT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 130 and "interrupted" in done.stderr and "Traceback" not in done.stderr
     assert not list((toy_root / "results").rglob("2*.json"))
 
@@ -379,7 +385,7 @@ def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, moment):
     )
     _read_until(process, moment)
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in rest and b"Traceback" not in rest
     assert not list((toy_root / "results").rglob("2*.json"))
     assert not _workers_of(toy_root)
@@ -388,17 +394,14 @@ def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, moment):
 def test_a_killed_judge_takes_its_worker_along(toy_root):
     submit(toy_root, "slow", "import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
     process = subprocess.Popen(
-        command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    deadline = time.monotonic() + 30
-    while not _descendants(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(2.5)  # what confines it has been tried, the worker started
+    _read_until(process, b"test 1 of")
     workers = _workers_of(toy_root)
     assert workers
     process.kill()
-    process.wait()
-    deadline = time.monotonic() + 10
+    process.communicate()
+    deadline = time.monotonic() + PATIENCE_S
     while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(_alive(pid) for pid in workers) and not _workers_of(toy_root)
@@ -448,13 +451,6 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: generate_input draws other inputs from the same seed" in out
     code, out = verified(source, "[row, col, lane]")
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
-
-
-def _descendants(pid: int) -> set[int]:
-    try:
-        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    except OSError:
-        return set()
 
 
 def _alive(pid: int) -> bool:

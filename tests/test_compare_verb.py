@@ -108,6 +108,24 @@ def test_a_script_can_fail_on_what_is_slower(podium, store, percent, code):
     assert podium("compare", "new", "old", "--fail-if-slower", percent)[0] == 0
 
 
+@pytest.mark.parametrize("reason", ["voided", "crowded", "unstable", "quick", "noisy"])
+def test_what_is_not_ranked_is_called_neither_slower_nor_faster_and_it_is_said_why(podium, store, reason):
+    store("old", OLD)
+    store("new", NEW, (130_000.0, 520_000.0), unranked_because=reason)
+    code, out, _ = podium("compare", "old", "new", "--fail-if-slower", "0")
+    assert code == 0 and f"AMBIGUOUS: new against old: new is not ranked, {reason}: " in out.splitlines()[-1]
+
+
+def test_a_configuration_that_ranks_worker_s_times_compares_them(podium, store, toy_root):
+    own = {"clock": ClockOwner.WORKER, "unranked_because": "worker-timed"}
+    store("old", OLD, **own)
+    store("new", NEW, (130_000.0, 520_000.0), **own)
+    assert "not ranked, worker-timed" in podium("compare", "old", "new")[1].splitlines()[-1]
+    config = toy_root / "configs" / "eval.yml"
+    config.write_text(config.read_text() + "rank_worker_timed: true\n")
+    assert podium("compare", "old", "new", "--fail-if-slower", "0")[0] == 20
+
+
 def test_a_script_does_not_pass_what_has_no_score(podium, store):
     store("old", OLD)
     store("new", NEW, (), ending=Ending(verdict=Verdict.WRONG_ANSWER, message="1 of 2 test cases is wrong"))

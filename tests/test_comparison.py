@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.model import Case, ClockOwner, Device, Ending, Estimate, Measurement, Run, Verdict
+from harness.model import Case, Clock, ClockOwner, Device, Ending, Estimate, Measurement, Run, Unranked, Verdict
 from harness.ranking.comparison import (
     ComparedCase,
     Comparison,
@@ -172,8 +172,8 @@ def test_a_duel_that_told_nothing_says_how_many_pairs_would(ratio, calibrated, s
 
 def test_where_more_pairs_would_not_help_a_duel_does_not_ask_for_them():
     noise = Noise(math.log(1.04), True, "")
-    finding = judge(Ratio(1.03, 1.01, 1.05), noise, ["unstable"])
-    case = ComparedCase(Case(parameters={}), 1.0, 1.0, ("unstable",), finding)
+    finding = judge(Ratio(1.03, 1.01, 1.05), noise, ["crowded"])
+    case = ComparedCase(Case(parameters={}), 1.0, 1.0, ("crowded",), finding)
     assert not list(more_pairs(Comparison("p", "d", "a", "b", 1.0, 1.03, finding, (case,), noise, 0.95), 8))
 
 
@@ -201,8 +201,40 @@ def test_times_of_two_clocks_are_not_compared():
         with pytest.raises(UsageError, match="the judge timed a, the submission's own process timed b") as caught:
             compare_runs(a, b, NOISE, 0.95)
         assert caught.value.hint == "judge b again"
-    compared = compare_runs(own, own, NOISE, 0.95)
+    compared = compare_runs(own, own, NOISE, 0.95, rank_worker_timed=True)
     assert compared.finding.speed is Speed.SAME and "worker-timed" in " ".join(compared.notes)
+
+
+@pytest.mark.parametrize("reason", [*(set(Unranked) - {Unranked.SKIPPED, Unranked.OLDER}), "tick-limited"])
+def test_a_run_that_is_not_ranked_since_its_times_are_doubtful_is_neither_faster_nor_slower(reason):
+    clock = Clock.WORKER if reason == Unranked.WORKER_TIMED else Clock.JUDGE
+    doubtful = {"unranked_because": reason, "clock": clock}
+    for a, b in [
+        (run("good", clock=clock), run("odd", (200.0, 800.0), **doubtful)),
+        (run("odd", (200.0, 800.0), **doubtful), run("good", clock=clock)),
+        (run("good", clock=clock), run("odd", **doubtful)),
+    ]:
+        compared = compare_runs(a, b, NOISE, 0.95)
+        assert {found.speed for found in (compared.finding, *(c.finding for c in compared.cases))} == {Speed.AMBIGUOUS}
+        assert f"odd is not ranked, {reason}" in compared.finding.reason and not compared.slower_by(0)
+        assert compared.finding.ratio.value == pytest.approx(b.score.latency_ns / a.score.latency_ns)
+
+
+def test_a_run_with_skipped_cases_or_of_trusted_workers_is_as_fast_as_it_was_timed():
+    slow = run("b", (200.0, 800.0), unranked_because="skipped")
+    assert found(run(), slow).speed is Speed.SLOWER
+    own = {"clock": Clock.WORKER, "unranked_because": "worker-timed"}
+    slow = run("b", (200.0, 800.0), **own)
+    assert compare_runs(run(**own), slow, NOISE, 0.95, rank_worker_timed=True).finding.speed is Speed.SLOWER
+
+
+def test_what_followed_the_first_processes_does_not_widen_or_narrow_the_interval_but_by_their_number():
+    config = {"cpu": {"processes": 5, "extra_processes": 3}}
+    few, more = (run("b", spread=spread, config=config) for spread in (STEADY, (*STEADY, 1.0, 1.0, 1.0)))
+    narrow = found(run(config=config), more).ratio
+    assert narrow.high - 1 == pytest.approx((found(run(config=config), few).ratio.high - 1) * 0.9, rel=0.1)
+    unknown = found(run(config=config), run("b", spread=(*STEADY, 1.0, 1.0, 1.0))).ratio
+    assert unknown.high < narrow.high, "a configuration that does not tell has the spread of them all"
 
 
 def test_what_failed_has_no_time_and_so_no_clock():

@@ -73,18 +73,17 @@ def test_a_limit_on_the_whole_that_is_none_or_below_its_parts_is_refused(toy_roo
     from harness import catalog
 
     path = toy_root / "problems" / "double" / "problem.yml"
-    path.write_text(path.read_text().replace("{load_s: 20, call_s: 3}", limits))
+    path.write_text(path.read_text().replace("{load_s: 600, call_s: 300}", limits))
     with pytest.raises(ProblemError, match=words):
         catalog.load_problem(toy_root, "double")
 
 
-def test_an_evaluation_says_at_its_start_how_long_it_may_take(toy_root, capsys):
+def test_an_evaluation_says_at_its_start_how_long_it_may_take(toy_root, limited, capsys):
     from harness.cli import main
 
     (toy_root / "submissions" / "double" / "one.py").write_text("def custom_kernel(data):\n    return data[0] * 2\n")
-    path = toy_root / "problems" / "double" / "problem.yml"
-    path.write_text(path.read_text().replace("{load_s: 20, call_s: 3}", "{load_s: 20, call_s: 3, evaluation_s: 240}"))
+    limited(load_s=500, call_s=70, evaluation_s=1700)
     assert main(["--root", str(toy_root), "eval", "double", "--quick", "--device", "cpu"]) == 0
     told = capsys.readouterr().err
-    sentence = "an evaluation may take 240 s, of which loading 20 s and each call 3 s"
+    sentence = "an evaluation may take 1700 s, of which loading 500 s and each call 70 s"
     assert sentence in told and told.index(sentence) < told.index("one: loading")

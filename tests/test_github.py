@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.cli.options import verbs as cli
-from harness.model import UNJUDGED, ClockOwner, Ending, Verdict
+from harness.model import ClockOwner, Ending, Unranked, Verdict
 from harness.render import github
 from harness.render.legible import legible
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
@@ -189,7 +189,10 @@ def test_a_hostile_submission_commands_nothing(toy_root, options):
 
 
 def test_a_machine_that_cannot_judge_is_a_warning_about_no_line():
-    unjudged = {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no"), "unranked_because": UNJUDGED}
+    unjudged = {
+        "ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no"),
+        "unranked_because": Unranked.UNJUDGED,
+    }
     ((level, told, _),) = obeyed(github.of_run(run("a", **unjudged)))
     assert level == "warning" and "line" not in told and told["title"].startswith("not judged here")
 

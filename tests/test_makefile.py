@@ -58,7 +58,7 @@ def make(checkout, *words, **variables):
     environment = {k: v for k, v in os.environ.items() if k not in VARIABLES and not k.startswith(("MAKE", "MFLAGS"))}
     environment["PATH"] = f"{checkout / 'bin'}:{environment['PATH']}"
     environment.update(variables)
-    return subprocess.run(["make", *words], cwd=checkout, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["make", *words], cwd=checkout, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def words_given(result):

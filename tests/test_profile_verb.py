@@ -337,7 +337,7 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
     )
     found = profile(toy_root, mine, detect(toy_root, "cpu"))
     pid = re.search(r"child (\d+)", (found.folder / "printed.txt").read_text())[1]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while _alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)  # killed, and not yet gone
     assert not _alive(pid)
@@ -351,11 +351,11 @@ def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path
     )
     command = [sys.executable, "-m", "harness", "--root", str(toy_root)]
     profiled = subprocess.Popen([*command, "profile", "double", str(mine), "--device", "cpu"], cwd=CHECKOUT)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (told.exists() and told.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     profiled.terminate()
-    assert profiled.wait(30) == 128 + signal.SIGTERM
+    assert profiled.wait(300) == 128 + signal.SIGTERM
     assert not _alive(told.read_text())
 
 

@@ -143,7 +143,7 @@ def on_a_terminal(*words: str) -> tuple[int, str, str]:
         if not data:
             break
         sent += data
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     os.close(ours)
     return process.returncode, out, sent.decode()
 

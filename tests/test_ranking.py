@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.model import (
-    BELOW_FLOOR,
-    CROWDED,
-    NOISY,
-    OLDER,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
+    Clock,
     ClockOwner,
     Estimate,
+    Unranked,
     Verdict,
 )
 from harness.ranking.board import Bearings, bearings, close, rank
@@ -193,8 +188,11 @@ def test_what_a_worker_timed_is_not_ranked_and_says_so():
     board = rank(
         [entry("judged", 200), entry("own", 1, **WORKER), entry("untimed", unranked="interpreted", **WORKER)], []
     )
-    assert ranks(board) == {"judged": "1"} and board.clock is ClockOwner.JUDGE
-    assert {e.submission: e.unranked for e in board.unranked} == {"own": WORKER_TIMED, "untimed": "interpreted"}
+    assert ranks(board) == {"judged": "1"} and board.clock is Clock.JUDGE
+    assert {e.submission: e.unranked for e in board.unranked} == {
+        "own": Unranked.WORKER_TIMED,
+        "untimed": "interpreted",
+    }
 
 
 def test_what_workers_timed_is_ranked_only_if_the_setting_says_so_and_the_judge_timed_nothing():
@@ -205,7 +203,7 @@ def test_what_workers_timed_is_ranked_only_if_the_setting_says_so_and_the_judge_
     board = rank([*own, entry("judged", 300)], ["own"], rank_worker_timed=True)
     assert ranks(board) == {"judged": "1"} and board.clock is ClockOwner.JUDGE
     assert board.standings[0].times_baseline is None, "the baseline's time is another clock's"
-    assert {e.unranked for e in board.unranked} == {WORKER_TIMED}
+    assert {e.unranked for e in board.unranked} == {Unranked.WORKER_TIMED}
     board = rank([*own, entry("hasty", 3, unranked="quick"), entry("old", 3, older=True)], [], rank_worker_timed=True)
     assert board.clock is ClockOwner.WORKER and ranks(board).keys() == {"own", "other"}, (
         "the judged ones cannot be ranked"
@@ -222,7 +220,8 @@ def test_what_other_files_of_the_problem_judged_is_below_and_not_ranked():
     board = rank([*entries, entry("both", 1, older=True, **WORKER)], ["old"], rank_worker_timed=True)
     assert ranks(board) == {"new": "1"} and board.standings[0].times_baseline is None
     assert [(e.submission, e.unranked) for e in board.unranked] == [
-        ("quick", "quick"), ("both", f"{OLDER}, {WORKER_TIMED}"), ("old", OLDER), ("x", OLDER),
+        ("quick", "quick"), ("both", f"{Unranked.OLDER}, {Unranked.WORKER_TIMED}"),
+        ("old", Unranked.OLDER), ("x", Unranked.OLDER),
     ]  # fmt: skip
 
 
@@ -264,9 +263,20 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)
 
 
-@pytest.mark.parametrize("reason", [VOIDED, CROWDED, BELOW_FLOOR, WORKER_TIMED, OLDER, NOISY, UNSTABLE])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Unranked.VOIDED,
+        Unranked.CROWDED,
+        Unranked.BELOW_FLOOR,
+        Unranked.WORKER_TIMED,
+        Unranked.OLDER,
+        Unranked.NOISY,
+        Unranked.UNSTABLE,
+    ],
+)
 def test_each_reason_has_a_sentence_that_is_more_than_its_name(problem, reason):
-    changes = {WORKER_TIMED: WORKER, OLDER: {"older": True}}.get(reason, {"unranked": reason})
+    changes = {Unranked.WORKER_TIMED: WORKER, Unranked.OLDER: {"older": True}}.get(reason, {"unranked": reason})
     shown = document.text(terminal.board(problem, "A Device", rank([entry("odd", 5, **changes)], []), []))
     (sentence,) = re.findall(rf"^{reason}: (.+)\.$", shown, re.MULTILINE)
     assert len(sentence) > 30 and sentence == terminal.why_unranked(reason)
@@ -285,7 +295,10 @@ def test_a_board_of_workers_times_says_so_below_it(problem):
 def test_what_failed_on_an_older_revision_says_so(problem):
     entries = [entry("now", verdict=Verdict.TIMEOUT), entry("then", verdict=Verdict.TIMEOUT, older=True)]
     lines = document.text(terminal.board(problem, "A Device", rank(entries, []), [])).splitlines()
-    assert [OLDER in next(line for line in lines if f" {name} " in line) for name in ("now", "then")] == [False, True]
+    assert [Unranked.OLDER in next(line for line in lines if f" {name} " in line) for name in ("now", "then")] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("reason", [None, "odd, odder"])

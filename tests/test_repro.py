@@ -1,14 +1,13 @@
 """`repro`: a stored run judged again with its own source, cases, sampling and seeds; what differs is said."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from harness.cli import main
-from harness.model import NOISY, ClockOwner, Ending, Estimate, Run, Verdict
+from harness.model import Clock, Ending, Estimate, Run, Unranked, Verdict
 from harness.ranking.comparison import Noise
 from harness.records.store import load_run
 from harness.render import document
@@ -159,8 +158,8 @@ def test_a_quick_run_is_reproduced_quickly_and_its_score_left_undecided(podium, 
     judged(INEXACT, "mine", "--quick")
     code, document = again(podium, "mine")
     assert code == 0 and len(document["now"]["measurements"][0]["samples_ns"]) == 1
-    # Or, on a machine that is busy, that it was: nothing is concluded either way.
-    assert document["reproduced"] is None and re.search("too few processes|too noisy", document["score"]["reason"])
+    assert document["reproduced"] is None
+    assert document["score"]["reason"] == "not ranked then and now, quick: a quick look: one process"
     assert "a default: this device is not calibrated" in podium("repro", "mine")[1]
 
 
@@ -247,9 +246,11 @@ FAILED = {
         (run("b", (130.0, 520.0), spread=(1.0,)), None, 0),
         (run("b", (130.0,)), None, 0),
         (run("b", problem_sha256="1" * 64), None, 0),
-        (run("b", (130.0, 520.0), clock=ClockOwner.WORKER), None, 0),
-        (run("b", **FAILED, clock=ClockOwner.WORKER), False, 10),
-        (run("b", (130.0, 520.0), unranked_because=NOISY), None, 0),
+        (run("b", (130.0, 520.0), clock=Clock.WORKER), None, 0),
+        (run("b", **FAILED, clock=Clock.WORKER), False, 10),
+        *((run("b", (130.0, 520.0), unranked_because=reason), None, 0) for reason in ("noisy", "crowded", "voided")),
+        (run("b", (130.0, 520.0), unranked_because=Unranked.REPRODUCED), False, 20),
+        (run("b", unranked_because=Unranked.REPRODUCED), True, 0),
         (run("b", **FAILED), False, 10),
         (run("b", **FAILED | {"ending": Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="no")}), False, 30),
     ],

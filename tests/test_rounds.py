@@ -1,16 +1,22 @@
 """What the machine did while a process was timed: the judge's own work, the driver's gauges, what follows from both."""
 
+import math
 import os
 import typing
+from pathlib import Path
 
 import pytest
 from test_judging import HONEST, judge
 
+from harness.catalog.config import load_config
 from harness.judge import anchor, trial
 from harness.judge.anchor import Anchor
+from harness.judge.sitting import Sitting
 from harness.machine import amd_smi, gauges, nvidia_smi
 from harness.machine.device import detect
-from harness.model import Device, Round, Verdict
+from harness.model import Device, Manner, Round, Verdict
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 H200 = Device(
     kind="cuda", name="x", slug="x", arch="sm_90", torch_device="cuda:0", memory_bytes=1 << 37, flush_bytes=1 << 28
@@ -183,7 +189,16 @@ def test_a_run_on_a_machine_that_stays_disturbed_is_accepted_and_not_ranked(toy_
     assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == "unstable" and not run.ranked
 
 
-def test_processes_are_added_while_the_interval_is_wide_and_not_in_a_quick_look(toy_root, roomy):
+@pytest.mark.parametrize(("confidence", "processes"), [(0.5, 5), (0.9, 5), (0.95, 7), (0.99, 8)])
+def test_how_many_processes_follow_is_decided_by_the_configured_confidence(confidence, processes):
+    sampling = load_config(CHECKOUT).gpu
+    asked = trial.Trial(None, H200, sampling, confidence, None, None)
+    scores = [1000 * math.exp(0.0046 * z) for z in (-1.3, -0.6, 0.1, 0.5, 1.3)]  # a standard deviation of 0.46 %
+    sittings = [{"case": Sitting(Manner.SANDWICH, elapsed_ns=[score] * 4)} for score in scores]
+    assert asked._enough(sittings) == processes
+
+
+def test_processes_are_added_where_the_first_differ_much_and_not_in_a_quick_look(toy_root, roomy):
     config = toy_root / "configs" / "eval.yml"
     config.write_text(config.read_text().replace("  processes: 2", "  extra_processes: 2\n  processes: 2"))
     config.write_text(config.read_text().replace("  processes: 2", "  target_half_width: 1.0e-9\n  processes: 2"))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ranking.stats import (
+    enough,
     estimate,
     geometric_mean,
     interquartile_mean,
@@ -119,6 +120,29 @@ def test_more_confidence_is_a_wider_interval():
 def test_equal_processes_have_an_interval_of_no_width():
     made = estimate([123.0] * 5, 0.95)
     assert made.low_ns == made.latency_ns == made.high_ns
+
+
+def test_with_first_the_spread_and_its_degrees_of_freedom_are_theirs_and_the_centre_is_of_all():
+    first, rest = [100.0, 110.0, 120.0], [90.0, 200.0]
+    half = 4.302653 * statistics.stdev(map(math.log, first)) / math.sqrt(5)
+    made = estimate(first + rest, 0.95, 3)
+    assert made.latency_ns == pytest.approx(geometric_mean(first + rest))
+    assert made.high_ns == pytest.approx(made.latency_ns * math.exp(half), rel=1e-6)
+    assert estimate(first, 0.95, 5) == estimate(first, 0.95), "where there are no more than the first"
+    assert estimate(first, 0.95, 1).low_ns is None
+
+
+@given(st.lists(st.floats(100, 110), min_size=3, max_size=6), st.floats(0.5, 0.99), st.floats(0.003, 0.1))
+def test_enough_values_and_no_fewer_make_an_interval_as_narrow_as_is_asked(values, confidence, half_width):
+    number = enough(values, confidence, half_width)
+    quantile = math.log(estimate(values, confidence).high_ns / geometric_mean(values)) * len(values) ** 0.5
+    assert quantile / number**0.5 <= math.log1p(half_width) * (1 + 1e-9)
+    assert number == len(values) or quantile / (number - 1) ** 0.5 > math.log1p(half_width) * (1 - 1e-9)
+
+
+def test_a_single_value_does_not_say_how_many_are_enough():
+    with pytest.raises(ValueError, match="no spread"):
+        enough([1.0], 0.95, 0.01)
 
 
 @pytest.mark.parametrize("processes, confidence", [(5, 0.95), (5, 0.8), (3, 0.95)])

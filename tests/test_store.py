@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InfrastructureError, UsageError
 from harness.model import (
-    CROWDED,
-    NOISY,
-    REPRODUCED,
     SCHEMA_VERSION,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
     Case,
     CaseCheck,
     ClockOwner,
@@ -39,6 +33,7 @@ from harness.model import (
     Problem,
     Run,
     Submission,
+    Unranked,
     Verdict,
 )
 from harness.records import index as index_module
@@ -267,23 +262,55 @@ class TestWriting:
             subprocess.Popen([sys.executable, "-c", program, str(root), name], cwd=pytestconfig.rootpath)
             for name in ("a", "b")
         ]
-        assert [writer.wait(120) for writer in writers] == [0, 0]
+        assert [writer.wait(300) for writer in writers] == [0, 0]
         paths, _, _, faults = content(root)
         assert paths.keys() == {f"{name}-{number}" for name in "ab" for number in range(8)} and faults == []
         assert {name: entry.runs for name, entry in standings(root).items()} == {"a": 8, "b": 8}
 
 
 class TestReading:
-    def test_a_part_of_an_id_is_enough_where_it_is_the_only_one(self, root):
-        put(root, make_run("one-x"), make_run("two-x"))
-        assert Store(root).read("one").id == "one-x" and Store(root).read("two-x").id == "two-x"
+    def test_a_beginning_of_an_id_is_enough_where_it_is_the_only_one(self, root):
+        put(root, make_run("one-x"), make_run("one-y"), make_run("two-x"))
+        assert Store(root).read("two").id == "two-x"
         with pytest.raises(UsageError) as caught:
-            Store(root).read("o")
-        assert "could be any of 2 runs" in caught.value.message and "one-x" in caught.value.hint
+            Store(root).read("one")
+        assert "could be any of 2 runs" in caught.value.message
+        assert caught.value.hint.split()[-2:] == ["one-x", "one-y"]
+
+    @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
+    def test_any_other_part_of_an_id_is_no_run(self, root, part):
+        put(root, make_run("two-x"))
+        with pytest.raises(UsageError, match="there is no run"):
+            Store(root).read(part)
 
     def test_a_submission_s_name_stands_for_its_latest_run(self, root):
-        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine"), make_run("20260103-cc-not_mine"))
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine"))
+        put(root, make_run("20260103-cc-not_mine", submission="not_mine"))
         assert Store(root).read("mine").id == "20260102-bb-mine"
+
+    @pytest.mark.parametrize("other", ["my-fp8", "team/fp8", "fp8.old", "FP8"])
+    def test_a_submission_s_name_is_that_of_no_other_that_ends_or_begins_so(self, root, other):
+        put(root, make_run("20260101-aa-fp8", submission="fp8"), make_run("20260102-bb-fp8", submission=other))
+        assert Store(root).read("fp8").id == "20260101-aa-fp8"
+        assert Store(root).read(other).id == "20260102-bb-fp8"
+        (folder(root) / "20260101-aa-fp8.json").unlink()
+        with pytest.raises(UsageError, match="there is no run fp8"):
+            Store(root).read("fp8")
+
+    def test_a_reproduction_is_no_run_of_that_name_and_stands_for_its_submission_only_alone(self, root):
+        put(root, make_run("20260102-bb-mine-repro", unranked_because=Unranked.REPRODUCED, started_at="2026-01-02"))
+        with pytest.raises(UsageError, match="there is no run repro"):
+            Store(root).read("repro")
+        assert Store(root).read("mine").id == "20260102-bb-mine-repro"
+        put(root, make_run("20260101-aa-mine"))
+        assert Store(root).read("mine").id == "20260101-aa-mine"
+
+    def test_a_name_with_runs_of_two_problems_is_an_error_that_lists_them(self, root):
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", problem="triple"))
+        with pytest.raises(UsageError, match="mine could be any of 2 runs") as caught:
+            Store(root).read("mine")
+        assert caught.value.hint.split()[-2:] == ["20260101-aa-mine", "20260102-bb-mine"]
+        assert Store(root).read("mine", "double").id == "20260101-aa-mine"
 
     def test_a_first_look_is_the_latest_only_of_a_source_that_was_not_judged_in_full(self, root):
         quick = {"unranked_because": "quick"}
@@ -324,7 +351,7 @@ def test_every_published_run_is_readable_and_one_of_schema_version_1_is_worker_t
     assert published
     for run in map(load_run, published):
         entry = of_run("", run)
-        assert run.schema_version > 1 or (entry.worker_timed and WORKER_TIMED in rendered.clock(run)), run.id
+        assert run.schema_version > 1 or (entry.worker_timed and Unranked.WORKER_TIMED in rendered.clock(run)), run.id
 
 
 GOOD = make_run().model_dump(mode="json")
@@ -650,17 +677,20 @@ class TestStandings:
     def test_an_older_source_whose_run_was_reproduced_does_not_come_back(self, root):
         put(root, make_run("old", 1.0, started_at=self.at(1)))
         put(root, make_run("new", 9.0, started_at=self.at(2), submission_sha256="bb"))
-        put(root, make_run("again", 1.0, started_at=self.at(3), unranked_because=REPRODUCED))
+        put(root, make_run("again", 1.0, started_at=self.at(3), unranked_because=Unranked.REPRODUCED))
         assert standings(root)["mine"].id == "new"
 
     def test_a_reproduction_never_ranks_and_does_not_stand_for_a_source_that_has_another_run(self, root):
         put(root, make_run("quick", started_at=self.at(1), unranked_because="quick"))
-        put(root, make_run("again", 1.0, started_at=self.at(2), unranked_because=REPRODUCED))
+        put(root, make_run("again", 1.0, started_at=self.at(2), unranked_because=Unranked.REPRODUCED))
         assert standings(root)["mine"].id == "quick"
 
     def test_a_reproduction_that_is_wrong_costs_its_source_the_rank(self, root):
         put(root, make_run("good", started_at=self.at(1)))
-        put(root, make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(2), unranked_because=REPRODUCED))
+        put(
+            root,
+            make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(2), unranked_because=Unranked.REPRODUCED),
+        )
         assert standings(root)["mine"].id == "bad"
 
     def test_a_fault_in_an_older_source_is_forgiven(self, root):
@@ -814,7 +844,7 @@ class TestJudged:
         put(root, make_run(unranked_because="quick"))
         assert self.judged(root, quick=True) == {"aa"} and self.judged(root, quick=False) == set()
 
-    @pytest.mark.parametrize("reason", [NOISY, UNSTABLE, VOIDED, CROWDED])
+    @pytest.mark.parametrize("reason", [Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED, Unranked.CROWDED])
     def test_a_run_that_the_machine_left_in_doubt_settles_nothing(self, root, reason):
         put(root, make_run(unranked_because=reason))
         assert self.judged(root) == set() == self.judged(root, quick=True)
@@ -824,8 +854,8 @@ class TestJudged:
         assert self.judged(root, quick=False) == {"aa"}
 
     def test_a_reproduction_settles_nothing(self, root):
-        put(root, make_run("x", unranked_because=REPRODUCED))
-        put(root, make_run("y", None, Verdict.WRONG_ANSWER, unranked_because=REPRODUCED))
+        put(root, make_run("x", unranked_because=Unranked.REPRODUCED))
+        put(root, make_run("y", None, Verdict.WRONG_ANSWER, unranked_because=Unranked.REPRODUCED))
         assert self.judged(root, quick=True) == set()
 
     @pytest.mark.parametrize("other", [{"problem_revision": 2}, {"problem_sha256": "dd"}])
@@ -847,7 +877,8 @@ def test_names_that_submissions_to_two_problems_have_mean_runs_of_one(tmp_path, 
     monkeypatch.setattr(Store, "source", lambda *_: b"")
     other = {"problem": "triple"}
     put(tmp_path, make_run("20260101T000000-aaaaaa-mine"), make_run("20260102T000000-bbbbbb-mine", **other))
-    put(tmp_path, make_run("20260103T000000-cccccc-old"), make_run("20260104T000000-dddddd-new", **other))
+    put(tmp_path, make_run("20260103T000000-cccccc-old", submission="old"))
+    put(tmp_path, make_run("20260104T000000-dddddd-new", submission="new", **other))
     for a, b, ids in [
         ("old", "mine", ["20260103T000000-cccccc-old", "20260101T000000-aaaaaa-mine"]),
         ("mine", "old", ["20260101T000000-aaaaaa-mine", "20260103T000000-cccccc-old"]),

@@ -19,7 +19,7 @@ from harness.verbs.watch import Feedback, Saves, syntax_error
 from tests.test_cli import CHECKOUT, HONEST, WRONG, _workers_of, command, submit
 from tests.test_comparison import run
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 class Watching:
@@ -52,7 +52,7 @@ class Watching:
 
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture

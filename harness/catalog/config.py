@@ -19,9 +19,10 @@ MOST_DUEL_PAIRS = 128
 class Sampling(Value):
     """How a benchmark case is sampled on one kind of device.
 
-    `extra_processes` are added one by one while the half-width of the score's 95 % interval is above
-    `target_half_width`, a fraction of the score. In a process after which the judge's own work is further than
-    `anchor_tolerance` from its median, as a fraction, the machine was disturbed; None: it is noted and nothing more.
+    After `processes` their spread decides how many more follow, at most `extra_processes`: as many as make the
+    half-width of the score's interval at most `target_half_width`, a fraction of the score (`stats.enough`). In a
+    process after which the judge's own work is further than `anchor_tolerance` from its median, as a fraction, the
+    machine was disturbed; None: it is noted and nothing more.
     """
 
     processes: int = Field(ge=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,10 +17,11 @@ Model = TypeVar("Model", bound=BaseModel)
 def read(path: Path, model: type[Model]) -> Model:
     """The document at `path` as a `model`. Raises ProblemError with one sentence about the first fault found."""
     document = _parse(path, read_text(path))
+    document = {} if document is None else document
     try:
-        return model.model_validate(document if document is not None else {})
+        return model.model_validate(document)
     except ValidationError as error:
-        raise ProblemError(_first_complaint(path, model, error)) from None
+        raise ProblemError(_first_complaint(path, model, document, error)) from None
 
 
 def read_text(path: Path) -> str:
@@ -60,26 +60,37 @@ def _parse(path: Path, text: str) -> Any:
         raise ProblemError(f"{path} is no YAML that can be read: {error}") from None
 
 
-def _first_complaint(path: Path, model: type[BaseModel], error: ValidationError) -> str:
+def _first_complaint(path: Path, model: type[BaseModel], document: Any, error: ValidationError) -> str:
     complaints = error.errors()
     # A misspelt key is also a missing one, and a value that fits no branch of a union fails in each: the most telling
     # complaint is an unknown key, then the one deepest inside what was written.
     unknown = [complaint for complaint in complaints if complaint["type"] == "extra_forbidden"]
-    complaint = unknown[0] if unknown else max(complaints, key=lambda c: len(_written(c["loc"])))
-    where = _written(complaint["loc"])
-    key = ".".join(map(str, where)) or "the document"
+    complaint = unknown[0] if unknown else max(complaints, key=lambda each: len(_written(each["loc"], document)))
+    where = _written(complaint["loc"], document)
     if complaint["type"] == "extra_forbidden":
         guess = nearest(str(where[-1]), _keys_at(model, where[:-1]))
-        return f"{path}: unknown key {key}" + (f": did you mean {guess}?" if guess else "")
+        return f"{path}: unknown key {_dotted(where)}" + (f": did you mean {guess}?" if guess else "")
     if complaint["type"] == "missing":
-        return f"{path}: {key} is missing"
-    return f"{path}: {key}: {complaint['msg'].removeprefix('Value error, ')}"
+        return f"{path}: {_dotted([*where, complaint['loc'][-1]])} is missing"
+    return f"{path}: {_dotted(where) or 'the document'}: {complaint['msg'].removeprefix('Value error, ')}"
 
 
-def _written(where: tuple[str | int, ...]) -> list[str | int]:
-    """A place in the document as its writer knows it: without the branches of unions, which pydantic puts between."""
-    branches = re.compile(r"(list|dict|tuple)\[.*\]|bool|int|float|str|[A-Z]\w*|function-\w+.*")
-    return [part for part in where if not (isinstance(part, str) and branches.fullmatch(part))]
+def _dotted(where: list[str | int]) -> str:
+    return ".".join(map(str, where))
+
+
+def _written(where: tuple[str | int, ...], document: Any) -> list[str | int]:
+    """A place as the writer of `document` knows it: of pydantic's place only what is a key or an index there, and not
+    the branches of unions, which it puts between."""
+    found: list[str | int] = []
+    place: Any
+    for place in where:
+        if (isinstance(document, dict) and place in document) or (
+            isinstance(document, list) and isinstance(place, int) and place < len(document)
+        ):
+            found.append(place)
+            document = document[place]
+    return found
 
 
 def _keys_at(model: type[BaseModel], where: list[str | int]) -> list[str]:

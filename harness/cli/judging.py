@@ -22,7 +22,7 @@ from harness.cli.options import (
     verbs,
 )
 from harness.errors import UsageError
-from harness.model import UNJUDGED, Problem, Run, Verdict
+from harness.model import Problem, Run, Unranked, Verdict
 from harness.render import boards, github
 from harness.verbs import leaderboard
 
@@ -82,7 +82,7 @@ def eval_(
         _print_outcome(root, task, here.slug, runs, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
-    judged = runs if files else [run for run in runs if run.unranked_because != UNJUDGED]
+    judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
 
 
@@ -250,7 +250,7 @@ def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run
     """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict."""
     from harness.render import terminal
 
-    failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != UNJUDGED for run in runs]
+    failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
     parts = [] if runs and all(failed) else boards.parts(root, problem, device, published=False)
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")

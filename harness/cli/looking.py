@@ -53,8 +53,8 @@ def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_js
 @markdown_option
 @click.pass_obj
 def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
-    """Show one run in full. RUN is its id, a part of it that no other has, or a submission's name for the latest run of
-    its latest source. Without one, list what is stored, the latest last.
+    """Show one run in full. RUN is its id, a beginning of it that no other has, or a submission's name for the latest
+    run of its latest source. Without one, list what is stored, the latest last.
 
     Example: python3 -m harness show torch_bf16
     """

@@ -30,7 +30,7 @@ from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
 from harness.judge.sitting import MOST_VOID, Sitting, void_share
 from harness.machine.neighbours import Neighbours
-from harness.model import CROWDED, VOIDED, Case, Device, Ending, Problem, Skipped, Submission, Verdict
+from harness.model import Case, Device, Ending, Label, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell
 from harness.ranking import roofline, stats
 from harness.ranking.comparison import PairedMeasurement
@@ -213,8 +213,8 @@ class _Match:
         samples = [tuple(sitting.latency_ns for sitting in sittings) for sittings in self._sittings[case.key]]
         labels = set()
         for side, sittings, samples_ns in zip(self._sides, self._sittings[case.key], samples, strict=True):
-            labels |= {VOIDED} if void_share(sittings) > MOST_VOID else set()
-            labels |= {CROWDED} if 2 * sum(sitting.crowded for sitting in sittings) > len(sittings) else set()
+            labels |= {Label.VOIDED} if void_share(sittings) > MOST_VOID else set()
+            labels |= {Label.CROWDED} if 2 * sum(sitting.crowded for sitting in sittings) > len(sittings) else set()
             latency_ns = stats.geometric_mean([stats.interquartile_mean(each) for each in samples_ns])
             if floor is not None and latency_ns < (1 - BELOW_FLOOR_SHARE) * floor.latency_ns:
                 times = f"{latency_ns / 1e3:.2f} us, less than the {floor.latency_ns / 1e3:.2f} us"

@@ -38,7 +38,7 @@ MOST_VOIDS, VOIDS_A_CALL = 60, 1
 
 
 CALLS_TO_CHANGE = 2
-"""Times as many calls more are made before another manner is tried: a host may be slow for a few."""
+"""Times as many more calls are made before another manner is tried: a host is slow for some calls, not for others."""
 
 OPEN_AT_ONCE = 2
 """Cases, while constants are measured: the inputs of one may fill a good part of a device."""

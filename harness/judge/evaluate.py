@@ -21,16 +21,6 @@ from harness.judge.trial import Timings, Trial
 from harness.machine import environment
 from harness.machine.device import check_answers
 from harness.model import (
-    BELOW_FLOOR,
-    COPIED,
-    CROWDED,
-    HOST_BOUND,
-    REPRODUCED,
-    UNJUDGED,
-    UNSANDBOXED,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
     Case,
     CaseCheck,
     ClockOwner,
@@ -38,6 +28,7 @@ from harness.model import (
     Device,
     Ending,
     Estimate,
+    Label,
     Manner,
     Measurement,
     Problem,
@@ -45,6 +36,7 @@ from harness.model import (
     Run,
     Submission,
     Total,
+    Unranked,
     Verdict,
 )
 from harness.progress import Narrate
@@ -81,10 +73,13 @@ def evaluate(
     measurements: list[Measurement] = []
     assembly = Assembly(reference, device, sampling, threads)
     with assembly.entrant(submission, master_seed, narrate) as entrant:
-        trial = Trial(entrant, device, sampling, assembly.null_worker, narrate, exclusive)
+        trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
         try:
             trial.run(timed)
-            measurements = [_measurement(timings, trial, reference, device, config) for timings in trial.timings]
+            measurements = [
+                _measurement(timings, trial, reference, device, config.confidence, sampling.processes)
+                for timings in trial.timings
+            ]
             ending = _ending(trial)
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
             if device.kind != "cpu" and entrant.clocks.why_not:
@@ -114,7 +109,7 @@ def evaluate(
         rounds=tuple(trial.rounds),
         clock=entrant.clocks.whose,
         constants=_constants(trial),
-        score=_score(measurements, config.confidence) if accepted and measurements else None,
+        score=_score(measurements, config.confidence, sampling.processes) if accepted and measurements else None,
         unranked_because=_unranked_because(trial, ending, measurements, quick, safe, reproduced),
         tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
@@ -136,22 +131,22 @@ def replay(
 
 
 def _measurement(
-    timings: Timings, trial: Trial, reference: Reference, device: Device, config: EvalConfig
+    timings: Timings, trial: Trial, reference: Reference, device: Device, confidence: float, first: int
 ) -> Measurement:
     centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
-    latency = stats.estimate(centres, config.confidence)
+    latency = stats.estimate(centres, confidence, first)
     floor = roofline.floor(reference.cost(timings.case), device)
     pace, constants = timings.pace, trial.entrant.caller.constants
-    labels = {WORKER_TIMED} if pace.manner is Manner.WORKER else set()
+    labels = {Label.WORKER_TIMED} if pace.manner is Manner.WORKER else set()
     if pace.manner is Manner.STOPPED and device.kind != "cpu":
-        labels.add(HOST_BOUND)
+        labels.add(Label.HOST_BOUND)
     elif pace.copied and device.kind != "cpu":
-        labels.add(COPIED)
+        labels.add(Label.COPIED)
     if _crowded(timings):
-        labels.add(CROWDED)
+        labels.add(Label.CROWDED)
     launch_ns = constants.launch_ns
     if floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns:
-        labels.add("latency-bound")
+        labels.add(Label.LATENCY_BOUND)
     return Measurement(
         case=timings.case,
         samples_ns=tuple(timings.samples_ns),
@@ -211,29 +206,29 @@ def _unstable(rounds: Sequence[Round]) -> bool:
 
 def _unranked_because(
     trial: Trial, ending: Ending, measurements: Sequence[Measurement], quick: bool, safe: bool, reproduced: bool
-) -> str | None:
+) -> Unranked | None:
     if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
-        return UNJUDGED
+        return Unranked.UNJUDGED
     sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
     reasons = {
-        REPRODUCED: reproduced,
-        "interpreted": trial.entrant.caller.interpreted,
-        "skipped": bool(trial.entrant.skipped),
-        "quick": quick,
-        VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,
-        CROWDED: any(_crowded(timings) for timings in trial.timings),
-        UNSTABLE: _unstable(trial.rounds),
-        BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
-        UNSANDBOXED: not safe,
-        WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
+        Unranked.INTERPRETED: trial.entrant.caller.interpreted,
+        Unranked.SKIPPED: bool(trial.entrant.skipped),
+        Unranked.QUICK: quick,
+        Unranked.VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,
+        Unranked.CROWDED: any(_crowded(timings) for timings in trial.timings),
+        Unranked.UNSTABLE: _unstable(trial.rounds),
+        Unranked.BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
+        Unranked.UNSANDBOXED: not safe,
+        Unranked.WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
+        Unranked.REPRODUCED: reproduced,  # last: `repro` asks what else there was, and then says this of every run
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _score(measurements: Sequence[Measurement], confidence: float) -> Estimate:
+def _score(measurements: Sequence[Measurement], confidence: float, first: int) -> Estimate:
     """The geometric mean over the cases, with its interval over the processes."""
     centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
-    return stats.estimate([stats.geometric_mean(process) for process in zip(*centres, strict=True)], confidence)
+    return stats.estimate([stats.geometric_mean(process) for process in zip(*centres, strict=True)], confidence, first)
 
 
 def _loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:

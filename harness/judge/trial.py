@@ -77,17 +77,19 @@ class Trial:
         entrant: Entrant,
         device: Device,
         sampling: Sampling,
+        confidence: float,
         new_null: Callable[[], NullWorker],
         narrate: Narrate,
         exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self.entrant, self._device, self._sampling = entrant, device, sampling
+        self.entrant, self._device, self._sampling, self._confidence = entrant, device, sampling, confidence
         self._new_null, self._narrate, self._exclusive = new_null, narrate, exclusive
         self.checks: list[CaseCheck] = []
         self.totals: list[Total] = []
         self.timings: list[Timings] = []
         self.rounds: list[Round] = []
         self.unclockable = ""
+        self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
     def run(self, timed: bool) -> None:
         """Raises Fault with the verdict when the submission fails other than by a wrong answer in a test case."""
@@ -155,10 +157,13 @@ class Trial:
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> list[dict[str, Sitting]]:
-        """The sittings of each process, by the cases' keys: as many processes as the configuration says, and some more
-        while the score's interval is wide."""
-        processes: list[dict[str, Sitting]] = []
-        while not self._enough(processes):
+        """The sittings of each process, by the cases' keys: as many processes as the configuration says, and as many
+        more as their spread asks for."""
+        sampling = self._sampling
+        processes = [self._time_soundly(number, paces, anchor, null) for number in range(sampling.processes)]
+        if sampling.extra_processes and len(processes) > 1:
+            self._due = self._most = self._enough(processes)
+        while len(processes) < self._due:
             processes.append(self._time_soundly(len(processes), paces, anchor, null))
         return processes
 
@@ -167,7 +172,7 @@ class Trial:
     ) -> dict[str, Sitting]:
         """A process timed; once more where the machine was disturbed."""
         for again, why in (("", ""), (" again", " again: it was disturbed")):
-            line = f"timing, process {number + 1} of {max(self._sampling.processes, number + 1)}{why}"
+            line = f"timing, process {number + 1} of {self._due}{why}"
             sittings = self._time_process(number, again, paces, line, null)
             ended = anchor.end_round(others_share(sittings.values()))
             if ended.disturbed is None or again:
@@ -176,29 +181,26 @@ class Trial:
         self.rounds.append(ended)
         return sittings
 
-    def _enough(self, processes: Sequence[dict[str, Sitting]]) -> bool:
+    def _enough(self, processes: Sequence[dict[str, Sitting]]) -> int:
+        """How many processes the run gets, decided once, after the first ones: whoever looks after each further one
+        and stops when the interval pleases, stops where it is too narrow by chance (`stats.estimate`)."""
         sampling = self._sampling
-        if len(processes) < sampling.processes:
-            return False
-        if len(processes) >= sampling.processes + sampling.extra_processes:
-            return True
         scores = [
             stats.geometric_mean([stats.interquartile_mean(sitting.latency_ns) for sitting in sittings.values()])
             for sittings in processes
         ]
-        score = stats.estimate(scores, confidence=0.95)
-        return score.high_ns is None or score.high_ns <= (1 + sampling.target_half_width) * score.latency_ns
+        wanted = stats.enough(scores, self._confidence, sampling.target_half_width)
+        return min(wanted, sampling.processes + sampling.extra_processes)
 
     def _time_process(
         self, number: int, again: str, paces: dict[str, Pace], line: str, null: NullWorker | None
     ) -> dict[str, Sitting]:
         """A fresh process through all cases, in random order."""
         cases = self.entrant.benchmarks
-        before, expected = number * len(cases), max(self._sampling.processes, number + 1)
+        before, expected = number * len(cases), self._due
         tell(self._narrate, Step("timing", "", before, len(cases) * expected, line))
         sittings = {}
-        most = self._sampling.processes + self._sampling.extra_processes
-        with self.entrant.session(another_follows=number + 1 < most) as session:
+        with self.entrant.session(another_follows=number + 1 < self._most) as session:
             ours = [session, *self.entrant.waiting, *([null.ready()] if null is not None else [])]
             neighbours = Neighbours(ours)
             order = secrets.SystemRandom().sample(cases, len(cases))

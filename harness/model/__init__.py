@@ -1,12 +1,13 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  problem  ─►  run
+    value  ─►  problem  ─►  run  ◄─  label
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
 from harness.model.isolation import NO_ISOLATION, Isolation
+from harness.model.label import Label, Unranked
 from harness.model.problem import (
     Case,
     Cases,
@@ -21,19 +22,7 @@ from harness.model.problem import (
     told_apart,
 )
 from harness.model.run import (
-    BELOW_FLOOR,
-    COPIED,
-    CROWDED,
-    HOST_BOUND,
-    NOISY,
-    OLDER,
-    REPRODUCED,
     SCHEMA_VERSION,
-    UNJUDGED,
-    UNSANDBOXED,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
     CaseCheck,
     ClockOwner,
     Constant,
@@ -59,20 +48,8 @@ from harness.model.value import (
 )
 
 __all__ = [
-    "BELOW_FLOOR",
-    "COPIED",
-    "CROWDED",
-    "HOST_BOUND",
-    "NOISY",
     "NO_ISOLATION",
-    "OLDER",
-    "REPRODUCED",
     "SCHEMA_VERSION",
-    "UNJUDGED",
-    "UNSANDBOXED",
-    "UNSTABLE",
-    "VOIDED",
-    "WORKER_TIMED",
     "Case",
     "CaseCheck",
     "CaseValue",
@@ -86,6 +63,7 @@ __all__ = [
     "Finding",
     "Floor",
     "Isolation",
+    "Label",
     "Limits",
     "Manner",
     "Measurement",
@@ -101,6 +79,7 @@ __all__ = [
     "Text",
     "Tolerance",
     "Total",
+    "Unranked",
     "Value",
     "Verdict",
     "outcome",

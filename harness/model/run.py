@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from harness.model.label import Label, Unranked
 from harness.model.problem import Case, Device
 from harness.model.value import LONGEST_NS, SHORTEST_NS, Nanoseconds, StoredSampleNanoseconds, Text, Value
 
@@ -144,7 +145,7 @@ class Measurement(Value):
     samples_ns: tuple[Annotated[tuple[StoredSampleNanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
     latency: Estimate
     floor: Floor | None = None
-    labels: tuple[Text, ...] = ()
+    labels: tuple[Annotated[Label | Text, Field(union_mode="left_to_right")], ...] = ()
     manner: Manner | None = None
     bound_ns: float | None = Field(default=None, ge=0)
     inside_ns: float | None = Field(default=None, ge=0)
@@ -155,7 +156,7 @@ class Measurement(Value):
     @property
     def fraction_of_floor(self) -> float | None:
         """The floor over the latency; None without a floor, or where a launch alone takes as long as half the floor."""
-        if self.floor is None or "latency-bound" in self.labels:
+        if self.floor is None or Label.LATENCY_BOUND in self.labels:
             return None
         return self.floor.latency_ns / self.latency.latency_ns
 
@@ -224,47 +225,9 @@ class Finding(Value):
         return self.severity in ("high", "critical")
 
 
-UNJUDGED = "unjudged"
-"""Why a run is not ranked whose submission this machine cannot judge: a kernel that cannot be interpreted, say. It is
-no verdict on the submission, but judging again here would end the same way."""
-
-NOISY = "noisy"
-"""Why a run of schema version 1 is not ranked in which the judge's clock could not confirm the worker's times."""
-
-VOIDED = "voided"
-"""Why a run is not ranked in which more than a tenth of the calls had to be taken again."""
-
-BELOW_FLOOR = "below the floor"
-"""Why a run is not ranked that was timed as less than the device's datasheet allows."""
-
-WORKER_TIMED = "worker-timed"
-"""Why a run is not ranked that the worker's own clock timed, and its label wherever it is shown."""
-
-OLDER = "of an older revision"
-"""Why a board does not rank a run: what judged it were not the problem's present files."""
-
-UNSTABLE = "unstable"
-"""Why a run is not ranked in too many of whose processes the machine had become slower."""
-
-CROWDED = "crowded"
-"""Why a run is not ranked during which others took the processors from what was timed, and the label of its cases."""
-
-HOST_BOUND = "host-bound"
-"""The label of a case whose calls wait for the device themselves, so that the host's work is in their latencies."""
-
-COPIED = "copied"
-"""The label of a case with an output that torch did not allocate in the call: it is copied in the time that counts."""
-
-UNSANDBOXED = "unsandboxed"
-"""Why a run is not ranked that nothing confined: what else the submission did is unknown."""
-
-REPRODUCED = "repro"
-"""Why a run is not ranked that had an earlier run's seeds: its inputs could be known before it."""
-
-
 def outcome(verdict: Verdict, unranked: str | None) -> str:
     """The verdict in words, for a run that is unranked because of `unranked`."""
-    return "not judged here" if unranked == UNJUDGED else verdict.words
+    return "not judged here" if unranked == Unranked.UNJUDGED else verdict.words
 
 
 class Run(Value):
@@ -294,7 +257,7 @@ class Run(Value):
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[Total, ...] = ()
     score: Estimate | None = None
-    unranked_because: str | None = None
+    unranked_because: Annotated[Unranked | Text, Field(union_mode="left_to_right")] | None = None
     tolerance: str | None = None
     error: float | None = None
     output: Text = ""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.model import OLDER, WORKER_TIMED, ClockOwner, Verdict
+from harness.model import ClockOwner, Unranked, Verdict
 from harness.records.entry import Entry
 
 CLOSE = 0.02
@@ -52,7 +52,11 @@ class Board:
         if entry.verdict is not Verdict.ACCEPTED:
             return entry.unranked
         worker_timed = entry.worker_timed and self.clock is ClockOwner.JUDGE
-        reasons = [OLDER if entry.older else None, entry.unranked, WORKER_TIMED if worker_timed else None]
+        reasons = [
+            Unranked.OLDER if entry.older else None,
+            entry.unranked,
+            Unranked.WORKER_TIMED if worker_timed else None,
+        ]
         return ", ".join(reason for reason in reasons if reason) or None
 
 

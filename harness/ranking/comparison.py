@@ -20,20 +20,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UsageError
-from harness.model import CROWDED, NOISY, VOIDED, Case, ClockOwner, Measurement, Run, Verdict, outcome
+from harness.model import (
+    Case,
+    ClockOwner,
+    Label,
+    Measurement,
+    Run,
+    Unranked,
+    Verdict,
+    outcome,
+)
 from harness.ranking import stats
 from harness.ranking.stats import Ratio
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
 """What of a run's environment is said where two runs differ in it."""
 
-DOUBTFUL_LABELS = {
-    "host-bound": "host-bound: the host, not the kernel, may set the latency",
-    NOISY: "noisy: the judge's own clock could not confirm the times",
-    VOIDED: "voided: more than a tenth of the calls had to be taken again",
-    CROWDED: "crowded: other processes took the processors meanwhile",
-    "unstable": "unstable: the device's clocks did not hold still",
-}
+DOUBTFUL_LABELS = (Label.HOST_BOUND, Label.VOIDED, Label.CROWDED)
+"""Cases with one of these are called faster or slower, but never the same."""
 
 
 class Speed(enum.StrEnum):
@@ -129,13 +133,24 @@ def names_of(a: Run, b: Run) -> tuple[str, str]:
     return named_apart((a.submission, b.submission), (a.id, b.id))
 
 
-def compare_runs(a: Run, b: Run, noise: Noise, confidence: float) -> Comparison:
-    """The run `b` against the run `a`. Raises UsageError where they are no measurements of the same thing."""
+def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_timed: bool = False) -> Comparison:
+    """The run `b` against the run `a`: AMBIGUOUS wherever there is a `doubt` about one of them.
+
+    Raises UsageError where they are no measurements of the same thing.
+    """
     check_comparable(a, b)
+    doubts = [(name, doubt(run, rank_worker_timed)) for run, name in zip((a, b), names_of(a, b), strict=True)]
+    doubtful = "; ".join(f"{name} is not ranked, {why}" for name, why in doubts if why)
     theirs = {measurement.case.key: measurement for measurement in b.measurements}
     both = [(old, theirs[old.case.key]) for old in a.measurements if old.case.key in theirs]
     strict = _each_of(len(both), confidence)
-    cases = tuple(_compared_measurements(old, new, noise, strict) for old, new in both)
+    first = _first_processes(b), _first_processes(a)
+    cases = []
+    for old, new in both:
+        ratio = stats.ratio_of_scores(_centres(new.samples_ns), _centres(old.samples_ns), strict, first)
+        labels = tuple(sorted({*old.labels, *new.labels}))
+        finding = judge(ratio, noise, labels, doubtful)
+        cases.append(ComparedCase(old.case, old.latency.latency_ns, new.latency.latency_ns, labels, finding))
     return Comparison(
         problem=a.problem,
         device=a.device.name,
@@ -143,8 +158,8 @@ def compare_runs(a: Run, b: Run, noise: Noise, confidence: float) -> Comparison:
         b=b.submission,
         a_ns=a.score.latency_ns if a.score else None,
         b_ns=b.score.latency_ns if b.score else None,
-        finding=_finding_of_runs(a, b, both, noise, confidence),
-        cases=cases,
+        finding=_finding_of_runs(a, b, both, noise, confidence, doubtful),
+        cases=tuple(cases),
         noise=noise,
         confidence=confidence,
         notes=tuple(_differences(a, b)),
@@ -193,8 +208,23 @@ def paired_scores(measurements: Sequence[PairedMeasurement]) -> tuple[list[float
     )
 
 
-def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> SpeedFinding:
-    """What the ratio B / A means where a source differs from itself by up to `noise`."""
+def doubt(run: Run, rank_worker_timed: bool = False) -> str | None:
+    """Why the times of `run` are not to be trusted, in words; None where nothing speaks against them.
+
+    A reason that this Podium does not know is one not to trust them. Those of a run with skipped cases are sound, and
+    those that the worker took are where the configuration says `rank_worker_timed`.
+    """
+    reason = run.unranked_because
+    if reason in (None, Unranked.SKIPPED, Unranked.WORKER_TIMED):
+        if run.clock is ClockOwner.JUDGE or run.score is None or rank_worker_timed:
+            return None
+        reason = Unranked.WORKER_TIMED
+    return f"{reason}: {reason.why}" if isinstance(reason, Unranked) else reason
+
+
+def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str = "") -> SpeedFinding:
+    """What the ratio B / A means where a source differs from itself by up to `noise`. `doubtful` says why nothing can
+    be said of it, if so."""
     if ratio.low is None or ratio.high is None:
         return SpeedFinding(
             Speed.AMBIGUOUS,
@@ -202,14 +232,14 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = ()) -> SpeedFindin
             ratio,
         )
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
-    if NOISY in labels:
-        return SpeedFinding(Speed.AMBIGUOUS, DOUBTFUL_LABELS[NOISY], ratio)
+    if doubtful:
+        return SpeedFinding(Speed.AMBIGUOUS, doubtful, ratio)
     difference, interval = _signed(ratio.value), _between(ratio.low, ratio.high)
     if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
         speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
         reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes equality"
         return SpeedFinding(speed, reason, ratio)
-    if doubts := [DOUBTFUL_LABELS[label] for label in labels if label in DOUBTFUL_LABELS]:
+    if doubts := [f"{label}: {label.why}" for label in DOUBTFUL_LABELS if label in labels]:
         return SpeedFinding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
     if max(-math.log(ratio.low), math.log(ratio.high)) <= noise.log_ratio:
         return SpeedFinding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
@@ -244,7 +274,7 @@ def check_comparable(a: Run, b: Run) -> None:
 
 
 def _finding_of_runs(
-    a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float
+    a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float, doubtful: str
 ) -> SpeedFinding:
     """The finding over all cases: from the scores of the processes."""
     for run, name in zip((a, b), names_of(a, b), strict=True):
@@ -256,20 +286,20 @@ def _finding_of_runs(
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
         return SpeedFinding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
     old, new = (_scores([pair[side].samples_ns for pair in both]) for side in (0, 1))
-    ratio = stats.ratio_of_scores(new, old, confidence)
+    ratio = stats.ratio_of_scores(new, old, confidence, (_first_processes(b), _first_processes(a)))
     if a.problem_sha256 != b.problem_sha256:
         return SpeedFinding(
             Speed.AMBIGUOUS, "the problem's files changed between the runs, its revision did not", ratio
         )
     labels = sorted({label for pair in both for measurement in pair for label in measurement.labels})
-    return judge(ratio, noise, labels)
+    return judge(ratio, noise, labels, doubtful)
 
 
-def _compared_measurements(old: Measurement, new: Measurement, noise: Noise, confidence: float) -> ComparedCase:
-    labels = tuple(sorted({*old.labels, *new.labels}))
-    ratio = stats.ratio_of_scores(_centres(new.samples_ns), _centres(old.samples_ns), confidence)
-    finding = judge(ratio, noise, labels)
-    return ComparedCase(old.case, old.latency.latency_ns, new.latency.latency_ns, labels, finding)
+def _first_processes(run: Run) -> int | None:
+    """How many processes `run` was to have, whatever they said; None where its configuration does not tell."""
+    sampling = run.config.get("cpu" if run.device.kind == "cpu" else "gpu")
+    processes = sampling.get("processes") if isinstance(sampling, dict) else None
+    return processes if isinstance(processes, int) else None
 
 
 def _each_of(cases: int, confidence: float) -> float:

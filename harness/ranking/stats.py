@@ -10,6 +10,7 @@ ratios of a source to itself        ─► noise floor: what such intervals reac
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,38 +59,61 @@ def geometric_mean(values: Sequence[float]) -> float:
     return float(np.exp(np.log(array).mean()))
 
 
-def estimate(values: Sequence[float], confidence: float) -> Estimate:
+def estimate(values: Sequence[float], confidence: float, first: int | None = None) -> Estimate:
     """The geometric mean of independent `values`, with Student's t interval of their logarithms.
+
+    With `first` the spread is that of the first so many values alone, and so are its degrees of freedom: where it
+    decided how many followed (`enough`), the interval still holds the truth as often as it says. That is Stein's
+    two-stage interval (1945, https://doi.org/10.1214/aoms/1177731088); with the spread of all values the interval of
+    5 and up to 3 more covers in as little as 93.5 % instead of 95 % (`bench/stopping.py`, a simulation).
 
     A single value has no interval. Raises ValueError as `geometric_mean` does.
     """
     centre = geometric_mean(values)
-    logs = np.log(np.asarray(values, dtype=float))
-    if logs.size < 2:
+    variance, freedom = _spread(values, first)
+    if freedom < 1:
         return Estimate(latency_ns=centre)
-    half_width = _quantile(logs.size - 1, confidence) * float(logs.std(ddof=1)) / logs.size**0.5
+    half_width = _quantile(freedom, confidence) * float(variance / len(values)) ** 0.5
     # A worker may claim 1e-300 ns: an interval beyond what a float can hold ends where floats do.
     with np.errstate(over="ignore"):
         low, high = centre * float(np.exp(-half_width)), centre * float(np.exp(half_width))
     return Estimate(latency_ns=centre, low_ns=max(low, sys.float_info.min), high_ns=min(high, sys.float_info.max))
 
 
-def ratio_of_scores(new: Sequence[float], old: Sequence[float], confidence: float) -> Ratio:
+def enough(values: Sequence[float], confidence: float, half_width: float) -> int:
+    """How many values, these among them, make an interval (`estimate`, these being the first) at most `half_width` of
+    the centre wide to either side. Raises ValueError as `geometric_mean` does, or for a single value."""
+    geometric_mean(values)
+    variance, freedom = _spread(values, None)
+    if freedom < 1:
+        raise ValueError("a single value has no spread")
+    needed = _quantile(freedom, confidence) ** 2 * variance / math.log1p(half_width) ** 2
+    return max(len(values), math.ceil(min(needed, sys.maxsize)))
+
+
+def ratio_of_scores(
+    new: Sequence[float],
+    old: Sequence[float],
+    confidence: float,
+    first: tuple[int | None, int | None] = (None, None),
+) -> Ratio:
     """`new` over `old`, each the scores of independent processes: the ratio of their geometric means.
 
     The interval is Welch's on the logarithms, whose spread need not be the same in both
-    (https://doi.org/10.1093/biomet/34.1-2.28). It takes two processes of each. Raises ValueError as `geometric_mean`.
+    (https://doi.org/10.1093/biomet/34.1-2.28). It takes two processes of each. `first`: of which of `new` and of `old`
+    the spread is, as in `estimate`. Raises ValueError as `geometric_mean`.
     """
     value = geometric_mean(new) / geometric_mean(old)
-    sizes = np.array([len(new), len(old)])
-    if sizes.min() < 2:
+    spreads = [_spread(values, count) for values, count in zip((new, old), first, strict=True)]
+    freedoms = np.array([freedom for _, freedom in spreads])
+    if freedoms.min() < 1:
         return Ratio(value)
-    parts = np.array([np.log(np.asarray(values, dtype=float)).var(ddof=1) for values in (new, old)]) / sizes
+    parts = np.array([variance for variance, _ in spreads]) / np.array([len(new), len(old)])
     total = float(parts.sum())
     if total == 0:
         return Ratio(value, value, value)
     # Welch and Satterthwaite's degrees of freedom, from shares of the variance, which cannot underflow.
-    freedom = 1 / float(((parts / total) ** 2 / (sizes - 1)).sum())
+    freedom = 1 / float(((parts / total) ** 2 / freedoms).sum())
     return _with_interval(value, freedom, total**0.5, confidence)
 
 
@@ -149,6 +173,12 @@ def _with_interval(value: float, freedom: float, standard_error: float, confiden
     """`value` with the t interval of its logarithm."""
     factor = float(np.exp(_quantile(freedom, confidence) * standard_error))
     return Ratio(value, value / factor, value * factor)
+
+
+def _spread(values: Sequence[float], first: int | None) -> tuple[float, int]:
+    """The variance of the logarithms of the `first` values, or of all, and its degrees of freedom: 0 of one value."""
+    logs = np.log(np.asarray(values[:first], dtype=float))
+    return (float(logs.var(ddof=1)), logs.size - 1) if logs.size > 1 else (0.0, 0)
 
 
 def _quantile(freedom: float, confidence: float) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.model import REPRODUCED, WORKER_TIMED, ClockOwner, Problem, Run, Verdict
+from harness.model import ClockOwner, Problem, Run, Unranked, Verdict
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def of_run(path: str, run: Run) -> Entry:
         verdict=run.ending.verdict,
         message=run.ending.message,
         clock=run.clock,
-        unranked=None if run.unranked_because == WORKER_TIMED else run.unranked_because,  # `clock` says it
+        unranked=None if run.unranked_because == Unranked.WORKER_TIMED else run.unranked_because,  # `clock` says it
         tolerance=run.tolerance,
         error=run.error,
         score_ns=score.latency_ns if score else None,
@@ -102,7 +102,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
     """
     distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
     in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
-    first_hand = [run for run in in_order if run.unranked != REPRODUCED] or in_order
+    first_hand = [run for run in in_order if run.unranked != Unranked.REPRODUCED] or in_order
     source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
     disqualifying = [run for run in source if run.verdict.disqualifies]
     ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))

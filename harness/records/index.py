@@ -19,16 +19,10 @@ from typing import Any, Self
 
 from harness.errors import InfrastructureError
 from harness.model import (
-    CROWDED,
-    NOISY,
-    REPRODUCED,
-    UNJUDGED,
-    UNSANDBOXED,
-    UNSTABLE,
-    VOIDED,
     ClockOwner,
     Problem,
     Run,
+    Unranked,
     Verdict,
 )
 from harness.records.entry import Entry, of_present, of_run, standing
@@ -90,15 +84,19 @@ class Index:
         """Every run, the latest last; of each, `runs` is 1."""
         return [_entry(row) for row in self._rows(f"SELECT {', '.join(_COLUMNS)}, 1 FROM runs ORDER BY started_at, id")]
 
-    def latest(self, submission: str, problem: str | None = None) -> str | None:
-        """The id of the latest run of the latest source under this name, of any problem or of `problem`; of those that
-        look at it only quickly, only if there is no other."""
-        query = """SELECT id, sha256, unranked IS 'quick' AND verdict = 'accepted' FROM runs
-                   WHERE substr(id, -length(:name) - 1) = '-' || :name AND problem = COALESCE(:problem, problem)
-                   ORDER BY id DESC"""
-        found = self._rows(query, {"name": submission, "problem": problem})
-        of_source = [(quick, run_id) for run_id, sha256, quick in found if sha256 == found[0][1]]
-        return min(of_source, key=lambda each: each[0])[1] if of_source else None
+    def latest(self, submission: str) -> dict[str, str]:
+        """By problem the id of the latest run of the latest source that this submission's name had there. Of a source's
+        runs a first look counts only if there is no other, and a reproduction only if there is nothing else."""
+        query = f"""SELECT problem, id, sha256, unranked IS '{Unranked.QUICK}' AND verdict = 'accepted' FROM runs
+                    WHERE submission = ? ORDER BY unranked IS '{Unranked.REPRODUCED}', started_at DESC, id DESC"""
+        by_problem: dict[str, list[tuple[str, str, bool]]] = {}
+        for problem, run_id, sha256, quick in self._rows(query, (submission,)):
+            by_problem.setdefault(problem, []).append((run_id, sha256, quick))
+        found = {}
+        for problem, runs in by_problem.items():
+            of_source = [(quick, run_id) for run_id, sha256, quick in runs if sha256 == runs[0][1]]
+            found[problem] = min(of_source, key=lambda each: each[0])[1]
+        return found
 
     def devices(self, problem: str) -> dict[str, str]:
         """The devices with runs of `problem`: their names by their folders."""
@@ -123,14 +121,15 @@ class Index:
         """The sha256 of every source that the problem's present files gave a verdict here; quick runs count only if
         `quick`, those unranked for want of a sandbox only if `unsandboxed`, those that the worker timed only if
         `worker_timed`, those on a noisy, unstable or crowded machine and reproductions never."""
+        disturbed = (Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED, Unranked.CROWDED)
         query = f"""SELECT DISTINCT sha256 FROM runs
                     WHERE problem = ? AND device = ? AND revision = ? AND problem_sha256 = ?
-                    AND (verdict != 'infrastructure_error' OR unranked IS '{UNJUDGED}')
-                    AND (unranked NOT IN ('{NOISY}', '{UNSTABLE}', '{VOIDED}', '{CROWDED}') OR unranked IS NULL
+                    AND (verdict != 'infrastructure_error' OR unranked IS '{Unranked.UNJUDGED}')
+                    AND (unranked NOT IN ({", ".join(f"'{reason}'" for reason in disturbed)}) OR unranked IS NULL
                          OR verdict != 'accepted')
-                    AND unranked IS NOT '{REPRODUCED}'
-                    AND (? OR unranked IS NOT 'quick' OR verdict != 'accepted')
-                    AND (? OR unranked IS NOT '{UNSANDBOXED}' OR verdict != 'accepted')
+                    AND unranked IS NOT '{Unranked.REPRODUCED}'
+                    AND (? OR unranked IS NOT '{Unranked.QUICK}' OR verdict != 'accepted')
+                    AND (? OR unranked IS NOT '{Unranked.UNSANDBOXED}' OR verdict != 'accepted')
                     AND (? OR clock != '{ClockOwner.WORKER}' OR score_ns IS NULL OR verdict != 'accepted')"""
         of_board = (problem.name, device, problem.revision, problem.sha256)
         found = self._rows(query, (*of_board, quick, unsandboxed, worker_timed))

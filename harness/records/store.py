@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.errors import InfrastructureError, UsageError, did_you_mean, nearest
+from harness.errors import MOST_HINTS, InfrastructureError, UsageError, did_you_mean, nearest
 from harness.model import Run, Submission
 from harness.records import whole_file
 from harness.records.index import TIERS, Index
@@ -78,27 +78,52 @@ class Store:
                 f"{self._results} cannot be written to: {error.strerror}", "runs are stored there; unlock it first"
             ) from None
 
-    def read(self, run_id: str, problem: str | None = None) -> Run:
-        """The run with this id, the latest of a submission with this name (to `problem`, if there is one), or the only
-        run whose id holds it.
+    def find(self, name: str) -> dict[str, str]:
+        """By problem the id of the run that `name` stands for: the run with this id, the latest of the submission with
+        this name to each problem that has one, or else the only run whose id begins so.
 
-        A first look (`--quick`) is the latest only of a source that was not judged in full. Raises UsageError,
-        InfrastructureError.
+        Raises UsageError where there is none, or where several ids begin so.
         """
         with self.index() as index:
-            paths, names = index.paths(), index.submissions()
-            latest = index.latest(run_id, problem) or index.latest(run_id)
-        found = [run_id] if run_id in paths else [latest] if latest else [other for other in paths if run_id in other]
-        if not found:
-            choices = paths if nearest(run_id, paths) else names
-            raise UsageError(f"there is no run {run_id}", did_you_mean(run_id, choices) if paths else None)
-        if len(found) > 1:
-            raise UsageError(f"{run_id} could be any of {len(found)} runs", "such as " + ", ".join(sorted(found)[-4:]))
-        path = self._results / paths[found[0]]
+            entry = index.entry(name)
+            found = {entry.problem: entry.id} if entry else index.latest(name)
+            if found:
+                return found
+            ids, names = list(index.paths()), index.submissions()
+            begun = [run_id for run_id in ids if name and run_id.startswith(name)]
+            if len(begun) > 1:
+                raise _ambiguous(name, begun)
+            entry = index.entry(begun[0]) if begun else None
+        if entry is None:
+            choices = ids if nearest(name, ids) else names
+            raise UsageError(f"there is no run {name}", did_you_mean(name, choices) if ids else None)
+        return {entry.problem: entry.id}
+
+    def read(self, name: str, problem: str | None = None) -> Run:
+        """The run that `name` stands for (`find`); of a submission's name, to `problem` if there is one. A first look
+        (`--quick`) is the latest only of a source that was not judged in full.
+
+        Raises UsageError where there is none or several, InfrastructureError where it was spoilt.
+        """
+        found = self.find(name)
+        ids = [found[problem]] if problem in found else list(found.values())
+        if len(ids) > 1:
+            raise _ambiguous(name, ids)
+        with self.index() as index:
+            paths = index.paths()
+        if ids[0] not in paths:
+            raise UsageError(f"there is no run {ids[0]} any more")
+        path = self._results / paths[ids[0]]
         try:
             return load_run(path)
         except ValueError as error:
             raise InfrastructureError(f"{path} {error}") from None
+
+
+def _ambiguous(name: str, ids: list[str]) -> UsageError:
+    more = len(ids) - MOST_HINTS
+    head = f"name one by its id; {more} more and" if more > 0 else "name one by its id:"
+    return UsageError(f"{name} could be any of {len(ids)} runs", "\n    ".join((head, *sorted(ids)[-MOST_HINTS:])))
 
 
 def load_run(path: Path) -> Run:

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from harness.model import UNJUDGED, WORKER_TIMED, ClockOwner, Run, Verdict, outcome
+from harness.model import ClockOwner, Run, Unranked, Verdict, outcome
 from harness.render.legible import legible
 
 MESSAGE_CHARACTERS = 4000
@@ -46,9 +46,9 @@ def of_run(run: Run) -> str:
     title = f"{outcome(run.ending.verdict, run.unranked_because)}: {run.submission} on {run.problem}"
     if run.ending.verdict is Verdict.ACCEPTED:
         score = f"; {run.score.latency_ns / 1e3:,.4g} µs on {run.device.name}" if run.score else ""
-        score += f", {WORKER_TIMED}" if run.score and run.clock is ClockOwner.WORKER else ""
+        score += f", {Unranked.WORKER_TIMED}" if run.score and run.clock is ClockOwner.WORKER else ""
         return command("notice", f"{run.ending.message}{score}", title, run.submission_path)
-    level = "warning" if run.unranked_because == UNJUDGED else "error"
+    level = "warning" if run.unranked_because == Unranked.UNJUDGED else "error"
     detail = "\n".join((run.ending.detail or "").strip().splitlines()[:DETAIL_LINES])
     message = f"{run.ending.message}\n\n{detail}" if detail else run.ending.message
     return command(

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from harness import __version__
 from harness.errors import UsageError
-from harness.model import NO_ISOLATION, OLDER, UNJUDGED, WORKER_TIMED, Estimate, Problem, outcome
+from harness.model import NO_ISOLATION, Estimate, Problem, Unranked, outcome
 from harness.render import charts, legible, plots, run, terminal
 from harness.verbs.report import read
 
@@ -91,8 +91,10 @@ def _environment() -> Environment:
         because=terminal.why_unranked,
         size=_size,
     )
-    environment.globals.update(outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=UNJUDGED, older=OLDER)
-    environment.globals.update(worker_timed=WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    environment.globals.update(
+        outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
+    )
+    environment.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
     return environment
 
 

@@ -7,16 +7,13 @@ from typing import Any
 
 from harness.machine.environment import flattened
 from harness.model import (
-    COPIED,
-    CROWDED,
-    HOST_BOUND,
-    WORKER_TIMED,
     Case,
     CaseCheck,
     ClockOwner,
     Constant,
     Device,
     Estimate,
+    Label,
     Measurement,
     Round,
     Run,
@@ -32,11 +29,9 @@ from harness.render.terminal import error_figure, microseconds, ratio, significa
 
 _THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
 _LABELS = {
-    HOST_BOUND: "the call waits for the device, so the host's work is in its latency; .item(), .tolist() and "
-    "synchronize() do that",
-    COPIED: "an output was not allocated by torch in the call, so it was copied within the timed interval; allocate it "
-    "in the call with torch.empty",
-    CROWDED: "other processes took the processors meanwhile",
+    Label.HOST_BOUND: f"{Label.HOST_BOUND.why}; .item(), .tolist() and synchronize() do that",
+    Label.COPIED: f"{Label.COPIED.why}; allocate it in the call with torch.empty",
+    Label.CROWDED: Label.CROWDED.why,
 }
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
@@ -111,9 +106,7 @@ def clock(shown: Run) -> str:
     """Who timed the run, in words; "" where nothing was timed."""
     if not shown.measurements:
         return ""
-    return (
-        "the judge's" if shown.clock is ClockOwner.JUDGE else f"{WORKER_TIMED}: timed by the submission's own process"
-    )
+    return "the judge's" if shown.clock is ClockOwner.JUDGE else f"{Label.WORKER_TIMED}: {Label.WORKER_TIMED.why}"
 
 
 def case_table(shown: Run, title: str = "") -> Table:
@@ -144,7 +137,7 @@ def label_notes(shown: Run) -> list[str]:
 
 
 def labels(shown: Run, measured: Measurement) -> list[str]:
-    return sorted({*measured.labels, *([WORKER_TIMED] if shown.clock is ClockOwner.WORKER else [])})
+    return sorted({*measured.labels, *([Label.WORKER_TIMED] if shown.clock is ClockOwner.WORKER else [])})
 
 
 def _wide_bound(measured: Measurement, device: Device) -> bool:

@@ -7,21 +7,14 @@ import shutil
 from collections.abc import Sequence
 
 from harness.model import (
-    BELOW_FLOOR,
-    CROWDED,
     NO_ISOLATION,
-    NOISY,
-    OLDER,
-    REPRODUCED,
-    UNSANDBOXED,
-    UNSTABLE,
-    VOIDED,
-    WORKER_TIMED,
     ClockOwner,
     Estimate,
     Excess,
+    Label,
     Problem,
     Run,
+    Unranked,
     Verdict,
     outcome,
 )
@@ -51,7 +44,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     if left_out:
         room = max(_width() - 45, 40)
         rows = [
-            [e.submission, outcome(e.verdict, e.unranked), OLDER if e.older else "", _shorten(e.message, room)]
+            [e.submission, outcome(e.verdict, e.unranked), Unranked.OLDER if e.older else "", _shorten(e.message, room)]
             for e in left_out
         ]
         parts.append(Table([f"left out ({len(left_out)})", "verdict", "judged", "what was seen"], rows))
@@ -96,25 +89,28 @@ _RANKED_HEADERS = [
 ]
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
-_UNRANKED = {
-    "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
-    "quick": "a quick look: one process",
-    NOISY: "the judge's own clock could not confirm the times: judge it again when nothing else runs",
-    UNSTABLE: "the machine became slower while it was timed: see its rounds with `show`",
-    VOIDED: "more than a tenth of the calls had to be taken again: see why with `show`, then judge it again",
-    CROWDED: "other processes took the processors meanwhile: judge it again when nothing else runs",
-    BELOW_FLOOR: "it took less than the device's datasheet allows: check the cost in the problem's reference.py",
-    WORKER_TIMED: "timed by the submission's own process: judge it again, on a CPU or with CUDA, where the judge times",
-    OLDER: "the problem's files have changed since it was judged: judge it again",
-    UNSANDBOXED: "nothing confined the submission; see docs/security.md",
-    "skipped": "cases left out that do not fit this device's memory",
-    REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",
+_HINTS = {
+    Unranked.NOISY: ": judge it again when nothing else runs",
+    Unranked.UNSTABLE: ": see its rounds with `show`",
+    Unranked.VOIDED: ": see why with `show`, then judge it again",
+    Unranked.CROWDED: ": judge it again when nothing else runs",
+    Unranked.BELOW_FLOOR: ": check the cost in the problem's reference.py",
+    Unranked.WORKER_TIMED: ": judge it again, on a CPU or with CUDA, where the judge times",
+    Unranked.OLDER: ": judge it again",
+    Unranked.UNSANDBOXED: "; see docs/security.md",
 }
+"""What to do about a run that is not ranked, as it follows the reason."""
 
 
 def why_unranked(reasons: str | None) -> str:
     """In words, why a run that was accepted is not ranked: of each reason, with commas between, a sentence."""
-    return "; ".join(_UNRANKED.get(reason, reason or "it has no score") for reason in (reasons or "").split(", "))
+    return "; ".join(map(_why_unranked, reasons.split(", "))) if reasons else "it has no score"
+
+
+def _why_unranked(reason: str) -> str:
+    if reason not in tuple(Unranked):
+        return reason  # of an older Podium
+    return Unranked(reason).why + _HINTS.get(Unranked(reason), "")
 
 
 def _ranked_row(standing: Standing) -> list[object]:
@@ -142,7 +138,7 @@ def runs(entries: Sequence[Entry]) -> Part:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
         words = outcome(entry.verdict, entry.unranked)
         unranked = entry.unranked if entry.verdict is Verdict.ACCEPTED else None
-        clock = WORKER_TIMED if entry.worker_timed else ""
+        clock = Unranked.WORKER_TIMED if entry.worker_timed else ""
         figure = microseconds(score) if score else ""
         rows.append([entry.id, entry.problem, entry.device, words, unranked, figure, clock])
     headers = ["run", "problem", "device", "verdict", "not ranked", "score µs", "clock"]
@@ -167,11 +163,11 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     if bearings and bearings.times_best:
         held = f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as"
         figures.append(f"{'not told apart from' if bearings.level else held} the best so far ({bearings.best})")
-    if any(CROWDED in measurement.labels for measurement in shown.measurements):
+    if any(Label.CROWDED in measurement.labels for measurement in shown.measurements):
         most = max(each.others_share or 0.0 for each in shown.rounds)
         figures.append(f"while other processes took up to {most:.0%} of the processors")
-    if figures and shown.clock is ClockOwner.WORKER and shown.unranked_because != WORKER_TIMED:
-        figures.append(WORKER_TIMED)
+    if figures and shown.clock is ClockOwner.WORKER and shown.unranked_because != Unranked.WORKER_TIMED:
+        figures.append(Unranked.WORKER_TIMED)
     if figures and shown.unranked_because:
         figures.append(f"not ranked: {shown.unranked_because}")
     score = f"; {', '.join(figures)}" if figures else ""

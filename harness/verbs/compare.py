@@ -39,15 +39,11 @@ class Versions:
 
 def take(root: Path, a: str, b: str) -> Versions:
     """The runs that `a` and `b` name, as `show` understands them; of names that submissions to several problems have,
-    runs of one problem. Raises UsageError, InfrastructureError."""
+    runs of the one problem that both have. Raises UsageError, InfrastructureError."""
     store = Store(root)
-    old, new = store.read(a), store.read(b)
-    if old.problem != new.problem:
-        other_old, other_new = store.read(a, new.problem), store.read(b, old.problem)
-        if other_new.problem == old.problem:
-            new = other_new
-        elif other_old.problem == new.problem:
-            old = other_old
+    shared = store.find(a).keys() & store.find(b).keys()
+    problem = shared.pop() if len(shared) == 1 else None
+    old, new = store.read(a, problem), store.read(b, problem)
     sources = [store.source(run.problem, run.submission_sha256) for run in (old, new)]
     return Versions(old, new, *sources)
 
@@ -56,7 +52,8 @@ def compare(root: Path, versions: Versions) -> Comparison:
     """B's stored run against A's. Raises UsageError where they are no measurements of the same thing."""
     comparison.check_comparable(versions.a, versions.b)
     noise = calibration.noise(root, versions.a.device, None)
-    return comparison.compare_runs(versions.a, versions.b, noise, load_config(root).confidence)
+    config = load_config(root)
+    return comparison.compare_runs(versions.a, versions.b, noise, config.confidence, config.rank_worker_timed)
 
 
 def duel(

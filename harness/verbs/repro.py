@@ -28,7 +28,16 @@ from harness.errors import InfrastructureError, UsageError
 from harness.machine import lock
 from harness.machine.device import detect
 from harness.machine.environment import flat
-from harness.model import NOISY, REPRODUCED, Cases, ClockOwner, Device, Problem, Run, Submission, Verdict
+from harness.model import (
+    Cases,
+    ClockOwner,
+    Device,
+    Problem,
+    Run,
+    Submission,
+    Unranked,
+    Verdict,
+)
 from harness.progress import Narrate
 from harness.ranking import comparison
 from harness.ranking.comparison import Comparison, Noise, Speed
@@ -134,7 +143,7 @@ def take(root: Path, name: str) -> Recipe:
     if problem.sha256 != run.problem_sha256:
         unlike.insert(0, ChangedFact("problem files (sha256)", run.problem_sha256[:12], problem.sha256[:12]))
     processes = {len(measurement.samples_ns) for measurement in run.measurements}
-    quick = run.unranked_because == "quick" or processes == {config.quick_processes}
+    quick = run.unranked_because == Unranked.QUICK or processes == {config.quick_processes}
     return Recipe(run, _with_its_cases(problem, run), submission(run, source), config, quick, tuple(unlike))
 
 
@@ -186,18 +195,23 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
                 f"{then.id} could not be judged again: {error}", f"workers write to {tempfile.gettempdir()} ($TMPDIR)"
             ) from error
     noise = calibration.noise(root, device, None)
-    found = hold(then, run, noise, recipe.config.confidence, (*recipe.unlike, *_differences(then, run)))
+    differences, rank_worker_timed = (*recipe.unlike, *_differences(then, run)), load_config(root).rank_worker_timed
+    found = hold(then, run, noise, recipe.config.confidence, differences, rank_worker_timed)
     if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return found
-    # So called that no one who names the submission gets this run for its latest.
     again = {"id": f"{run.id}-repro", "reproduces": then.id, "triage": triage.scan(recipe.submission.text)}
-    now = run.model_copy(update={**again, "unranked_because": REPRODUCED})
+    now = run.model_copy(update={**again, "unranked_because": Unranked.REPRODUCED})
     store.write(now, recipe.submission)
     return replace(found, now=now)
 
 
 def hold(
-    then: Run, now: Run, noise: Noise, confidence: float, differences: tuple[ChangedFact, ...] = ()
+    then: Run,
+    now: Run,
+    noise: Noise,
+    confidence: float,
+    differences: tuple[ChangedFact, ...] = (),
+    rank_worker_timed: bool = False,
 ) -> Reproduction:
     """The run `now` against the one that it reproduces."""
     if then.device.slug != now.device.slug:
@@ -206,15 +220,22 @@ def hold(
     if then.clock is not now.clock and then.score and now.score:
         who = {ClockOwner.JUDGE: "the judge", ClockOwner.WORKER: "the submission's own process"}
         return Reproduction(then, now, differences, None, f"{who[then.clock]} timed it then, {who[now.clock]} now")
-    doubts = [
-        f"the machine was too noisy {when} for the judge's own clock to confirm the times"
-        for run, when in ((then, "then"), (now, "now"))
-        if run.unranked_because == NOISY
-    ]
+    old, new = map(_but_for_its_seeds, (then, now))
+    times: dict[str, list[str]] = {}
+    for run, when in ((old, "then"), (new, "now")):
+        if why := comparison.doubt(run, rank_worker_timed):
+            times.setdefault(why, []).append(when)
+    doubts = [f"not ranked {' and '.join(when)}, {why}" for why, when in times.items()]
     if then.problem_sha256 != now.problem_sha256:
         doubts.append("the problem's files changed between the two, its revision did not")
-    compared = comparison.compare_runs(then, now, noise, confidence)
+    compared = comparison.compare_runs(old, new, noise, confidence, rank_worker_timed)
     return Reproduction(then, now, differences, compared, "; ".join(doubts) or None)
+
+
+def _but_for_its_seeds(run: Run) -> Run:
+    """`run`, as if its seeds had been its own: that they are known is no doubt about either of two that have them."""
+    known = run.unranked_because == Unranked.REPRODUCED
+    return run.model_copy(update={"unranked_because": None}) if known else run
 
 
 def _is_seed(text: str) -> bool:

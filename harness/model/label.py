@@ -1,0 +1,81 @@
+"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Both are stored by their values.
+
+A stored run may hold others, of an older Podium (`tick-limited`): those stay the text that they are.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Label(enum.StrEnum):
+    """What to know of one case's latency."""
+
+    HOST_BOUND = "host-bound"
+    COPIED = "copied"
+    CROWDED = "crowded"
+    VOIDED = "voided"
+    LATENCY_BOUND = "latency-bound"
+    WORKER_TIMED = "worker-timed"
+
+    @property
+    def why(self) -> str:
+        """How a case comes by it."""
+        return _LABELLED[self]
+
+
+class Unranked(enum.StrEnum):
+    """Why a run is not ranked. Of several reasons a run has the first that holds, in the order of `evaluate`.
+
+    unjudged: this machine cannot judge it, a kernel that cannot be interpreted, say; no verdict on the submission, but
+    judging again here would end the same way. noisy: of schema version 1 only. of an older revision: a board says so,
+    no run does.
+    """
+
+    UNJUDGED = "unjudged"
+    INTERPRETED = "interpreted"
+    SKIPPED = "skipped"
+    QUICK = "quick"
+    VOIDED = "voided"
+    CROWDED = "crowded"
+    UNSTABLE = "unstable"
+    BELOW_FLOOR = "below the floor"
+    UNSANDBOXED = "unsandboxed"
+    WORKER_TIMED = "worker-timed"
+    REPRODUCED = "repro"
+    NOISY = "noisy"
+    OLDER = "of an older revision"
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        return _UNRANKED[self]
+
+
+_VOIDED = "more than a tenth of the calls had to be taken again"
+_CROWDED = "other processes took the processors meanwhile"
+_WORKER_TIMED = "timed by the submission's own process"
+
+_LABELLED = {
+    Label.HOST_BOUND: "the call waits for the device, so the host's work is in its latency",
+    Label.COPIED: "an output was not allocated by torch in the call, so it was copied within the timed interval",
+    Label.CROWDED: _CROWDED,
+    Label.VOIDED: _VOIDED,
+    Label.LATENCY_BOUND: "a launch alone takes as long as half the floor",
+    Label.WORKER_TIMED: _WORKER_TIMED,
+}
+_UNRANKED = {
+    Unranked.UNJUDGED: "this machine cannot judge it",
+    Unranked.INTERPRETED: "verified through Triton's interpreter; interpreted time is no measurement",
+    Unranked.SKIPPED: "cases left out that do not fit this device's memory",
+    Unranked.QUICK: "a quick look: one process",
+    Unranked.VOIDED: _VOIDED,
+    Unranked.CROWDED: _CROWDED,
+    Unranked.UNSTABLE: "the machine became slower while it was timed",
+    Unranked.BELOW_FLOOR: "it took less than the device's datasheet allows",
+    Unranked.UNSANDBOXED: "nothing confined the submission",
+    Unranked.WORKER_TIMED: _WORKER_TIMED,
+    Unranked.REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",
+    Unranked.NOISY: "the judge's own clock could not confirm the times",
+    Unranked.OLDER: "the problem's files have changed since it was judged",
+}
