@@ -32,10 +32,11 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
-from harness.config import Sampling, load_config
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 from tabulate import tabulate
+
+from harness.catalog.config import Sampling, load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 SCATTERS = (0.001, 0.003, 0.005, 0.008, 0.012, 0.02)

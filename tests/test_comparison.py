@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.model import Case, Clock, ClockOwner, Device, Ending, Estimate, Measurement, Run, Unranked, Verdict
+from harness.model import Case, ClockOwner, Device, Ending, Estimate, Measurement, Run, Unranked, Verdict
 from harness.ranking.comparison import (
     ComparedCase,
     Comparison,
@@ -207,7 +207,7 @@ def test_times_of_two_clocks_are_not_compared():
 
 @pytest.mark.parametrize("reason", [*(set(Unranked) - {Unranked.SKIPPED, Unranked.OLDER}), "tick-limited"])
 def test_a_run_that_is_not_ranked_since_its_times_are_doubtful_is_neither_faster_nor_slower(reason):
-    clock = Clock.WORKER if reason == Unranked.WORKER_TIMED else Clock.JUDGE
+    clock = ClockOwner.WORKER if reason == Unranked.WORKER_TIMED else ClockOwner.JUDGE
     doubtful = {"unranked_because": reason, "clock": clock}
     for a, b in [
         (run("good", clock=clock), run("odd", (200.0, 800.0), **doubtful)),
@@ -223,7 +223,7 @@ def test_a_run_that_is_not_ranked_since_its_times_are_doubtful_is_neither_faster
 def test_a_run_with_skipped_cases_or_of_trusted_workers_is_as_fast_as_it_was_timed():
     slow = run("b", (200.0, 800.0), unranked_because="skipped")
     assert found(run(), slow).speed is Speed.SLOWER
-    own = {"clock": Clock.WORKER, "unranked_because": "worker-timed"}
+    own = {"clock": ClockOwner.WORKER, "unranked_because": "worker-timed"}
     slow = run("b", (200.0, 800.0), **own)
     assert compare_runs(run(**own), slow, NOISE, 0.95, rank_worker_timed=True).finding.speed is Speed.SLOWER
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.model import (
-    Clock,
     ClockOwner,
     Estimate,
     Unranked,
@@ -188,7 +187,7 @@ def test_what_a_worker_timed_is_not_ranked_and_says_so():
     board = rank(
         [entry("judged", 200), entry("own", 1, **WORKER), entry("untimed", unranked="interpreted", **WORKER)], []
     )
-    assert ranks(board) == {"judged": "1"} and board.clock is Clock.JUDGE
+    assert ranks(board) == {"judged": "1"} and board.clock is ClockOwner.JUDGE
     assert {e.submission: e.unranked for e in board.unranked} == {
         "own": Unranked.WORKER_TIMED,
         "untimed": "interpreted",

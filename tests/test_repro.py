@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.model import Clock, Ending, Estimate, Run, Unranked, Verdict
+from harness.model import ClockOwner, Ending, Estimate, Run, Unranked, Verdict
 from harness.ranking.comparison import Noise
 from harness.records.store import load_run
 from harness.render import document
@@ -246,8 +246,8 @@ FAILED = {
         (run("b", (130.0, 520.0), spread=(1.0,)), None, 0),
         (run("b", (130.0,)), None, 0),
         (run("b", problem_sha256="1" * 64), None, 0),
-        (run("b", (130.0, 520.0), clock=Clock.WORKER), None, 0),
-        (run("b", **FAILED, clock=Clock.WORKER), False, 10),
+        (run("b", (130.0, 520.0), clock=ClockOwner.WORKER), None, 0),
+        (run("b", **FAILED, clock=ClockOwner.WORKER), False, 10),
         *((run("b", (130.0, 520.0), unranked_because=reason), None, 0) for reason in ("noisy", "crowded", "voided")),
         (run("b", (130.0, 520.0), unranked_because=Unranked.REPRODUCED), False, 20),
         (run("b", unranked_because=Unranked.REPRODUCED), True, 0),
