@@ -11,11 +11,14 @@ import hashlib
 import re
 import stat
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from harness import whole_file
+from harness.entry import Entry
 from harness.errors import InfrastructureError, UsageError, did_you_mean, nearest
 from harness.index import TIERS, Index
 from harness.model import Run, Submission
@@ -66,6 +69,21 @@ class Store:
             return source
         hint = f"it would be results/local/{problem}/sources/{sha256}.py"
         raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
+
+    def has_changed(self, path: str, sha256: str) -> bool:
+        """Whether the file at `path`, relative to the root, is there and is not the source with this sha256 any more."""
+        file = self._results.parent / path
+        try:
+            if not file.is_file() or file.stat().st_size > MAX_RUN_BYTES:
+                return False
+            with file.open("rb") as source:
+                return hashlib.file_digest(source, "sha256").hexdigest() != sha256
+        except (OSError, ValueError):  # a stored path may be anything
+            return False
+
+    def mark_sources(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries, each marked as of an `older_source` if the file that it judged has changed since."""
+        return [replace(e, older_source=self.has_changed(e.submission_path, e.sha256)) for e in entries]
 
     def check_writable(self) -> None:
         """Raises InfrastructureError now rather than after minutes of measuring."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from harness.cli.verbs import (
 )
 from harness.config import DUEL_PAIRS, MOST_DUEL_PAIRS
 from harness.errors import UsageError
-from harness.model import Run
+from harness.model import OLDER_SOURCE, Run
 from harness.render import boards, github
 from harness.render.legible import legible
 from harness.render.terminal import runs
@@ -78,14 +77,9 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
 def _say_what_has_changed(root: Path, *runs: Run) -> None:
     """On stderr, where a file is not any more what these runs judged."""
     for path, sha256 in dict.fromkeys((run.submission_path, run.submission_sha256) for run in runs):
-        file = root / path
-        try:
-            is_source = file.is_file() and file.stat().st_size <= catalog.MAX_SOURCE_BYTES
-            changed = is_source and hashlib.sha256(file.read_bytes()).hexdigest() != sha256
-        except (OSError, ValueError):  # a stored path may be anything
-            continue
-        if changed:
-            click.echo(f"{legible(path)} has changed since it was judged; eval judges what is there now", err=True)
+        if Store(root).has_changed(path, sha256):
+            told = f"{legible(path)} has changed since it was judged, so the run is of an {OLDER_SOURCE}"
+            click.echo(f"{told}; eval judges the file as it is now", err=True)
 
 
 @verbs.command()

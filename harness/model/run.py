@@ -230,6 +230,9 @@ WORKER_TIMED = "worker-timed"
 OLDER = "of an older revision"
 """Why a board does not rank a run: what judged it were not the problem's present files."""
 
+OLDER_SOURCE = "older source"
+"""The mark of a run whose file has changed since it was judged. The run stays ranked: it is true of its source."""
+
 UNSTABLE = "unstable"
 """Why a run is not ranked in too many of whose processes the machine had become slower."""
 

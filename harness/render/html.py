@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from harness import __version__
 from harness.errors import UsageError, did_you_mean
-from harness.model import OLDER, UNJUDGED, WORKER_TIMED, Estimate, Problem, outcome
+from harness.model import OLDER, OLDER_SOURCE, UNJUDGED, WORKER_TIMED, Estimate, Problem, outcome
 from harness.render import charts, contents, legible, plots, run, terminal
 from harness.sandbox.isolation import NO_ISOLATION
 from harness.store import Store
@@ -119,6 +119,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=UNJUDGED, older=OLDER)
     environment.globals.update(worker_timed=WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    environment.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
     return environment
 
 

@@ -12,6 +12,7 @@ from harness.model import (
     CROWDED,
     NOISY,
     OLDER,
+    OLDER_SOURCE,
     REPRODUCED,
     UNSANDBOXED,
     UNSTABLE,
@@ -38,6 +39,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = [WORKERS_OWN] if ranked.clock is Clock.WORKER else []
+        below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
     else:
         parts.append("Nothing is ranked here yet.")
@@ -91,11 +93,14 @@ _RANKED_HEADERS = [
     "error",
     "tolerance",
     "runs",
+    "source",
     "isolation",
     "flags",
 ]
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
+SOURCE_CHANGED = f"{OLDER_SOURCE}: the file has changed since this run, which stays ranked; eval judges the file as it is now."
+"""Stands below a board with such runs."""
 _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
     "quick": "a quick look: one process",
@@ -130,6 +135,7 @@ def _ranked_row(standing: Standing) -> list[object]:
         error_figure(entry.error),
         entry.tolerance,
         entry.runs,
+        OLDER_SOURCE if entry.older_source else "",
         "none" if entry.isolation == NO_ISOLATION.tier else "",
         entry.flags,
     ]
