@@ -71,7 +71,7 @@ class Store:
         raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
 
     def has_changed(self, path: str, sha256: str) -> bool:
-        """Whether the file at `path`, relative to the root, is there and is not the source with this sha256 any more."""
+        """Whether the file at `path`, relative to the root, is there and is another source than this sha256's."""
         file = self._results.parent / path
         try:
             if not file.is_file() or file.stat().st_size > MAX_RUN_BYTES:
@@ -93,7 +93,7 @@ class Store:
                 pass
         except OSError as error:
             raise InfrastructureError(
-                f"{self._results} cannot be written to: {error.strerror}", "runs are stored there; unlock it first"
+                f"{self._results} cannot be written to: {error.strerror}", "make it writable: runs are stored there"
             ) from None
 
     def read(self, run_id: str, problem: str | None = None) -> Run:

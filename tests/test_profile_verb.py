@@ -308,7 +308,7 @@ def test_launches_of_other_extents_are_other_kernels():
 def test_a_tool_that_is_missing_is_named_with_how_to_get_it(toy_root, mine, monkeypatch, kind, tool, where):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(tools, "_PLACES", {"ncu": (), "rocprofv3": ()})
-    with pytest.raises(InfrastructureError, match=f"{tool} is not here") as caught:
+    with pytest.raises(InfrastructureError, match=f"{tool} is not installed") as caught:
         profile(toy_root, mine, gpu(kind))
     assert where in caught.value.hint and "--tool torch" in caught.value.hint and caught.value.exit_code == 30
     assert not (toy_root / "build").exists()

@@ -58,7 +58,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         ]
         parts.append(Table([f"left out ({len(left_out)})", "verdict", "judged", "what was seen"], rows))
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
-        parts.append("Flags are what a scanner of the source found suspicious, which is no verdict: see `show`.")
+        parts.append("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more.")
     return [*parts, *notes]
 
 
@@ -99,20 +99,22 @@ _RANKED_HEADERS = [
 ]
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
-SOURCE_CHANGED = f"{OLDER_SOURCE}: the file has changed since this run, which stays ranked; eval judges the file as it is now."
+SOURCE_CHANGED = (
+    f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the file of now."
+)
 """Stands below a board with such runs."""
 _UNRANKED = {
     "interpreted": "verified through Triton's interpreter; interpreted time is no measurement",
-    "quick": "a quick look: one process",
+    "quick": "a quick look with one process",
     NOISY: "the judge's own clock could not confirm the times: judge it again when nothing else runs",
     UNSTABLE: "the machine became slower while it was timed: see its rounds with `show`",
     VOIDED: "more than a tenth of the calls had to be taken again: see why with `show`, then judge it again",
     CROWDED: "other processes took the processors meanwhile: judge it again when nothing else runs",
-    BELOW_FLOOR: "it took less than the device's datasheet allows: check the cost in the problem's reference.py",
-    WORKER_TIMED: "timed by the submission's own process: judge it again, on a CPU or with CUDA, where the judge times",
+    BELOW_FLOOR: "it was faster than the device's datasheet allows: check the cost in the problem's reference.py",
+    WORKER_TIMED: "the submission's own process timed it: judge it again on a CPU or with CUDA, where the judge does",
     OLDER: "the problem's files have changed since it was judged: judge it again",
     UNSANDBOXED: "nothing confined the submission; see docs/security.md",
-    "skipped": "cases left out that do not fit this device's memory",
+    "skipped": "some cases do not fit this device's memory and were left out",
     REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",
 }
 
@@ -196,7 +198,7 @@ def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
         [r.name, r.due.words, r.got.words, *(ratio(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
         for r in results
     ]
-    headers = ["control", "due", "got", *(f"of {name}" for name in tolerances), "as due"]
+    headers = ["control", "expected", "got", *(f"of {name}" for name in tolerances), "as expected"]
     return Table(headers, rows, title=f"{problem.name}: {len(results)} controls")
 
 
