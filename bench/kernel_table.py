@@ -29,12 +29,15 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import tabulate as tabulating
 from tabulate import tabulate
 
 from harness.model import Case, Clock, Run, told_apart
 from harness.store import Store, load_run
 
 ROOT = Path(__file__).resolve().parents[1]
+
+tabulating.MIN_PADDING = 0
 
 BEGIN, END = "<!-- tables: python bench/kernel_table.py -->", "<!-- end of tables -->"
 

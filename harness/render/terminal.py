@@ -100,7 +100,7 @@ _RANKED_HEADERS = [
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
 SOURCE_CHANGED = (
-    f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the file of now."
+    f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the present file."
 )
 """Stands below a board with such runs."""
 _UNRANKED = {
