@@ -116,7 +116,7 @@ def test_a_save_ends_the_judging_under_way(watching):
     [
         ((), "--watch takes exactly one FILE"),
         (("a.py", "b.py"), "--watch takes exactly one FILE"),
-        (("mine.py", "--json"), "no --json"),
+        (("mine.py", "--json"), "neither --json nor --markdown"),
         (("nowhere.py",), "no file nowhere.py"),
         (("mine.txt",), "mine.txt"),
     ],
