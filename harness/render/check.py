@@ -80,7 +80,7 @@ def _table(compilations: Sequence[Compilation], width: int) -> Part:
     note = (
         "no spills, no scratch"
         if clean
-        else "!: costs time: spilled registers (sm_90: bytes), and below them scratch (bytes of private memory a thread)"
+        else "!: costs time: spilled registers (sm_90: bytes), below them scratch (bytes of private memory a thread)"
     )
     return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND])
 
