@@ -37,30 +37,30 @@ target = $${TARGET:+--target "$$TARGET"}
 
 ## Judge
 
-new: $(READY)          ## write submissions/PROBLEM/NAME.py, to start from
+new: $(READY)          ## write submissions/PROBLEM/NAME.py from the template
 	$(call run,harness new "$$PROBLEM" "$$NAME")
 
-eval: $(READY)         ## judge SUBMISSION="FILE ..." (default: all that have no run yet) of PROBLEM [on DEVICE]; ARGS=--watch: one at each save
+eval: $(READY)         ## judge SUBMISSION="FILE ..." of PROBLEM (default: all without a verdict) [on DEVICE]; ARGS=--watch: at each save
 	$(call run,harness eval "$$PROBLEM" $$SUBMISSION $(device))
 
-check: $(READY)        ## without a GPU: judge SUBMISSION of PROBLEM on small cases, compile it for TARGET (default: all four)
+check: $(READY)        ## judge SUBMISSION of PROBLEM on small cases and compile it for TARGET (default: all four); needs no GPU
 	$(call run,harness check "$$PROBLEM" $$SUBMISSION $(target))
 
 verify: $(READY)       ## check that every control of PROBLEM (default: of all problems) gets its verdict
 	$(call run,harness verify $${PROBLEM:+"$$PROBLEM"} $(device))
 
-repro: $(READY)        ## judge a stored RUN again from its source, cases, sampling and seeds: does it come out the same?
+repro: $(READY)        ## judge a stored RUN again with its source, cases, sampling and seeds, and compare
 	$(call run,harness repro "$$RUN" $(device))
 
 ## Look
 
-leaderboard: $(READY)  ## the table of PROBLEM
+leaderboard: $(READY)  ## the boards of PROBLEM
 	$(call run,harness leaderboard "$$PROBLEM" $(device))
 
 show: $(READY)         ## one RUN in full
 	$(call run,harness show "$$RUN")
 
-compare: $(READY)      ## run B against run A: sources, latencies, which is faster; ARGS=--duel times both again in turns
+compare: $(READY)      ## compare run B with run A: sources, latencies, which is faster; ARGS=--duel times both again in turns
 	$(call run,harness compare "$$A" "$$B" $(device))
 
 report: $(READY)       ## all boards, or those of PROBLEM, with charts, samples and sources in one page: board.html
@@ -74,7 +74,7 @@ problems: $(READY)     ## list the problems
 
 ## Set up
 
-doctor: $(READY)       ## what this machine can do, and how to get the rest; ARGS=--calibrate measures its noise
+doctor: $(READY)       ## what this machine can do and what it lacks; ARGS=--calibrate measures its noise
 	$(call run,harness doctor $(device))
 
 setup-offline: $(OFFLINE)  ## add compilers for kernels in inline HIP and CUDA, as far as pip has them

@@ -18,21 +18,26 @@ twice the later one holds. Rewrites docs/kernels.md between its two marks; the w
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import math
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import tabulate as tables
 from tabulate import tabulate
 
 from harness.model import Case, ClockOwner, Run, told_apart
-from harness.records.store import load_run
+from harness.records.store import Store, load_run
 
 ROOT = Path(__file__).resolve().parents[1]
+
+tables.MIN_PADDING = 0  # whoever imports this may have set it; the page must not depend on that
 
 BEGIN, END = "<!-- tables: python bench/kernel_table.py -->", "<!-- end of tables -->"
 
@@ -72,6 +77,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     files = parser.parse_args().files or sorted((ROOT / "bench" / "measured").glob("kernels-*.jsonl"))
+    document = ROOT / "docs" / "kernels.md"
+    document.write_text(renewed(document.read_text(), files))
+
+
+def renewed(text: str, files: Sequence[Path]) -> str:
+    """The page's text with its tables made anew from `files` and the published runs."""
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     times: Times = {}
     dates: dict[str, str] = {}
@@ -83,13 +94,13 @@ def main() -> None:
             times.setdefault(row["variant"], {})[row["case"]] = (row["us"], row["floor_us"])
             dates[row["variant"]] = measured_on["date"]
             nulls[row["variant"]] = measured_on["null_us"]
-    document = ROOT / "docs" / "kernels.md"
-    head, _, rest = document.read_text().partition(BEGIN)
+    head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    judged = published(measured_on["device"])
-    parts = [BEGIN, provenance(measured_on, dates, nulls), targets(times, judged, nulls)]
+    runs = published(measured_on["device"])
+    judged = {kernel: latencies(run) for kernel, run in runs.items()}
+    parts = [BEGIN, provenance(measured_on, dates, nulls), changes(runs), targets(times, judged, nulls)]
     parts += [table(problem, times, judged) for problem in PROBLEMS]
-    document.write_text(head + "\n\n".join(parts) + "\n\n" + END + tail)
+    return head + "\n\n".join(filter(None, parts)) + "\n\n" + END + tail
 
 
 def provenance(measured_on: dict[str, Any], dates: dict[str, str], nulls: dict[str, float]) -> str:
@@ -115,7 +126,28 @@ def measured_at(date: str, dates: dict[str, str]) -> list[str]:
     return names
 
 
-def published(device: str) -> Runs:
+def changes(runs: dict[str, Run]) -> str:
+    """Which of the files behind judged runs hold another source now: in docstrings and comments alone, or in code."""
+    words, code = [], []
+    for kernel, run in sorted(runs.items()):
+        judged = Store(ROOT).source(run.problem, run.submission_sha256)
+        now = (ROOT / "submissions" / f"{kernel}.py").read_bytes()
+        if now != judged:
+            (words if same_code(now, judged) else code).append(kernel)
+    told = [f"in words alone: {', '.join(words)}" if words else "", f"in code: {', '.join(code)}" if code else ""]
+    return f"Files that have changed since their judged run, {'; '.join(filter(None, told))}." if words or code else ""
+
+
+def same_code(one: bytes, other: bytes) -> bool:
+    """Whether two sources differ in their docstring and comments at most."""
+    trees = [ast.parse(source) for source in (one, other)]
+    for tree in trees:
+        if ast.get_docstring(tree) is not None:
+            del tree.body[0]
+    return ast.dump(trees[0]) == ast.dump(trees[1])
+
+
+def published(device: str) -> dict[str, Run]:
     """The latest ranked run by the judge's clock of each kernel under results/published."""
     found: dict[str, Run] = {}
     for path in (ROOT / "results" / "published").glob("*/*/*.json"):
@@ -124,7 +156,7 @@ def published(device: str) -> Runs:
         if run.device.name == device and run.ranked and run.clock is ClockOwner.JUDGE:
             if kernel not in found or found[kernel].started_at < run.started_at:
                 found[kernel] = run
-    return {kernel: latencies(run) for kernel, run in found.items()}
+    return found
 
 
 def latencies(run: Run) -> dict[str, Judged]:

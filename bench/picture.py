@@ -36,7 +36,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
         # Without results/local: what is shown is what is published.
         (Path(folder) / "results").mkdir()
-        (Path(folder) / "results" / "published").symlink_to(ROOT / "results" / "published")
+        for name in ("results/published", "submissions", "configs"):
+            (Path(folder) / name).symlink_to(ROOT / name)
         page_file = Path(folder) / "board.html"
         html.write(Path(folder), [problem], page_file)
         browser = started.chromium.launch(executable_path=program)

@@ -27,7 +27,7 @@ def main() -> int:
     here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
     if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
         os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
-    print(f"error: this Python has no {missing}: `make problems` makes .venv, which has it", file=sys.stderr)
+    print(f"error: this Python lacks {missing}: `make problems` installs it in .venv", file=sys.stderr)
     return 30
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_CODE = 130
-MESSAGE = "interrupted: what was under way is not stored; what was stored before stays"
+MESSAGE = "interrupted: the unfinished run is not stored, earlier runs are kept"
 LOOKS_AGAIN_S = 0.02  # how often an interrupt that waits for an import looks whether it is done
 
 

@@ -288,7 +288,7 @@ class TestSubmissions:
             catalog.load_submission(problem, tmp_path / "kernel.hip")
 
     def test_its_name_leaves_room_for_a_run_s(self, problem, tmp_path):
-        with pytest.raises(UsageError, match="has 203 bytes: 200 do"):
+        with pytest.raises(UsageError, match="has 203 bytes; at most 200 fit"):
             catalog.load_submission(problem, tmp_path / f"{'é' * 100}.py")
 
     def test_a_missing_file_suggests_its_neighbour(self, tmp_path, problem):

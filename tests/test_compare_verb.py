@@ -209,12 +209,12 @@ def test_comparing_stored_runs_needs_no_torch(toy_root, store):
 def test_runs_of_two_problems_are_not_compared_not_even_in_a_duel(podium, store, options):
     a, b = store("old", OLD).id, store("new", NEW, problem="triple").id
     code, out, err = podium("compare", a, b, *options)
-    assert (code, out) == (2, "") and "old is a run of double, new of triple: compare runs of one" in err
+    assert (code, out) == (2, "") and "old is a run of double, new of triple: compare runs of one problem" in err
 
 
 def test_pairs_are_of_a_duel(podium, store):
     code, out, err = podium("compare", "old", "new", "--pairs", "16")
-    assert (code, out) == (2, "") and "--pairs is of a duel" in err and "add --duel" in err
+    assert (code, out) == (2, "") and "--pairs applies to a duel only" in err and "add --duel" in err
 
 
 def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy):

@@ -188,7 +188,7 @@ def test_a_folder_that_only_some_may_write_to_is_nobodys(folder, monkeypatch, tm
     with hold(CPU):
         assert [path.parent for path in (*tmp_path.iterdir(), *folder.iterdir())] == [folder]
     monkeypatch.setattr(lock, "FOLDERS", (tmp_path,))
-    with pytest.raises(InfrastructureError, match="every user must be able to make files in"), hold(CPU):
+    with pytest.raises(InfrastructureError, match="needs a folder in which every user can make files"), hold(CPU):
         pass
 
 

@@ -124,7 +124,7 @@ def test_a_profiler_that_is_missing_comes_with_how_to_get_it(toy_root, monkeypat
     monkeypatch.setattr(doctor.tool, "_PLACES", {"ncu": ()})
     monkeypatch.setenv("PATH", "/nowhere")
     found = doctor._profiler(gpu)
-    assert found.state == "missing" and "ncu is not here" in found.found and "CUDA toolkit" in found.remedy
+    assert found.state == "missing" and "ncu is not installed" in found.found and "CUDA toolkit" in found.remedy
     assert doctor._profiler(detect(toy_root, "cpu")) == Fact("profiler", "torch.profiler")
 
 

@@ -308,7 +308,7 @@ def test_launches_of_other_extents_are_other_kernels():
 def test_a_tool_that_is_missing_is_named_with_how_to_get_it(toy_root, mine, monkeypatch, kind, tool, where):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(tools, "_PLACES", {"ncu": (), "rocprofv3": ()})
-    with pytest.raises(InfrastructureError, match=f"{tool} is not here") as caught:
+    with pytest.raises(InfrastructureError, match=f"{tool} is not installed") as caught:
         profile(toy_root, mine, gpu(kind))
     assert where in caught.value.hint and "--tool torch" in caught.value.hint and caught.value.exit_code == 30
     assert not (toy_root / "build").exists()
@@ -401,7 +401,7 @@ def test_the_case_with_the_highest_floor_is_profiled_unless_one_is_named():
 
 def test_of_a_submission_that_is_interpreted_there_is_no_profile(toy_root, mine, in_triton):
     mine.write_text(in_triton)
-    with pytest.raises(InfrastructureError, match="are interpreted on a CPU") as caught:
+    with pytest.raises(InfrastructureError, match="would show Triton's interpreter") as caught:
         profile(toy_root, mine, detect(toy_root, "cpu"))
     assert caught.value.exit_code == 30 and "GPU" in caught.value.hint
 

@@ -330,7 +330,7 @@ def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_roo
     page = page_of(toy_root)
     board, verified, left_out = (Elements(t.partition("</table>")[0]).words for t in page.split("<caption>")[1:])
     assert "judged" in board and "own" not in board and "old" not in board and "worker-timed" not in board
-    assert "own" in verified and "timed by the submission's own process" in verified
+    assert "own" in verified and "the submission's own process timed it" in verified
     assert "old" in verified and "files have changed since it was judged" in verified
     assert "old_and_bad wrong answer of an older revision" in left_out
     runs = Elements(page.partition("All runs")[2]).words

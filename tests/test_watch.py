@@ -91,7 +91,7 @@ def test_each_save_is_judged_whatever_way_the_editor_writes_until_ctrl_c(watchin
     file.write_text(HONEST + "print('seen')\n")
     watched.expect("right on all 2", "× what it was")
     assert watched.interrupt() == 0
-    assert "no longer watching" in watched.printed and "Traceback" not in watched.printed.split("no longer")[1]
+    assert "stopped watching" in watched.printed and "Traceback" not in watched.printed.split("stopped")[1]
     assert not list((toy_root / "results").rglob("*.json")) and not _workers_of(toy_root)
 
 
@@ -115,9 +115,9 @@ def test_a_save_ends_the_judging_under_way(watching):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "--watch takes one file"),
-        (("a.py", "b.py"), "--watch takes one file"),
-        (("mine.py", "--json"), "no --json"),
+        ((), "--watch takes exactly one FILE"),
+        (("a.py", "b.py"), "--watch takes exactly one FILE"),
+        (("mine.py", "--json"), "neither --json nor --markdown"),
         (("nowhere.py",), "no file nowhere.py"),
         (("mine.txt",), "mine.txt"),
     ],

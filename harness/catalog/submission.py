@@ -28,7 +28,9 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
     if not str(path).isprintable():
         raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
     if len(path.name.encode()) > MAX_NAME_BYTES:
-        raise UsageError(f"the name of {path} has {len(path.name.encode())} bytes: {MAX_NAME_BYTES} do", "rename it")
+        raise UsageError(
+            f"the name of {path} has {len(path.name.encode())} bytes; at most {MAX_NAME_BYTES} fit", "rename it"
+        )
     try:
         source = path.read_bytes()
     except FileNotFoundError:

@@ -34,9 +34,9 @@ UNWRAPPED = 10_000
 @problem_argument
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @device_option
-@click.option("--quick", is_flag=True, help="One timed process only: a first look, which is never ranked.")
-@click.option("--watch", is_flag=True, help="Judge one FILE quickly at each save, until Ctrl-C; nothing is stored.")
-@click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even where nothing can confine the submission.")
+@click.option("--quick", is_flag=True, help="Time one process only. Such a run is never ranked.")
+@click.option("--watch", is_flag=True, help="Judge one FILE at each save, until Ctrl-C. Nothing is stored.")
+@click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even if no sandbox holds here.")
 @json_option
 @markdown_option
 @click.pass_obj
@@ -51,19 +51,18 @@ def eval_(
     as_json: bool,
     as_markdown: bool,
 ) -> int:
-    """Judge FILES, or without any every submission that has no verdict yet; then show the board.
+    """Judge FILES and show the board. Without FILES, judge every submission that has no verdict yet.
 
-    A CPU has cases of its own, smaller ones, and a board of its own.
+    A CPU has its own, smaller cases and its own board.
 
-    With --watch, one FILE again and again while you write it. Told first is what is known first: whether it compiles,
-    is right on the smallest case, on all, and how fast it is in one process. Ctrl-C ends it, with exit code 0.
+    --watch judges one FILE at each save. It tells in this order: whether the file compiles, whether it is right on the
+    smallest case, whether it is right on all cases, and how fast it is in one process. Ctrl-C ends it with exit code 0.
 
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     if watch:
         if len(files) != 1 or as_json or as_markdown:
-            said = "--watch takes one file, and no --json or --markdown: it prints as it goes"
-            raise UsageError(said, "name the file to watch")
+            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)
     from harness.machine.device import detect
     from harness.verbs import eval as evaluation
@@ -93,7 +92,7 @@ def eval_(
 @markdown_option
 @click.pass_obj
 def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markdown: bool) -> int:
-    """Judge every control of PROBLEM (of all problems without one): each must get the verdict it is there for.
+    """Judge every control of PROBLEM (default: of all problems). Each must get the verdict it was written for.
 
     Example: python3 -m harness verify mla
     """
@@ -110,7 +109,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
             results = list(verification.verify(root, task, here, told))
             faults += verification.broken_promises(task, here, told)
         faults += [fault for result in results for fault in result.faults]
-        faults += [f"no accepted control of {name} shows the tolerance {t}" for t in verification.unmet(task, results)]
+        faults += [f"{name}: no accepted control meets the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:
             print_parts([terminal.verification(task, results)], as_markdown)
@@ -132,12 +131,12 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     required=True,
-    help="The seed of the inputs, as a mismatch report gives it.",
+    help="The seed of the inputs, from the mismatch report.",
 )
 @device_option
 @click.pass_obj
 def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
-    """Judge FILE on one CASE with the very inputs of a mismatch report. Nothing is timed or stored.
+    """Judge FILE again on one CASE, with the inputs of a mismatch report. Nothing is timed or stored.
 
     Example: python3 -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
     """
@@ -163,11 +162,11 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 @markdown_option
 @click.pass_obj
 def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -> int:
-    """Judge stored RUN again: its source, cases, sampling and seeds, on the kind of device it was judged on.
+    """Judge a stored RUN again, with its source, cases, sampling and seeds, on the same kind of device.
 
-    Shown is what differs around it, then whether verdict and score agree within the intervals. The new run is stored,
-    and never ranked, since its inputs were known. Exit code: 0 if it agrees or that cannot be told, 20 for another
-    score, that of the verdict for another verdict. RUN is named as in `show`.
+    It shows what differs around the run, then whether verdict and score agree within the intervals. The new run is
+    stored but never ranked, because its inputs were known. Exit code: 0 if the two agree or nothing can be said, 20 if
+    the score differs, that of the verdict if the verdict differs. RUN is named as in `show`.
 
     Example: python3 -m harness repro torch_bf16
     """
@@ -195,12 +194,12 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="gfx942, gfx950, gfx1100 or sm_90, any number of times (default: all).",
+    help="gfx942, gfx950, gfx1100 or sm_90. May be given several times (default: all).",
 )
 @click.option(
     "--emit",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write what the compilers made (IR, assembly, code objects) to this directory.",
+    help="Write the compilers' output (IR, assembly, code objects) to this directory.",
 )
 @json_option
 @markdown_option
@@ -214,7 +213,7 @@ def check(
     as_json: bool,
     as_markdown: bool,
 ) -> int:
-    """Without the target GPU: judge FILE on the CPU test cases, and compile its kernels for each TARGET.
+    """Judge FILE on the CPU test cases and compile its kernels for each TARGET. Needs no GPU.
 
     Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
     """
@@ -242,7 +241,7 @@ def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
     try:
         watch.watch(root, problem, file, detect(root, device), lambda feedback: click.echo(rendered.text(feedback)))
     except KeyboardInterrupt:
-        narrate("\nno longer watching")
+        narrate("\nstopped watching")
     return 0
 
 

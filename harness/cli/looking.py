@@ -19,7 +19,7 @@ from harness.cli.options import (
     verbs,
 )
 from harness.errors import UsageError
-from harness.model import Run
+from harness.model import OLDER_SOURCE, Run
 from harness.render import boards, github
 from harness.render.legible import legible
 from harness.render.terminal import runs
@@ -30,13 +30,13 @@ from harness.verbs import show as stored
 
 @verbs.command()
 @problem_argument
-@click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
-@click.option("--cases", is_flag=True, help="Each case of what is ranked as well.")
+@click.option("--device", default=None, help="Show one device only: its folder in results/, such as nvidia-h200.")
+@click.option("--cases", is_flag=True, help="Also show each case of the ranked runs.")
 @json_option
 @markdown_option
 @click.pass_obj
 def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_json: bool, as_markdown: bool) -> None:
-    """Show the board of PROBLEM, one for each device that has runs.
+    """Show the boards of PROBLEM, one for each device that has runs.
 
     Example: python3 -m harness leaderboard mla
     """
@@ -53,8 +53,9 @@ def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_js
 @markdown_option
 @click.pass_obj
 def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
-    """Show one run in full. RUN is its id, a beginning of it that no other has, or a submission's name for the latest
-    run of its latest source. Without one, list what is stored, the latest last.
+    """Show one run in full. Without RUN, list the stored runs, the latest last.
+
+    RUN is a run's id, a beginning of it that no other has, or a submission's name: the latest run of its latest source.
 
     Example: python3 -m harness show torch_bf16
     """
@@ -78,18 +79,26 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
 def _say_what_has_changed(root: Path, *runs: Run) -> None:
     """On stderr, where a file is not any more what these runs judged."""
     for path in stored.changed(root, *runs):
-        click.echo(f"{legible(path)} has changed since it was judged; eval judges what is there now", err=True)
+        told = f"{legible(path)} has changed since it was judged, so the run is of an {OLDER_SOURCE}"
+        click.echo(f"{told}; eval judges the file as it is now", err=True)
 
 
 @verbs.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--duel", is_flag=True, help="Time both sources again, in turns: tells smaller differences.")
+@click.option("--duel", is_flag=True, help="Time both sources again in turns, to tell smaller differences.")
 @click.option(
-    "--pairs", type=click.IntRange(2, MOST_DUEL_PAIRS), help=f"Of processes in a duel (default: {DUEL_PAIRS})."
+    "--pairs",
+    type=click.IntRange(2, MOST_DUEL_PAIRS),
+    help=f"Number of process pairs in a duel (default: {DUEL_PAIRS}).",
 )
-@click.option("--fail-if-slower", type=click.FloatRange(0), metavar="PCT", help="Exit with 20 if B is slower by that.")
-@click.option("--device", default="auto", help="Where a duel takes place, as in `eval`.")
+@click.option(
+    "--fail-if-slower",
+    type=click.FloatRange(0),
+    metavar="PCT",
+    help="Exit with code 20 if B is slower than A by more than PCT percent.",
+)
+@click.option("--device", default="auto", help="The device of a duel, as in `eval`.")
 @json_option
 @markdown_option
 @click.pass_obj
@@ -104,7 +113,7 @@ def compare(
     as_json: bool,
     as_markdown: bool,
 ) -> int:
-    """Hold run B against run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
+    """Compare run B with run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
 
     A and B are named as in `show`.
 
@@ -115,7 +124,7 @@ def compare(
     from harness.verbs import compare as versions
 
     if pairs is not None and not duel:
-        raise UsageError("--pairs is of a duel", "add --duel")
+        raise UsageError("--pairs applies to a duel only", "add --duel")
     taken = versions.take(root, a, b)
     _say_what_has_changed(root, taken.a, taken.b)
     if duel:
@@ -137,7 +146,7 @@ def compare(
 
 @verbs.command()
 @click.argument("problem", metavar="[PROBLEM]", required=False)
-@click.option("--device", default=None, help="One device's board only: its folder in results/, such as nvidia-h200.")
+@click.option("--device", default=None, help="Show one device only: its folder in results/, such as nvidia-h200.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -147,10 +156,10 @@ def compare(
 @json_option
 @click.pass_obj
 def report(root: Path, problem: str | None, device: str | None, out: Path, as_json: bool) -> None:
-    """Write the boards of PROBLEM (of all problems without one) as one HTML file that needs no network.
+    """Write the boards of PROBLEM (default: of all problems) to one HTML file that needs no network.
 
-    In it are the boards, charts, samples, sources and the environment of each run. With --json all that is printed as
-    data, and no file is written.
+    It holds boards, charts, samples, sources and the environment of each run. With --json the same is printed as data
+    and no file is written.
 
     Example: python3 -m harness report mla --out board.html
     """

@@ -51,7 +51,7 @@ problem_argument = click.argument("problem", metavar="PROBLEM")
 def _one_form(context: click.Context, parameter: click.Parameter, asked: bool) -> bool:
     others = [name for name in ("as_json", "as_markdown") if name != parameter.name and context.params.get(name)]
     if asked and others:
-        raise UsageError("--json and --markdown are two forms of the same", "ask for one of them")
+        raise UsageError("--json and --markdown cannot be combined", "give one of them")
     return asked
 
 
@@ -61,7 +61,9 @@ json_option = click.option(
 markdown_option = click.option(
     "--markdown", "as_markdown", is_flag=True, callback=_one_form, help="Print Markdown, for a page or a comment."
 )
-device_option = click.option("--device", default="auto", help="cpu, cuda, cuda:1 or auto: a GPU if there is one.")
+device_option = click.option(
+    "--device", default="auto", help="cpu, cuda, cuda:1 or auto (default): the GPU if there is one, else the CPU."
+)
 
 
 def narrate(line: str) -> None:

@@ -22,13 +22,15 @@ from harness.errors import InfrastructureError
 
 
 @verbs.command()
-@click.option("--calibrate", is_flag=True, help="First measure how small a difference counts here.")
+@click.option(
+    "--calibrate", is_flag=True, help="First measure this device's noise, which decides what counts as faster."
+)
 @device_option
 @json_option
 @markdown_option
 @click.pass_obj
 def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown: bool) -> int:
-    """Say what this machine can do, what it cannot, and the command that brings the rest.
+    """Show what this machine can do, what it lacks, and the command that installs what is missing.
 
     Example: python3 -m harness doctor --calibrate
     """
@@ -53,7 +55,7 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown:
 @click.argument("name", metavar="NAME")
 @click.pass_obj
 def new(root: Path, problem: str, name: str) -> None:
-    """Write submissions/PROBLEM/NAME.py, to start from: correct as it stands, with the contract in its docstring.
+    """Write submissions/PROBLEM/NAME.py, a correct and slow start, with the contract in its docstring.
 
     Example: python3 -m harness new mla mine
     """
@@ -72,7 +74,7 @@ def new(root: Path, problem: str, name: str) -> None:
     "--tool",
     type=click.Choice(["auto", "ncu", "rocprofv3", "torch"]),
     default="auto",
-    help="auto: ncu on NVIDIA, rocprofv3 on AMD, torch.profiler on a CPU. torch anywhere: times, no counters.",
+    help="auto: ncu on NVIDIA, rocprofv3 on AMD, torch.profiler on a CPU. torch works anywhere, without counters.",
 )
 @click.option("--calls", type=click.IntRange(1, 100), default=3, help="How many calls to profile (default: 3).")
 @click.option(
@@ -96,9 +98,9 @@ def profile(
     as_json: bool,
     as_markdown: bool,
 ) -> None:
-    """Say where the time of FILE goes, kernel by kernel beside the floor, by the vendor's own profiler.
+    """Show where the time of FILE goes, kernel by kernel beside the floor, with the vendor's profiler.
 
-    FILE runs with your own rights, outside the sandbox, as profilers need it: know what is in it. Nothing is ranked.
+    FILE runs outside the sandbox with your own rights, as profilers need it: read it first. Nothing is ranked.
 
     Example: python3 -m harness profile mla submissions/mla/triton_bf16.py --case 2
     """

@@ -130,7 +130,7 @@ class _Match:
                     if check.verdict is not Verdict.ACCEPTED:
                         raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {check.case.label}", check.report)
                 if side.entrant.caller.interpreted:
-                    hint = "a duel takes a device that runs its kernels"
+                    hint = "a duel needs a device that runs its kernels"
                     raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)
                 session.finish()
 

@@ -49,7 +49,7 @@ class DeviceFile(Value):
 def detect(root: Path, wanted: str = "auto") -> Device:
     """The device that `wanted` names: auto, cpu, cuda, cuda:1. Raises UsageError if it is not here."""
     if not re.fullmatch(r"auto|cpu|(cuda|rocm)(:\d+)?", wanted):
-        raise UsageError(f"{wanted!r} is no device", "say cpu, cuda, cuda:1 or auto")
+        raise UsageError(f"{wanted!r} is no device", "give cpu, cuda, cuda:1 or auto")
     if wanted == "cpu" or (wanted == "auto" and not _driver_present()):
         return _cpu(root)
     index = int(wanted.partition(":")[2] or 0)
@@ -59,7 +59,7 @@ def detect(root: Path, wanted: str = "auto") -> Device:
     if wanted == "auto":
         return _cpu(root)
     raise UsageError(
-        f"torch sees no GPU {wanted} on this machine", "--device cpu, with make DEVICE=cpu, judges on the processor"
+        f"torch sees no GPU {wanted} on this machine", "--device cpu (make: DEVICE=cpu) judges on the processor"
     )
 
 

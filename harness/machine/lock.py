@@ -149,8 +149,10 @@ def _folder() -> Path:
             # Who may is asked of the mode: of what only root may, root and others would choose differently.
             if folder.stat().st_mode & _OPEN_TO_ALL == _OPEN_TO_ALL and os.access(folder, os.W_OK):
                 return folder
-    listed = " and ".join(map(str, FOLDERS))
-    raise InfrastructureError(f"every user must be able to make files in {listed}, or one of them", "chmod 1777 /tmp")
+    listed = " or ".join(map(str, FOLDERS))
+    raise InfrastructureError(
+        f"the device's lock needs a folder in which every user can make files: {listed}", "chmod 1777 /tmp"
+    )
 
 
 def _holder(lock: int) -> int | None:

@@ -7,7 +7,7 @@ Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` se
 """
 
 from harness.model.isolation import NO_ISOLATION, Isolation
-from harness.model.label import Label, Unranked
+from harness.model.label import OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
     Case,
     Cases,
@@ -49,6 +49,7 @@ from harness.model.value import (
 
 __all__ = [
     "NO_ISOLATION",
+    "OLDER_SOURCE",
     "SCHEMA_VERSION",
     "Case",
     "CaseCheck",

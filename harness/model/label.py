@@ -52,6 +52,9 @@ class Unranked(enum.StrEnum):
         return _UNRANKED[self]
 
 
+OLDER_SOURCE = "older source"
+"""The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
+
 _VOIDED = "more than a tenth of the calls had to be taken again"
 _CROWDED = "other processes took the processors meanwhile"
 _WORKER_TIMED = "timed by the submission's own process"

@@ -78,8 +78,8 @@ def run(command: Sequence[str], settings: Settings, tool: str, remedies: dict[st
         raise failed(settings, f"{tool} ended with status {status}", remedies)
     if outcome.interpreted:
         raise InfrastructureError(
-            "its Triton kernels are interpreted on a CPU: what takes time here is the interpreter",
-            "profile where its GPU is; `check` says what the compilers make of its kernels",
+            "a profile on a CPU would show Triton's interpreter and not the kernels",
+            "profile on a machine with the GPU; `check` shows what the compilers make of the kernels",
         )
     return outcome
 

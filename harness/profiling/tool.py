@@ -41,5 +41,5 @@ def find(tool: str) -> str:
     folders = [found for place in _PLACES[tool] for found in sorted(glob.glob(place), reverse=True)]
     path = shutil.which(tool) or shutil.which(tool, path=os.pathsep.join(folders))
     if path is None:
-        raise InfrastructureError(f"{tool} is not here", _HOW_TO_GET_IT[tool])
+        raise InfrastructureError(f"{tool} is not installed", _HOW_TO_GET_IT[tool])
     return path

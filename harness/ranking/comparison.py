@@ -228,7 +228,7 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str 
     if ratio.low is None or ratio.high is None:
         return SpeedFinding(
             Speed.AMBIGUOUS,
-            "too few processes: an interval takes two of each, and a first look (`--quick`) has one",
+            "too few processes: an interval needs two of each run, and a `--quick` run has one",
             ratio,
         )
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
@@ -254,7 +254,7 @@ def check_of_one_problem(a: Run, b: Run) -> None:
     """Raises UsageError if these are runs of two problems, which not even a duel can compare."""
     if a.problem != b.problem:
         old, new = names_of(a, b)
-        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one")
+        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one problem")
 
 
 def check_comparable(a: Run, b: Run) -> None:

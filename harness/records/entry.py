@@ -14,7 +14,8 @@ class Entry:
     """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts the ranked runs of
     its source if it is one, else all of them.
 
-    `older`: not the problem's present files judged it, as far as the problem was at hand. `unranked` is the reason that
+    `older`: not the problem's present files judged it, as far as the problem was at hand. `older_source`: the file that
+    it judged holds another source now, as far as somebody looked (`Store.mark_sources`). `unranked` is the reason that
     the run itself has; a board has more (see `ranking`). `flags` are the rules of a scanner that its source broke; see
     `triage`."""
 
@@ -40,8 +41,10 @@ class Entry:
     floor_ns: float | None
     isolation: str | None = None
     flags: str | None = None
+    submission_path: str = ""
     runs: int = 1
     older: bool = False
+    older_source: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -83,6 +86,7 @@ def of_run(path: str, run: Run) -> Entry:
         floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
         isolation=run.environment.get("isolation"),
         flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
+        submission_path=run.submission_path,
     )
 
 

@@ -29,14 +29,14 @@ from harness.records.entry import Entry, of_present, of_run, standing
 
 TIERS = ("published", "local")
 
-INDEX_VERSION = 5
+INDEX_VERSION = 6
 """Raise it when the tables change; an index of another version is thrown away and built anew."""
 
 _SETTLED_NS = 2_000_000_000
 """A directory changed this recently may change again within one tick of its file system's clock: look again."""
 
 
-_COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older"))
+_COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
 _GROUP = ("problem", "device", "revision", "problem_sha256", "submission")
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, modified_ns INTEGER NOT NULL);

@@ -11,6 +11,8 @@ import hashlib
 import re
 import stat
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +20,7 @@ from pydantic import ValidationError
 from harness.errors import MOST_HINTS, InfrastructureError, UsageError, did_you_mean, nearest
 from harness.model import Run, Submission
 from harness.records import whole_file
+from harness.records.entry import Entry
 from harness.records.index import TIERS, Index
 
 MAX_RUN_BYTES = 64 << 20
@@ -67,6 +70,21 @@ class Store:
         hint = f"it would be results/local/{problem}/sources/{sha256}.py"
         raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
 
+    def has_changed(self, path: str, sha256: str) -> bool:
+        """Whether the file at `path`, relative to the root, is there and is another source than this sha256's."""
+        file = self._results.parent / path
+        try:
+            if not file.is_file() or file.stat().st_size > MAX_RUN_BYTES:
+                return False
+            with file.open("rb") as source:
+                return hashlib.file_digest(source, "sha256").hexdigest() != sha256
+        except (OSError, ValueError):  # a stored path may be anything
+            return False
+
+    def mark_sources(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries, each marked as of an `older_source` if the file that it judged has changed since."""
+        return [replace(e, older_source=self.has_changed(e.submission_path, e.sha256)) for e in entries]
+
     def check_writable(self) -> None:
         """Raises InfrastructureError now rather than after minutes of measuring."""
         try:
@@ -75,7 +93,7 @@ class Store:
                 pass
         except OSError as error:
             raise InfrastructureError(
-                f"{self._results} cannot be written to: {error.strerror}", "runs are stored there; unlock it first"
+                f"{self._results} cannot be written to: {error.strerror}", "make it writable: runs are stored there"
             ) from None
 
     def find(self, name: str) -> dict[str, str]:

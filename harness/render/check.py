@@ -29,7 +29,7 @@ HEADERS = ("target", "kernel", "registers", "spills", "LDS KiB", "matrix", "wave
 KERNEL, SPILLS = HEADERS.index("kernel"), HEADERS.index("spills")
 LEGEND = (
     "registers a thread, on AMD VGPR/AGPR/SGPR; LDS: shared memory a block, of the most there is",
-    "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of how many, and what limits them",
+    "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of the most, and what limits them",
 )
 
 
@@ -80,7 +80,7 @@ def _table(compilations: Sequence[Compilation], width: int) -> Part:
     note = (
         "no spills, no scratch"
         if clean
-        else "! costs time: spilled registers (sm_90: bytes); below, scratch: bytes of private memory a thread"
+        else "!: spilled registers (sm_90: bytes), and below them bytes of scratch a thread; both cost time"
     )
     return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND])
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from harness import __version__
 from harness.errors import UsageError
-from harness.model import NO_ISOLATION, Estimate, Problem, Unranked, outcome
+from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
 from harness.render import charts, legible, plots, run, terminal
 from harness.verbs.report import read
 
@@ -95,6 +95,7 @@ def _environment() -> Environment:
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
     environment.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    environment.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
     return environment
 
 

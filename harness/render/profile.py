@@ -87,7 +87,7 @@ def _sums(found: Profile, what: str) -> list[Part]:
 def _files(found: Profile) -> str:
     folder = found.folder
     seen = Path(os.path.relpath(folder)) if folder.is_relative_to(Path.cwd()) else folder
-    lines = [f"all of it: {seen}/"]
+    lines = [f"all files: {seen}/"]
     for name in found.files:
         kind = "trace" if name.startswith("trace-") else Path(name).suffix
         lines.append(f"  {name}" + (f"   {_HOW_TO_OPEN[kind]}" if kind in _HOW_TO_OPEN else ""))

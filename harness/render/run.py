@@ -170,11 +170,11 @@ def _timing(measurements: Sequence[Measurement]) -> Table:
         for name, m in zip(names, measurements, strict=True)
         if m.manner is not None
     ]
-    below = ["bound: by how much at most a submission can make its latency seem less than it is"]
+    below = ["bound: the most by which a submission could make its latency seem less than it is"]
     if any(m.inside_ns is not None for m in measurements):
-        below.append("worker's events: what the worker's own process saw in the pilot, a diagnosis and no score")
+        below.append("worker's events: the worker's own timing in the pilot, a diagnosis and never the score")
     if any(m.voids for m in measurements):
-        below.append("taken again: calls that did not count, by the reason, and their share of all")
+        below.append("taken again: void calls by their reason, and their share of all calls")
     return Table(["case", "manner", "bound µs", "worker's events µs", "taken again"], rows, below)
 
 
@@ -186,7 +186,7 @@ def taken_again(measured: Measurement) -> str:
 
 def _constants(constants: Sequence[Constant]) -> Table:
     rows = [[c.manner, _microseconds(c.latency_ns), _microseconds(c.spread_ns), c.calls] for c in constants]
-    below = ["what timing a call that computes nothing takes, subtracted from each call"]
+    below = ["constant: the time of a call that computes nothing; it is subtracted from each call"]
     return Table(["constant", "µs", "interquartile range µs", "calls"], rows, below)
 
 
@@ -200,7 +200,7 @@ def _workers_clock(measurements: Sequence[Measurement]) -> Table:
     seen = [(name, m) for name, m in zip(names, measurements, strict=True) if m.hidden_ns or m.idle_excess_ns]
     rows = [[name, span(m.hidden_ns), span(m.idle_excess_ns)] for name, m in seen]
     below = [
-        "hidden: by the judge's clock, how much longer calls took outside their latencies than idle calls did;",
+        "hidden: how much longer calls took outside their latencies than idle calls did, by the judge's clock;",
         "idle excess: how much longer idle calls took than in a process without the submission;",
         "both from the least to the most of the processes; below 0 is noise; what is allowed: docs/security.md",
     ]
@@ -221,7 +221,7 @@ def _rounds(rounds: Sequence[Round]) -> Table:
         ["matrix product µs", *(microseconds(Estimate(latency_ns=each.product_ns)) for each in rounds)],
         *([name.removeprefix(_THROTTLED), *(each.gauges.get(name, "") for each in rounds)] for name in names),
     ]
-    below = ["after each process: the judge's own work, and what the device's driver says"]
+    below = ["after each process: the judge's own work, and the driver's readings"]
     if any(each.others_share is not None for each in rounds):
         rows.append(["others", *("" if (o := each.others_share) is None else f"{o:.0%}" for each in rounds)])
         below.append("others: the share of the processors that other processes took meanwhile")
@@ -250,7 +250,7 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
     headers = ["test case", "verdict", "tolerance", "calls", "error", "reference's error"]
     below = [
         "error: relative L2 norm of the difference from the exact answer, or from the reference where there is none",
-        "of a tolerance: which of its limits the output comes closest to, and the share of it; above 1 it is not met",
+        "of a tolerance: the limit that the output comes closest to, and the share of it; above 1 it is broken",
     ]
     return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below if tolerances else (), title)
 

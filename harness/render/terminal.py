@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from harness.model import (
     NO_ISOLATION,
+    OLDER_SOURCE,
     ClockOwner,
     Estimate,
     Excess,
@@ -31,6 +32,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
+        below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
     else:
         parts.append("Nothing is ranked here yet.")
@@ -49,7 +51,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         ]
         parts.append(Table([f"left out ({len(left_out)})", "verdict", "judged", "what was seen"], rows))
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
-        parts.append("Flags are what a scanner of the source found suspicious, which is no verdict: see `show`.")
+        parts.append("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more.")
     return [*parts, *notes]
 
 
@@ -84,11 +86,17 @@ _RANKED_HEADERS = [
     "error",
     "tolerance",
     "runs",
+    "source",
     "isolation",
     "flags",
 ]
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
+SOURCE_CHANGED = (
+    f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the present file."
+)
+"""Stands below a board with such runs."""
+
 _HINTS = {
     Unranked.NOISY: ": judge it again when nothing else runs",
     Unranked.UNSTABLE: ": see its rounds with `show`",
@@ -126,6 +134,7 @@ def _ranked_row(standing: Standing) -> list[object]:
         error_figure(entry.error),
         entry.tolerance,
         entry.runs,
+        OLDER_SOURCE if entry.older_source else "",
         "none" if entry.isolation == NO_ISOLATION.tier else "",
         entry.flags,
     ]
@@ -186,7 +195,7 @@ def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
         [r.name, r.due.words, r.got.words, *(ratio(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
         for r in results
     ]
-    headers = ["control", "due", "got", *(f"of {name}" for name in tolerances), "as due"]
+    headers = ["control", "expected", "got", *(f"of {name}" for name in tolerances), "as expected"]
     return Table(headers, rows, title=f"{problem.name}: {len(results)} controls")
 
 

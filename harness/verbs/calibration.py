@@ -133,7 +133,7 @@ def _subject(root: Path) -> tuple[Problem, Submission]:
         for baseline in problem.baselines:
             path = root / "submissions" / problem.name / f"{baseline}.py"
             return problem, catalog.load_submission(problem, path)
-    raise ProblemError("no problem names a baseline, and calibrating takes one", "add one to a problem.yml")
+    raise ProblemError("calibration needs a baseline, and no problem names one", "add one to a problem.yml")
 
 
 def _path(root: Path, device_slug: str) -> Path:

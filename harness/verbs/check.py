@@ -94,7 +94,7 @@ def check(
     for target in asked:
         if target not in TARGETS:
             # No guess: the nearest name of a chip is another chip.
-            raise UsageError(f"check does not compile for {target!r}", f"it does for {', '.join(TARGETS)}")
+            raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
     kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
     jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}

@@ -99,7 +99,7 @@ def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
     assert ratio.low is not None and ratio.high is not None
     half_width = math.log(ratio.high / ratio.low) / 2
     if not noise.calibrated and half_width < noise.log_ratio:
-        yield "to tell smaller differences: python3 -m harness doctor --calibrate, which takes the noise of this device"
+        yield "to tell smaller differences, measure this device's noise: python3 -m harness doctor --calibrate"
         return
     blur = max(noise.log_ratio, half_width)
     needed = 8 * math.ceil(pairs / 8 * max(2.0, (blur / max(abs(math.log(ratio.value)), 1e-9)) ** 2))

@@ -102,7 +102,7 @@ def _device(device: Device) -> Fact:
     found = f"{device.name} ({device.arch}), {device.memory_bytes / 1e9:.0f} GB"
     drivers = [vendor for path, vendor in _DRIVERS.items() if os.path.exists(path)]
     if device.kind == "cpu" and drivers:
-        remedy = "if it is to be judged on: make doctor PYTHON=/path/to/a/python3 whose torch sees the GPU"
+        remedy = "to judge on that GPU: make doctor PYTHON=/path/to/a/python3 whose torch sees it"
         return Fact("device", f"{found}; {drivers[0]} driver is here as well, not used", "missing", remedy)
     return Fact("device", found)
 

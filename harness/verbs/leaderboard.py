@@ -92,4 +92,5 @@ def _boards(root: Path, index: Index, problem: Problem, device: str | None) -> l
 
 def _board(root: Path, index: Index, problem: Problem, folder: str) -> Board:
     worker_timed = load_config(root).rank_worker_timed
-    return ranking.rank(index.standings(problem, folder), problem.baselines, worker_timed)
+    entries = Store(root).mark_sources(index.standings(problem, folder))
+    return ranking.rank(entries, problem.baselines, worker_timed)

@@ -47,6 +47,6 @@ def next_steps(problem: str, path: Path) -> str:
     words = f"PROBLEM={problem} SUBMISSION={shlex.quote(str(seen))}"
     return (
         f"{seen}: correct as it stands, and slow. Its docstring is the contract.\n"
-        f"  make check {words}   seconds: right on small cases? compiles for each chip?\n"
+        f"  make check {words}   seconds: is it right on small cases, does it compile for each chip\n"
         f"  make eval {words}    judge it, time it, rank it"
     )

@@ -147,7 +147,8 @@ def parts(root: Path, index: Index, problems: Sequence[Problem], device: str | N
 
 
 def _shelf(root: Path, index: Index, problem: Problem, slug: str, name: str, paths: Sequence[str]) -> Shelf:
-    board = rank(index.standings(problem, slug), problem.baselines, load_config(root).rank_worker_timed)
+    chosen = Store(root).mark_sources(index.standings(problem, slug))
+    board = rank(chosen, problem.baselines, load_config(root).rank_worker_timed)
     standing = {entry.id for entry in (*(s.entry for s in board.standings), *board.unranked)}
     runs = _runs(root / "results", problem, slug, paths, standing)
     environments = _environments(runs.values())

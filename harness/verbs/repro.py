@@ -134,7 +134,7 @@ def take(root: Path, name: str) -> Recipe:
     if problem.revision != run.problem_revision:
         raise UsageError(
             f"{run.id} is of revision {run.problem_revision} of {run.problem}, which is at revision {problem.revision}",
-            "a run is reproduced by the task it was judged on: check out a commit that has that revision",
+            "check out a commit that has that revision",
         )
     if not _is_seed(run.master_seed):
         raise InfrastructureError(f"{run.id} holds no seed of 1 to 64 bytes in hexadecimal: its inputs are lost")
@@ -156,7 +156,7 @@ def device_for(root: Path, run: Run, wanted: str) -> Device:
         here = detect(root, wanted)
         if here.kind != run.device.kind:
             where = f"{run.id} was judged on {run.device.name} ({run.device.kind})"
-            raise UsageError(f"{where}: {here.name} ({here.kind}) has other cases and other clocks")
+            raise UsageError(f"{where}; {here.name} ({here.kind}) has other cases and another clock")
         return here
     try:
         return detect(root, run.device.kind)

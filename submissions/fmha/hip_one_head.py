@@ -23,8 +23,7 @@ batch) with blocks that stride over batches where there are more than 65535. Off
 
 Bytes a query head: 2 D (2 + 2 S), 4 D at one key. Limited by latency where S is small: a row of K is D / 8 pieces of 16
 bytes, so at S = 2, D = 128 only 32 of the 256 threads have one to ask for, and a multiprocessor full of blocks has no
-more than 10 KiB under way. At S = 16 every thread loads 32 bytes or more. Measured on an NVIDIA H200, 2026-11-20
-(docs/kernels.md has every case): 80 to 88 % of the floor at one key, 13 to 77 % beyond. Not yet measured on an AMD GPU.
+more than 10 KiB under way. At S = 16 every thread loads 32 bytes or more. docs/kernels.md has what was measured.
 """
 
 import torch

@@ -16,10 +16,7 @@ One key. Its weight is 1 whatever the score, so the output is V in float16: Q an
 converts 1024 elements.
 
 Bytes a query row: 2 D (2 + 2 S / G), 4 D at one key; with G > 1 the group's other rows find K and V in cache if they
-run close together. Limited by bandwidth.
-
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 91 %
-of the floor, the geometric mean of all 18 cases (88 to 93 %).
+run close together. Limited by bandwidth. docs/kernels.md has what was measured.
 """
 
 import torch

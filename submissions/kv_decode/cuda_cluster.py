@@ -12,8 +12,7 @@ than half of that it is 2, up to a pair a multiprocessor, and 1 beyond: the pair
 Warps. The G = Hq / Hkv heads of a KV head are the rows of m16n8k16, padded to 16, or above 16 to 32. Every 2 of the 8
 warps are a key group. It copies, and alone reads, its 16 keys of each chunk, and so is a pipeline of its own (cp.async
 into a ring of 2 or 3 stages) whose barriers hold up 64 threads and not 256. Its warps share the dims of the output, or
-the rows where there are 32. Scores stay in registers: the C fragments of Q K^T are the A fragments of P V. Four groups
-were faster than two of four warps each in every case on the board.
+the rows where there are 32. Scores stay in registers: the C fragments of Q K^T are the A fragments of P V.
 
     chunk of 64 keys   16 keys ─► group 0, 2 warps ┐ shared memory             st.async    owner of the row
                        16 keys ─► group 1          ├─► sums, peak, total, ─────────────► merge over programs
@@ -30,24 +29,14 @@ The new key takes no part in the chunks. Its score is ready long before, and it 
 Append. Cached keys are read below L and written at L, so nothing has to be ordered but seq_lens, which all programs of
 a sequence read. The last of its clusters to have done so, as a ticket per sequence tells, advances it.
 
-Clusters and stages, and µs with cold caches, beside triton_split_kv (NVIDIA H200, 2026-11-22, one process):
+Clusters and stages on an H200:
 
     B * Hkv, keys       1024, 1024   512, 2048   512, 8192   256, 4096   128, 2048   64, 2048   32    16    8, 32768
     cluster, stages     1, 2         1, 2        1, 2        1, 2        2, 2        2, 3       3, 3  6, 3  8, 3
-    this kernel         125.3        122.9       469.9       122.0       34.6        20.6       13.7  11.0  42.8
-    triton_split_kv     129.9        127.6       478.4       132.5       39.2        25.5       18.5  17.1  38.8
-
-One long sequence with few KV heads is slower than with Triton: 8 clusters of 8 leave half of the device idle; and at
-512 pairs of 8192 keys the judged runs have it the other way round, by 0.7 %. More was tried with an earlier form of
-this kernel on an H200, 2026-11-21: at 32 pairs 7 programs a cluster with 2 stages took 14.0 µs (3 with 3: 13.6), at 16
-pairs 8 with 2 stages 12.7 (6 with 3: 11.1), at 8 pairs clusters of 16, more than is portable, 40.6 with 2 stages, and
-clusters of 12 47 (8 with 3: 43.6). So was the number of key groups.
 
 Bytes a cached key and KV head: 4 D, read once. Limited by memory bandwidth from 256 pairs on, below that by a chain:
-launch, first chunk, last chunk, merge over groups, merge over programs.
-
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 83 % of the floor in a judged run, the
-geometric mean of the six cases with a floor above 20 µs (65 to 93 %).
+launch, first chunk, last chunk, merge over groups, merge over programs. With one long sequence and few KV heads, 8
+clusters of 8 leave half of the device idle. docs/kernels.md has what was measured, and what was slower.
 
 For q_len 1, D = 128, bfloat16 and float16, G up to 32. Anything else goes to SDPA, one sequence after another, which
 is right and slow. Not for AMD, nor for any NVIDIA GPU but Hopper (sm_90): elsewhere see triton_split_kv.py.

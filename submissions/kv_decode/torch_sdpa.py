@@ -4,9 +4,8 @@ The baseline: what a model in plain PyTorch does. The new keys go into the cache
 view of it and nothing is concatenated. It must know the lengths on the host, which costs one wait for the device.
 Sequences of one length share one call; where lengths differ, each sequence gets its own.
 
-Limited by the wait and, for GQA, by what SDPA's backend makes of enable_gqa. Measured on an NVIDIA H200, 2026-11-20
-(docs/kernels.md has every case): 26 to 33 ms, 0.3 % of the floor, the geometric mean of the six cases with one above
-20 µs.
+Bytes a cached key and KV head: 4 D. Limited by the wait and, for GQA, by what SDPA's backend makes of enable_gqa.
+docs/kernels.md has what was measured.
 """
 
 import torch

@@ -14,8 +14,8 @@ Rows. The G = Hq / Hkv query heads that share a KV head, times Sq positions, are
 r % G, position r // G), so that keys and values are read once for all of them. Tiles are 16 rows (the least tl.dot
 takes) to 64; more rows than that read the keys again, from L2.
 
-Keys. 32 a block at D = 128 in 16 bits, 8 KiB of keys and 8 KiB of values, and three stages of them. Small blocks win on
-an H200: four programs fit a multiprocessor, so that one's copies run under another's softmax, and a block that a
+Keys. 32 a block at D = 128 in 16 bits, 8 KiB of keys and 8 KiB of values, and three stages of them. Blocks are small
+for an H200: four programs fit a multiprocessor, so that one's copies run under another's softmax, and a block that a
 sequence's end cuts short wastes little. CDNA takes 64 keys and two stages, which fit in 64 KiB of LDS.
 
 Scores are held transposed, [keys, rows], and the output as [D, rows]: the many keys are spread over the warps and the
@@ -32,10 +32,8 @@ Slots past L hold garbage, NaN included: their loads are masked, because 0 * NaN
 float32 goes through IEEE products (input_precision="ieee"); TF32 would miss the tolerance.
 
 Bytes a cached key and KV head: 4 D in 16 bits, read once. Limited by memory bandwidth; short caches by the two launches
-and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel.
-
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 82 % of the floor, the geometric mean of the
-six cases with a floor above 20 µs (72 to 94 %).
+and the merge. Causal masking skips no work: for long prompts (Sq in the hundreds) use a prefill kernel. docs/kernels.md
+has what was measured.
 
 `attention_with_kv_cache` is the same thing as a function that a model can call.
 """

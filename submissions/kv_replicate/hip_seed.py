@@ -12,9 +12,9 @@ Words. Elements are moved as unsigned integers of their size: exact for NaNs of 
 where the output has fewer than 2^31 elements and 64 where not; the divisions by sizes known only at run time are most
 of the instructions, and 64-bit ones are several times as long.
 
-Bytes an input element: 2 e (1 + G) to memory, the least possible, since the G reads of an element find it in cache;
-but 2 G e through the load path, in loads of 2 or 4 bytes a thread. Limited by instructions rather than bandwidth:
-up to eight divisions and remainders an element. Not yet measured on a GPU.
+Bytes an input element: 2 e (1 + G) to memory, the least possible, since the G reads of an element find it in cache; but
+2 G e through the load path, in loads of 2 or 4 bytes a thread. Limited by instructions rather than bandwidth: up to
+eight divisions and remainders an element.
 """
 
 import torch

@@ -16,8 +16,7 @@ of each copy but the last. Only the tensor's last block can end inside a word; s
 Longer and uneven rows: `replicate_words` on single elements.
 
 Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores; for uneven rows possibly by
-shared memory, 8 reads of 2 bytes a store. Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case):
-78 to 82 % of the floor, 63 % where rows are uneven. Not yet measured on an AMD GPU.
+shared memory, 8 reads of 2 bytes a store. docs/kernels.md has what was measured.
 """
 
 import torch

@@ -4,8 +4,7 @@ The output [B, S, Hq, D] is seen as [B, S, Hkv, G, D] and K as [B, S, Hkv, 1, D]
 the rest, reading each KV row G times, of which all but the first come from cache.
 
 Bytes: 2·B·S·D·e·(Hkv + Hq), the least possible; two launches. Limited by bandwidth, and by how well torch's strided
-copy vectorizes a broadcast. The same copies, as a rival in docs/kernels.md: 25 % of the floor on an NVIDIA H200,
-2026-11-20, the geometric mean of the three cases with one above 20 µs.
+copy vectorizes a broadcast. The same copies stand in docs/kernels.md as the rival "expand, copy".
 """
 
 

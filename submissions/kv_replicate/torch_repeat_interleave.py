@@ -1,9 +1,7 @@
 """torch.repeat_interleave into a temporary, then a copy into the supplied buffers: what most models do.
 
 Bytes: the temporary is written and read once more, so 2·B·S·D·e·(Hkv + 3·Hq) move where (Hkv + Hq) would do: 35 %
-of the floor is the most it can reach at 16 copies a head. Limited by bandwidth. The same calls, as a rival in
-docs/kernels.md: 17 % of the floor on an NVIDIA H200, 2026-11-20, the geometric mean of the three cases with one above
-20 µs.
+of the floor is the most it can reach at 16 copies a head. Limited by bandwidth. docs/kernels.md has what was measured.
 """
 
 

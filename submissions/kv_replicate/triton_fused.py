@@ -15,21 +15,16 @@ compile-time constant:
 
 Tile. Whole rows, padded to a power of two in registers only: 1 KiB a program, of K or of V. So little because many
 small programs keep more stores in flight than a few large ones, and because the seed's case has only 2 MiB of K; K and
-V apart, because a program that alternates between two outputs was slower. Stores are marked as streaming (.cs): without
-that the three large cases take 2 to 11 % longer, and the seed's two as long. Tensor descriptors (TMA) lose 6 % and
-more, and one store for several copies gains nothing. Row numbers are int64: outputs pass 2^31 elements.
+V apart, so that a program does not alternate between two outputs. Stores are marked as streaming (.cs). Row numbers are
+int64: outputs pass 2^31 elements.
 
-Bursts. DRAM loses time at each turn from reading to writing and back: on an H200 a fill reaches 97 % of the floor and a
-copy 89 %, and this kernel 84 %, if each program loads what it then stores. So on Hopper the input comes in bursts: of
-the programs that store 3 MiB of K or V, the first quarter asks for the 3 MiB after these to be brought to the L2 cache
-(cp.async.bulk.prefetch, one instruction for 16 rows), and then a while nothing but stores goes to DRAM. That gains 1 to
-4 %; bursts of 8 MiB lose 10, for their lines are replaced before they are read.
+Bursts. DRAM loses time at each turn from reading to writing and back. So on Hopper the input comes in bursts: of the
+programs that store 3 MiB of K or V, the first quarter asks for the 3 MiB after these to be brought to the L2 cache
+(cp.async.bulk.prefetch, one instruction for 16 rows), and then a while nothing but stores goes to DRAM. Of larger
+bursts the lines are replaced before they are read. The seed's two cases, of 2 MiB, are no more than one burst.
 
-Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores.
-
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
-three cases with a floor above 20 µs (85 to 87 %; without bursts 83 to 85), and 77 and 78 % for the seed's two cases,
-whose 2 MiB are no more than one burst.
+Bytes an input element: 2 e (1 + G), the least possible. Limited by the bandwidth of stores. docs/kernels.md has what
+was measured, and what was slower.
 """
 
 import torch

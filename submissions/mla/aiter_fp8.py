@@ -9,7 +9,7 @@ Every call plans anew and reads the lengths on the host, since aiter must not se
 is mostly that. Where aiter or its GPU is missing the file is not judged. aiter is not on PyPI:
 https://github.com/ROCm/aiter
 
-Bytes. 576 a token. What limits it is to be seen. Not yet measured: nothing in this file has run on an AMD GPU.
+Bytes. 576 a token. What limits it is not known: see docs/kernels.md for what has run.
 """
 
 import inspect

@@ -22,17 +22,12 @@ The queries are rounded to e4m3 by a scale a head. Keys and values are exact whi
 that is for scales from 2^-17 to 2^9; a scale below is taken as 2^-18, one above as 2^9.
 
 Tiles. 64 tokens, 18 KiB of codes; three programs a multiprocessor, for which 168 registers a thread and 62 KiB suffice
-with one place for codes: it is filled again as soon as all have read it, while weights and output are computed. (Twice
-the places for half of the codes, and decoding the next tile while the output is added up, have been measured and are
-slower; so was twice the tokens with two warpgroups, but in a version that was wrong.)
+with one place for codes: it is filled again as soon as all have read it, while weights and output are computed.
 
-Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16.
-
-Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 0.99 to 1.07 times gluon_fp8.py's time but at
-4 x 1024, where that one has a kernel for short caches, and at 256 x 8192 tokens 49 % of its own floor. What limits it:
-a tile takes a warp 911 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half of
-the schedulers' rate. There, by ncu and before the partial results were fp16, schedulers issued half of the time, that
-unit was busy for 52 % of it and shared memory's for 61 %. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
+Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. Limited by instructions: a
+tile takes a warp 911, half of them permutations, masks, shifts and comparisons, whose unit has half of the schedulers'
+rate. docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere see
+triton_mxfp4.py.
 """
 
 import functools

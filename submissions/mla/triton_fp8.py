@@ -22,10 +22,7 @@ spills; on RDNA 16, whose registers spill all the same (both compiled, not run).
 Bytes. 576 a token, and 64 KiB a (sequence, split) for the partial results. At 60 flops a byte memory bandwidth would be
 the limit. On an H200 it is not yet: for a tile of 64 tokens each warp issues 1074 instructions, most of them to widen
 values, and with two programs a multiprocessor that is more than half of the time that the tile's bytes take.
-
-Measured on an NVIDIA H200, 2026-11-22, with Triton 3.6 (docs/kernels.md has every case): 56 % of the fp8 cache's floor,
-the geometric mean of the four cases with a floor above 20 µs (49 to 65 %). Triton 3.7.1 spills 64 or 72 bytes a thread
-for sm_90.
+docs/kernels.md has what was measured.
 """
 
 import torch

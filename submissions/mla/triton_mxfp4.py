@@ -16,16 +16,11 @@ are loaded in that order; for the output, code I of all words is one of eight ti
 its own, and the store writes every eighth dim.
 
 Tiles. 64 tokens, the M of Hopper's warpgroup instructions, two stages, two programs a multiprocessor. 32 tokens are
-used nowhere: on an H200 (Triton 3.6.0) they gave a relative error of 0.43, and 0.001 in the interpreter. The products
-are warp instructions then, and the rope part's operands, whose K is 16, get a layout with kWidth 8, made for a K of 64:
-read off the compiler's IR, and not confirmed by a run.
+used nowhere: they gave wrong results on an H200 with Triton 3.6.0 (docs/kernels.md).
 
 Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results. At 114 flops a byte memory bandwidth would
 be the limit, but decoding is: 2738 instructions a warp and tile, two and a half times what the fp8 kernel issues for
-nearly twice the bytes, so that kernel is the faster one on an H200.
-
-Measured on an NVIDIA H200, 2026-11-21 (docs/kernels.md has every case): 12 % of the mxfp4 cache's floor, the geometric
-mean of the two cases with a floor above 20 µs.
+nearly twice the bytes, so that kernel is the faster one on an H200. docs/kernels.md has what was measured.
 """
 
 import torch

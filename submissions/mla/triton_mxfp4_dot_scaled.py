@@ -18,11 +18,8 @@ the 128 that one scaled instruction multiplies.
 
 Accuracy. With queries in fp4 it meets the tolerance `mxfp4`, with less room than triton_mxfp4.py, and never `exact`.
 
-Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results.
-
-Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case), where it is decomposed and limited by what that
-spills: 5 % of the mxfp4 cache's floor, the geometric mean of the two cases with one above 20 µs. Not yet measured on a
-gfx950.
+Bytes. 306 a token, and 64 KiB a (sequence, split) for the partial results. Where the product is decomposed, as on an
+H200, limited by what that spills. docs/kernels.md has what was measured.
 """
 
 import torch

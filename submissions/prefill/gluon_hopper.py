@@ -32,14 +32,13 @@ Order
     different KV heads.
 
 What limits it
-    Sampled back to back, power: at 700 W the clock fell to 1575 MHz, at which the products alone could reach 86 % of
-    the floor. Of 128 x 128 scores the exponentials (16 a clock and multiprocessor) take half as long as the two
-    products (4096 flops a clock), and maxima, scaling and conversion come on top: what is lost is where the two do not
-    overlap, and, for short sequences, the diagonal's half-empty tiles.
+    Sampled back to back, power. Of 128 x 128 scores the exponentials (16 a clock and multiprocessor) take half as long
+    as the two products (4096 flops a clock), and maxima, scaling and conversion come on top: what is lost is where the
+    two do not overlap, and, for short sequences, the diagonal's half-empty tiles. docs/kernels.md has what was
+    measured.
 
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case)
-    64 % of the floor, which is 989 TFLOP/s, geometric mean of the ranked cases in a judged run: 50 % at 1024 queries,
-    65 to 71 % from 4096 on. Sampled back to back, at the power limit, 59 %: there cuDNN's attention reached 57 %.
+Bytes
+    A tile of 128 queries reads the keys and values before its end once, 4 D bytes a key: 128 flops a byte.
 
 Only for Hopper (sm_90): elsewhere see triton_flash.py.
 """

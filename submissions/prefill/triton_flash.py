@@ -26,11 +26,7 @@ Tiles
 What limits it
     Matrix cores wait for the softmax between two products: within a program nothing overlaps one tile's exponentials
     with the next one's products, as FlashAttention-3 and HipKittens do by hand; only a second program does. On a chip
-    without asynchronous copies the loads of K and V wait too.
-
-Measured on an NVIDIA H200, 2026-11-20 (docs/kernels.md has every case)
-    47 % of the floor, which is 989 TFLOP/s, geometric mean of the ranked cases: 38 % at 1024 queries, 53 % at 65536.
-    The 4 warps' registers spill (112 bytes a thread), and they are the faster ones there all the same.
+    without asynchronous copies the loads of K and V wait too. docs/kernels.md has what was measured.
 """
 
 import math
