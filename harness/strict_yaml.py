@@ -82,11 +82,10 @@ def _dotted(where: list[str | int]) -> str:
 def _written(where: tuple[str | int, ...], document: Any) -> list[str | int]:
     """A place as the writer of `document` knows it: of pydantic's place only what is a key or an index there, and not
     the branches of unions, which it puts between."""
-    found = []
+    found: list[str | int] = []
     for part in where:
-        if (isinstance(document, dict) and part in document) or (
-            isinstance(document, list) and isinstance(part, int) and part < len(document)
-        ):
+        keys = document if isinstance(document, dict) else range(len(document)) if isinstance(document, list) else ()
+        if part in keys:
             found.append(part)
             document = document[part]
     return found
