@@ -22,7 +22,7 @@ from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile, _described
-from harness.model import OLDER_SOURCE, Device, Verdict
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Verdict
 from harness.records.store import Store, load_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
