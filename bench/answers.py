@@ -45,7 +45,7 @@ def unchanged(x: Tensor) -> Tensor:
 class Fault:
     """What is done to the steps of an attention, `[n, m, s]` or `[n, m, D]` each, in this order.
 
-    `weights` are exp(score - the row's maximum). With `all_denominators` the sum is of what they were before the change.
+    `weights` are exp(score - the row's maximum). With `all_denominators` they are summed before the change.
     """
 
     queries: Change = unchanged

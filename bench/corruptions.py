@@ -5,7 +5,7 @@
 The CPU's test cases and `--calls` timed calls of the first `--benchmarks` benchmark cases of mla are answered by
 attention in plain torch with a fault (bench/faults) and compared as the judge compares (bench/answers). Nothing else is
 wrong: memory is left as it should be. An answer is rejected by a tolerance if any call is, or what calls come to
-together. "before" leaves the latter out. The strength told is the weakest from which on all that are tried are rejected;
+together. "before" leaves the latter out. The strength told is the weakest from which on all those tried are rejected;
 `none`: the strongest is accepted.
 
 mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the

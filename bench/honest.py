@@ -1,13 +1,14 @@
-"""What mla's limits over all calls leave to honest arithmetic: every rounding that is meant to pass, over many seeds.
+"""What mla's tolerances leave to honest arithmetic, and by how much they refuse what is wrong, over many seeds.
 
-    python bench/honest.py [--seeds 60] [--calls 8] [--benchmarks 3] [--jobs 1]
+    python bench/honest.py [--seeds 60] [--calls 8] [--benchmarks 3] [--jobs 1] [--wrong]
 
-Each seed is a run: the CPU's test cases, each twice as the judge puts it and, apart from that, as often as it puts it to
-an interpreted kernel, and `--calls` timed calls of each of the first `--benchmarks` benchmark cases, fewer than a run of
-`eval --quick` makes. Answers are computed in plain torch and compared as the judge compares (bench/answers).
+Each seed is a run: the CPU's test cases, each twice as the judge puts it and, apart from that, as often as it puts it
+to an interpreted kernel, and `--calls` timed calls of each of the first `--benchmarks` benchmark cases, fewer than a
+run of `eval --quick` makes. Answers are computed in plain torch and compared as the judge compares (bench/answers).
 
-Columns: the least and the largest gain and row gain and the worst dim of what calls come to together; the worst value
-over its limit, of single calls and over all calls; and how many seeds the tolerance refuses.
+Columns: the range of what calls come to together (gain, row gain, worst dim, the parts of problems/mla/reference.py);
+a value over its limit, of single calls and over all calls; and how many seeds the tolerance refuses. Of what is honest
+that value is the largest of all seeds, of what is wrong (`--wrong`) the least; of a run it is the worst of its groups.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,6 +33,7 @@ from bench.answers import (
     REFERENCE,
     TEST_CALLS,
     Arithmetic,
+    Change,
     Fault,
     Standing,
     answer,
@@ -41,10 +44,10 @@ from bench.answers import (
     to_mxfp4,
 )
 from bench.experiment import ROOT, report
+from bench.faults import NAMED
 from harness import catalog
 from harness import device as devices
 from harness.judge.trial import ALL_TESTS
-from harness.model import Tolerance
 
 INTERPRETED = "all test cases, interpreted"
 
@@ -55,8 +58,8 @@ def weights_in_fp8(weights: Tensor) -> Tensor:
 
 
 def floored_mxfp4(x: Tensor) -> Tensor:
-    """mxfp4 by the conversion of OCP Microscaling Formats v1.0, section 6.3: the scale's exponent is rounded down, so that
-    magnitudes above 6 of up to 8 times the scale become 6."""
+    """mxfp4 by the conversion of OCP Microscaling Formats v1.0, section 6.3: the scale's exponent is rounded down, so
+    that magnitudes of 6 to 8 times the scale become 6."""
     width = x.shape[-1]
     blocks = torch.nn.functional.pad(x, (0, -width % 32)).unflatten(-1, (-1, 32))
     _, exponent = torch.frexp(blocks.abs().amax(dim=-1, keepdim=True))
@@ -75,14 +78,17 @@ A8W8 = replace(REFERENCE, weights=weights_in_fp8)
 """What AMD's aiter computes, the reference on its GPUs."""
 
 
+NO_FAULT = Fault()
+
+
 @dataclass(frozen=True)
-class Honest:
-    """An arithmetic that is meant to meet `tolerance`, held against the reference or against a8w8."""
+class Way:
+    """A way to compute answers, judged by `tolerance`, against the reference or against a8w8."""
 
     name: str
     tolerance: str
     arithmetic: Arithmetic
-    fault: Fault = Fault()
+    fault: Fault = NO_FAULT
     against: Arithmetic | None = None
 
 
@@ -90,92 +96,137 @@ BF16 = Arithmetic("bf16", weights=bf16)
 BOTH_MXFP4 = Arithmetic("mxfp4", to_mxfp4)
 ALL_MXFP4 = Arithmetic("mxfp4", to_mxfp4, to_mxfp4)
 HONEST = [
-    Honest("fp8 queries and cache, float32 weights", "exact", REFERENCE),
-    Honest("fp8 queries and cache, bf16 weights", "exact", replace(REFERENCE, weights=bf16)),
-    Honest("fp8 queries and cache, fp8 weights (a8w8)", "exact", A8W8),
-    Honest("bf16 queries, fp8 cache", "exact", Arithmetic("fp8")),
-    Honest("bf16 queries, fp8 cache, fp8 weights", "exact", Arithmetic("fp8", weights=weights_in_fp8)),
-    Honest("bf16 throughout", "exact", BF16),
-    Honest("bf16 throughout, held against a8w8", "exact", BF16, against=A8W8),
-    Honest("mxfp4 cache, bf16 queries", "mxfp4", Arithmetic("mxfp4", weights=bf16)),
-    Honest("mxfp4 cache, fp8 queries", "mxfp4", Arithmetic("mxfp4", to_fp8)),
-    Honest("mxfp4 cache, fp8 queries and weights", "mxfp4", Arithmetic("mxfp4", to_fp8, weights_in_fp8)),
-    Honest("mxfp4 cache and queries", "mxfp4", BOTH_MXFP4),
-    Honest("mxfp4 cache, queries and weights", "mxfp4", ALL_MXFP4),
-    Honest("fp8 keys, mxfp4 values", "mxfp4", Arithmetic("fp8"), Fault(values=to_mxfp4)),
-    Honest("mxfp4 keys, fp8 queries, bf16 values", "mxfp4", Arithmetic("bf16", to_fp8), Fault(keys=to_mxfp4)),
-    Honest("mxfp4 cache and queries, queries floored", "mxfp4", Arithmetic("mxfp4", floored_mxfp4)),
-    Honest("mxfp4 cache and queries, held against a8w8", "mxfp4", BOTH_MXFP4, against=A8W8),
-    Honest("mxfp4 cache, queries and weights, held against a8w8", "mxfp4", ALL_MXFP4, against=A8W8),
+    Way("fp8 queries and cache, float32 weights", "exact", REFERENCE),
+    Way("fp8 queries and cache, bf16 weights", "exact", replace(REFERENCE, weights=bf16)),
+    Way("fp8 queries and cache, fp8 weights (a8w8)", "exact", A8W8),
+    Way("bf16 queries, fp8 cache", "exact", Arithmetic("fp8")),
+    Way("bf16 queries, fp8 cache, fp8 weights", "exact", Arithmetic("fp8", weights=weights_in_fp8)),
+    Way("bf16 throughout", "exact", BF16),
+    Way("bf16 throughout, held against a8w8", "exact", BF16, against=A8W8),
+    Way("mxfp4 cache, bf16 queries", "mxfp4", Arithmetic("mxfp4", weights=bf16)),
+    Way("mxfp4 cache, fp8 queries", "mxfp4", Arithmetic("mxfp4", to_fp8)),
+    Way("mxfp4 cache, fp8 queries and weights", "mxfp4", Arithmetic("mxfp4", to_fp8, weights_in_fp8)),
+    Way("mxfp4 cache and queries", "mxfp4", BOTH_MXFP4),
+    Way("mxfp4 cache, queries and weights", "mxfp4", ALL_MXFP4),
+    Way("fp8 keys, mxfp4 values", "mxfp4", Arithmetic("fp8"), Fault(values=to_mxfp4)),
+    Way("mxfp4 keys, fp8 queries, bf16 values", "mxfp4", Arithmetic("bf16", to_fp8), Fault(keys=to_mxfp4)),
+    Way("mxfp4 cache and queries, queries floored", "mxfp4", Arithmetic("mxfp4", floored_mxfp4)),
+    Way("mxfp4 cache and queries, held against a8w8", "mxfp4", BOTH_MXFP4, against=A8W8),
+    Way("mxfp4 cache, queries and weights, held against a8w8", "mxfp4", ALL_MXFP4, against=A8W8),
 ]
 
 
-def stand(seed: int, benchmarks: int, calls: int) -> dict[str, Standing]:
-    """Where each honest arithmetic stands in the run of one seed."""
+def _named(name: str, strength: float) -> Fault:
+    (corruption,) = [each for each in NAMED if each.name == name]
+    return corruption.fault(strength)
+
+
+BF16_QUERIES = Arithmetic("fp8")
+MXFP4_KEYS = Arithmetic("mxfp4", weights=bf16)
+WRONG = [
+    *[
+        Way(f"{name} {strength:g}", "exact", BF16_QUERIES, _named(name, strength))
+        for name, strength in [
+            ("output × s", 1.01),
+            ("softmax scale × s", 1.02),
+            ("best share of the keys, softmax over these", 0.9),
+            ("best share of the keys, denominators of all", 0.75),
+            ("rope dims forgotten", 4),
+            ("output dims never written", 1),
+        ]
+    ],
+    *[
+        Way(f"{name} {strength:g}, {cache}", "mxfp4", arithmetic, _named(name, strength))
+        for name, strength in [
+            ("output × s", 1.05),
+            ("output × s < 1", 0.9),
+            ("softmax scale × s", 1.0607),
+            ("softmax scale × s", 1.12),
+            ("best share of the keys, softmax over these", 0.5),
+            ("best share of the keys, softmax over these", 0.75),
+            ("best share of the keys, denominators of all", 0.5),
+            ("rope dims forgotten", 8),
+            ("rope dims forgotten", 16),
+            ("output dims never written", 1),
+        ]
+        for cache, arithmetic in [("fp8 cache", BF16_QUERIES), ("mxfp4 cache", MXFP4_KEYS)]
+    ],
+]
+
+
+def stand(seed: int, benchmarks: int, calls: int, ways: Sequence[Way]) -> dict[str, Standing]:
+    """Where each way stands in the run of one seed."""
     torch.set_num_threads(1)
     problem = catalog.load_problem(ROOT, "mla")
-    standings = {honest.name: Standing() for honest in HONEST}
+    standings = {way.name: Standing() for way in ways}
     for group in dealt(problem, devices.detect(ROOT, "cpu"), seed, problem.cpu.benchmark[:benchmarks], calls):
         for number, (case, call) in enumerate(group.calls):
             tolerances = problem.tolerances_for(case)
-            apart = {}
-            for honest in HONEST:
-                for arithmetic in filter(None, (honest.arithmetic, honest.against)):
-                    key = arithmetic.cache, arithmetic.queries
-                    if key not in apart:
-                        apart[key] = pieces("mla", case, call, arithmetic)
-            a8w8 = answer(call, apart["fp8", to_fp8], Fault(), A8W8)
+            apart = {
+                key: pieces("mla", case, call, Arithmetic(*key))
+                for key in dict.fromkeys(map(_operands, (REFERENCE, *(way.arithmetic for way in ways))))
+            }
+            a8w8 = answer(call, apart[_operands(A8W8)], NO_FAULT, A8W8)
             ((output, _),) = call.expectation.outputs.items()
             other = replace(call, expectation=replace(call.expectation, outputs={output: a8w8}))
-            for honest in HONEST:
-                held = other if honest.against else call
-                parts = apart[honest.arithmetic.cache, honest.arithmetic.queries]
-                out = answer(call, parts, honest.fault, honest.arithmetic)
-                limits = {honest.tolerance: tolerances[honest.tolerance]}
+            for way in ways:
+                held = other if way.against else call
+                out = answer(call, apart[_operands(way.arithmetic)], way.fault, way.arithmetic)
+                limits = {way.tolerance: tolerances[way.tolerance]}
                 for what in tallied(group.what, number):
-                    standings[honest.name].add(what, held, limits, out)
+                    standings[way.name].add(what, held, limits, out)
     return standings
 
 
+def _operands(arithmetic: Arithmetic) -> tuple[str, Change]:
+    return arithmetic.cache, arithmetic.queries
+
+
 def tallied(what: str, number: int) -> Iterator[str]:
-    """Under which names a group's call of that number counts. An interpreted kernel is put the first test case twice and
-    the others once (judge/entrant)."""
+    """Under which names a group's call of that number counts. An interpreted kernel is put the first test case twice
+    and the others once (judge/entrant)."""
     yield what
     if what == ALL_TESTS and (number < TEST_CALLS or number % TEST_CALLS == 0):
         yield INTERPRETED
 
 
-def row(honest: Honest, standings: list[Standing]) -> dict[str, Any]:
+def row(way: Way, standings: Sequence[Standing], honest: bool) -> dict[str, Any]:
     """What the runs of all seeds come to."""
     tallies = [tally for standing in standings for tally, _ in standing.groups.values()]
-    gains, row_gains, dims = (
-        [value for tally in tallies if (value := getattr(tally, name)) is not None]
-        for name in ("gain", "row_gain", "dim_rel_l2")
-    )
+    worst = max if honest else min
     return {
-        "arithmetic": honest.name,
-        "tolerance": honest.tolerance,
-        "gain": f"{min(gains):.4f} to {max(gains):.4f}",
-        "row gain": f"{min(row_gains):.4f} to {max(row_gains):.4f}",
-        "worst dim": max(dims),
-        "one call / limit": max(standing.single[honest.tolerance] for standing in standings),
-        "all calls / limit": max(standing.over_all(honest.tolerance) for standing in standings),
-        "refused": sum(standing.rejected(honest.tolerance) for standing in standings),
+        "arithmetic": way.name,
+        "tolerance": way.tolerance,
+        "gain": _span(tally.gain for tally in tallies),
+        "row gain": _span(tally.row_gain for tally in tallies),
+        "worst dim": _span(tally.dim_rel_l2 for tally in tallies),
+        "lighter half": _span(tally.parts.get("lighter_half") for tally in tallies),
+        "rope": _span(tally.parts.get("rope") for tally in tallies),
+        "one call / limit": worst(standing.single[way.tolerance] for standing in standings),
+        "all calls / limit": worst(standing.over_all(way.tolerance) for standing in standings),
+        "refused": sum(standing.rejected(way.tolerance) for standing in standings),
     }
 
 
-def by_group(honest: Honest, standings: list[Standing]) -> dict[str, dict[str, float]]:
-    """The same of each group, in numbers."""
+def _span(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{min(known):.3f} to {max(known):.3f}"
+
+
+def by_group(way: Way, standings: Sequence[Standing]) -> dict[str, dict[str, str]]:
+    """The same of each group."""
     found = {}
     for what in standings[0].groups:
         tallies = [standing.groups[what][0] for standing in standings]
-        limits: dict[str, Tolerance] = standings[0].groups[what][1]
-        ratios = [excess.ratio for tally in tallies if (excess := tally.excess(limits[honest.tolerance])) is not None]
+        limits = standings[0].groups[what][1][way.tolerance]
         found[what] = {
-            f"{end} {name}": pick(getattr(tally, name) or 0.0 for tally in tallies)
-            for name in ("gain", "row_gain", "dim_rel_l2")
-            for end, pick in (("least", min), ("most", max))
-        } | {"most over limit": max(ratios)}
+            "gain": _span(tally.gain for tally in tallies),
+            "row gain": _span(tally.row_gain for tally in tallies),
+            "lighter half": _span(tally.parts.get("lighter_half") for tally in tallies),
+            "rope": _span(tally.parts.get("rope") for tally in tallies),
+            "worst dim": _span(tally.dim_rel_l2 for tally in tallies),
+            "over limit": _span(excess.ratio for tally in tallies if (excess := tally.excess(limits)) is not None),
+        }
     return found
 
 
@@ -185,18 +236,24 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=8, help="timed calls of a benchmark case")
     parser.add_argument("--benchmarks", type=int, default=3, help="CPU benchmark cases, from the first on")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--wrong", action="store_true", help="what is to be refused, in the place of what is honest")
     given = parser.parse_args()
     started = time.monotonic()
-    with get_context("spawn").Pool(given.jobs) as pool:
-        work = [(seed, given.benchmarks, given.calls) for seed in range(given.seeds)]
-        runs = pool.starmap(stand, work, chunksize=1)
-    standings = {honest.name: [run[honest.name] for run in runs] for honest in HONEST}
-    rows = [row(honest, standings[honest.name]) for honest in HONEST]
+    ways = WRONG if given.wrong else HONEST
+    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
+        waiting = [pool.submit(_stand, seed, given.benchmarks, given.calls, given.wrong) for seed in range(given.seeds)]
+        runs = [each.result() for each in waiting]
+    standings = {way.name: [run[way.name] for run in runs] for way in ways}
+    rows = [row(way, standings[way.name], not given.wrong) for way in ways]
     refused = sum(line["refused"] for line in rows)
-    headline = f"{refused} of {given.seeds * len(HONEST)} honest runs are refused"
-    groups = {honest.name: by_group(honest, standings[honest.name]) for honest in HONEST}
+    headline = f"{refused} of {given.seeds * len(ways)} {'wrong' if given.wrong else 'honest'} runs are refused"
+    groups = {way.name: by_group(way, standings[way.name]) for way in ways}
     facts = {"seeds": given.seeds, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
     report("honest", devices.detect(ROOT, "cpu"), headline, rows, groups=groups, **facts)
+
+
+def _stand(seed: int, benchmarks: int, calls: int, wrong: bool) -> dict[str, Standing]:
+    return stand(seed, benchmarks, calls, WRONG if wrong else HONEST)
 
 
 if __name__ == "__main__":
