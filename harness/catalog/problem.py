@@ -93,6 +93,7 @@ def _read_problem(folder: Path) -> Problem:
         sha256=_sha256([yml, reference, *sorted((folder.parents[1] / "reference").glob("*.py"))]),
     )
     _check_names(yml, problem)
+    _check_parts(yml, problem, outline)
     _check_sampled_rows(yml, problem, outline)
     _check_baselines(yml, problem)
     _check_tolerances(yml, problem)
@@ -174,6 +175,12 @@ def _check_steps(where: str, steps: CaseValue, outline: _Outline) -> None:
         raise ProblemError(f"{where}: steps is {steps!r}; it must be a whole number, at least 1")
     if steps > 1 and "next_input" not in outline.functions:
         raise ProblemError(f"{where} has {steps} steps, but reference.py does not define next_input")
+
+
+def _check_parts(path: Path, problem: Problem, outline: _Outline) -> None:
+    limited = any(each.parts for options in problem.tolerances.values() for each in options)
+    if limited and "parts" not in outline.functions:
+        raise ProblemError(f"{path}: a tolerance limits parts, but reference.py does not define parts")
 
 
 def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None:

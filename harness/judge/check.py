@@ -40,8 +40,8 @@ NEVER = math.inf
 class Difference:
     """How one tensor differs from its expectation, summed over its elements.
 
-    `structural` says in words what is wrong with the tensor as such; then nothing else is filled in. `tally` is what a
-    tolerance limits over many calls, if one does.
+    `structural` says in words what is wrong with the tensor as such; then nothing else is filled in. `parts` of what is
+    expected are easily left out; `tally` is what a tolerance limits over many calls, if one does.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Difference:
     selection: Selection | None = None
     structural: str | None = None
     actual: torch.Tensor | None = None
+    parts: dict[str, torch.Tensor] = field(default_factory=dict)
     elements: int = 0
     mismatches: dict[str, int] = field(default_factory=dict)
     different_bits: int = 0
@@ -103,6 +104,8 @@ class CheckedCall:
 def differences(call: Call, reply: CallReply, snapshot: Snapshot, tolerances: dict[str, Tolerance]) -> list[Difference]:
     """Between a call's snapshot and its expectation: outputs first, then state."""
     outputs = _output_differences(call, reply, snapshot, tolerances)
+    for number, output in enumerate(outputs):
+        output.parts = {name: part[number] for name, part in call.expectation.parts.items()}
     found = outputs + _state_differences(call, reply, snapshot, tolerances, outputs)
     _read(found, tolerances, keep=call.expectation.exact is not None)
     return found
@@ -238,7 +241,7 @@ def _read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool)
     writing cannot keep ahead of who reads. Sums over chunks are exact (fsum), so that they do not depend on it.
 
     With `keep` the outputs' `actual` becomes what was compared, copied: more will be computed of it."""
-    chunks: list[tuple[Difference, torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
+    chunks: list[tuple[Difference, torch.Tensor, torch.Tensor, torch.Tensor | None, dict[str, torch.Tensor]]] = []
     for total in found:
         if total.actual is None:
             continue
@@ -247,16 +250,17 @@ def _read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool)
         if keep and not total.is_state:
             total.actual = torch.empty(shared.shape, dtype=shared.dtype, device=total.expected.device)
             copies = (own for _, own in _chunks(total.expected, total.actual))
-        chunks += [(total, want, got, own) for (want, got), own in zip(_chunks(total.expected, shared), copies)]
+        both, parts = _chunks(total.expected, shared), _parts_of_chunks(total)
+        chunks += [(total, want, got, own, part) for (want, got), own, part in zip(both, copies, parts)]
     secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
     for total in found:
         if not total.is_state and total.expected.is_floating_point() and any(map(wanted, tolerances.values())):
             total.tally = Tally()
-    for total, want, got, own in chunks:
+    for total, want, got, own, parts_here in chunks:
         got = got.to(want.device, copy=True) if own is None else own.copy_(got)
         if total.tally is not None:
-            total.tally.add(float64(want), float64(got))
+            total.tally.add(float64(want), float64(got), {name: float64(part) for name, part in parts_here.items()})
         different = int((bits(got) != bits(want)).sum())
         total.different_bits += different
         if bitwise:
@@ -266,7 +270,7 @@ def _read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool)
             total.squared_references.append(float(torch.where(exact.isfinite(), exact, 0.0).square().sum()))
         else:
             _accumulate(total, float64(want), float64(got), tolerances)
-    for total, want, got, own in chunks:
+    for total, want, got, own, _ in chunks:
         if bitwise and total.different_bits:  # only now does it matter by how much
             got = got.to(want.device, copy=True) if own is None else own
             _accumulate(total, float64(want), float64(got), tolerances)
@@ -303,6 +307,14 @@ def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torc
     rows = max(most // width, 1)
     for start in range(0, want.shape[0], rows):
         yield want[start : start + rows], got[start : start + rows]
+
+
+def _parts_of_chunks(total: Difference) -> Iterator[dict[str, torch.Tensor]]:
+    """For each chunk its parts, as `_chunks` cuts them."""
+    if not total.parts:
+        return itertools.repeat({})
+    cut = [[part for _, part in _chunks(total.expected, whole)] for whole in total.parts.values()]
+    return (dict(zip(total.parts, here)) for here in zip(*cut))
 
 
 def _rel_l2(actual: torch.Tensor, exact: torch.Tensor) -> float:

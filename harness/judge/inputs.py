@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,13 +35,14 @@ LEAST_GAP = 2
 class Expectation:
     """What one call must produce: outputs by name, and the state of the inputs that are looked at afterwards.
 
-    With a `selection`, `outputs` and `exact` hold only its rows.
+    With a `selection`, `outputs`, `exact` and `parts` hold only its rows.
     """
 
     outputs: dict[str, torch.Tensor]
     state: dict[str, torch.Tensor]
     exact: tuple[torch.Tensor, ...] | None
     selection: Selection | None
+    parts: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape that the whole output called `name` must have."""
@@ -120,6 +121,7 @@ class Dealer:
             index for index, (name, _) in enumerate(leaves) if everything or name.split(".")[0] in problem.in_place
         ]
         exact = self._reference.exact(data, selection) if everything else None
+        parts = self._reference.parts(data, selection)
         outputs = self._reference.expect(data, selection)
         if self._steps > 1:
             self._left = data
@@ -128,6 +130,7 @@ class Dealer:
             state={leaves[index][0]: leaves[index][1] for index in watched},
             exact=exact,
             selection=selection,
+            parts=parts,
         )
         fresh = self._fresh_output_sizes(expectation)
         # Some room is left behind it all: a load beyond the last of the inputs need not crash.

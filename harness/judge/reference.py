@@ -68,6 +68,13 @@ class Reference:
         """What exact arithmetic gives for `data`, if the problem tells that apart from its reference."""
         return _members(self._run("oracle", data, **_rows(selection))) if hasattr(self._module, "oracle") else None
 
+    def parts(self, data: Any, selection: Selection | None) -> dict[str, tuple[torch.Tensor, ...]]:
+        """By name, of each expected output a part that is easily left out, if a tolerance limits how much of it is
+        there: tensors like the outputs, of any float dtype."""
+        limited = any(each.parts for options in self.problem.tolerances.values() for each in options)
+        found = self._run("parts", data, **_rows(selection)) if limited else {}
+        return {name: _members(part) for name, part in found.items()}
+
     def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
         """Why `case` cannot be judged in `memory_bytes` of device memory, or None if it can or the problem cannot say.
 

@@ -1,9 +1,9 @@
 """What many outputs come to together. A figure over all calls has far less noise than that of one call, so that it
 tells a systematic error from rounding: a wrong scale, a dim that is never written, keys that are left out.
 
-    Tally.add(want, got)     rows of an output, as float64
+    Tally.add(want, got)     rows of an output, as float64, and of its parts
     a + b                    two calls'
-    excess(tolerance)        the worst of the limits `gain`, `row_gain` and `dim_rel_l2` over its bound
+    excess(tolerance)        the worst of the limits `gain`, `row_gain`, `dim_rel_l2` and `parts` over its bound
     total(what, tally, ...)  the same against every tolerance, for the record
 """
 
@@ -23,7 +23,8 @@ STANDARD_ERRORS = 3
 
 def wanted(tolerance: Tolerance) -> bool:
     """Whether `tolerance` limits anything over all calls."""
-    return any(limit is not None for limit in (tolerance.gain, tolerance.row_gain, tolerance.dim_rel_l2))
+    limits = (tolerance.gain, tolerance.row_gain, tolerance.dim_rel_l2)
+    return bool(tolerance.parts) or any(limit is not None for limit in limits)
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Tally:
     row_gain    the mean of the same over rows; `row_gain_error` is its standard error
     dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None of outputs whose last
                 axes differ in length
+    parts       of each part of the reference's output how much is there: 1 + <out - ref, part> / <part, part>
     """
 
     rows: int = 0
@@ -42,21 +44,29 @@ class Tally:
     products: float = 0.0
     squares: float = 0.0
     _dims: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _parts: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def add(self, want: torch.Tensor, got: torch.Tensor) -> None:
-        """Two float64 matrices of rows, on any device. Elements that are not finite in one of them are left out."""
+    def add(self, want: torch.Tensor, got: torch.Tensor, parts: Mapping[str, torch.Tensor] | None = None) -> None:
+        """float64 matrices of rows, on any device. Elements that are not finite in one of the two are left out."""
+        parts = parts or {}
         finite = want.isfinite() & got.isfinite()
         want, got = torch.where(finite, want, 0.0), torch.where(finite, got, 0.0)
         products, squares = (want * got).sum(-1), want.square().sum(-1)
         live = squares > 0
         gains = torch.where(live, products / squares, 0.0)
-        sums = torch.stack([live.sum().double(), gains.sum(), gains.square().sum(), products.sum(), squares.sum()])
+        along = [total for part in parts.values() for total in (((got - want) * part).sum(), part.square().sum())]
+        sums = torch.stack(
+            [live.sum().double(), gains.sum(), gains.square().sum(), products.sum(), squares.sum(), *along]
+        )
         # One transfer from the device for all of it.
         width = want.shape[-1]
         summed = torch.cat([sums, (got - want).square().sum(0), want.square().sum(0)]).cpu()
-        count, gain, gain_squared, product, square = summed[: len(sums)].tolist()
+        count, gain, gain_squared, product, square, *rest = summed[: len(sums)].tolist()
         dims = summed[len(sums) :]
-        self._merge(Tally(int(count), gain, gain_squared, product, square, {width: (dims[:width], dims[width:])}))
+        found = dict(zip(parts, zip(rest[::2], rest[1::2], strict=True), strict=True))
+        self._merge(
+            Tally(int(count), gain, gain_squared, product, square, {width: (dims[:width], dims[width:])}, found)
+        )
 
     def __add__(self, other: Tally) -> Tally:
         total = Tally()
@@ -73,6 +83,9 @@ class Tally:
         for width, (errors, squares) in other._dims.items():
             before = self._dims.get(width)
             self._dims[width] = (errors, squares) if before is None else (before[0] + errors, before[1] + squares)
+        for name, (product, square) in other._parts.items():
+            product_before, square_before = self._parts.get(name, (0.0, 0.0))
+            self._parts[name] = product_before + product, square_before + square
 
     @property
     def gain(self) -> float | None:
@@ -99,6 +112,10 @@ class Tally:
         ratios = torch.where(refs > 0, errors / refs.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
         return float(ratios.max().sqrt())
 
+    @property
+    def parts(self) -> dict[str, float]:
+        return {name: 1 + product / square for name, (product, square) in self._parts.items() if square > 0}
+
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """Where all that was added stands against `tolerance`; None where it limits nothing or nothing was added."""
         found = []
@@ -109,6 +126,9 @@ class Tally:
             found.append(Excess(limit="row_gain", ratio=_band_ratio(self.row_gain, tolerance.row_gain, slack)))
         if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
             found.append(Excess(limit="dim_rel_l2", ratio=self.dim_rel_l2 / tolerance.dim_rel_l2))
+        for name, there in self.parts.items():
+            if name in tolerance.parts:
+                found.append(Excess(limit=name, ratio=_band_ratio(there, tolerance.parts[name], 0.0)))
         return max(found, key=lambda excess: excess.ratio, default=None)
 
 
@@ -124,6 +144,7 @@ def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total
         gain=tally.gain,
         row_gain=tally.row_gain,
         dim_rel_l2=tally.dim_rel_l2,
+        parts=tally.parts,
         excess=limited,
         tolerance=met,
     )
@@ -133,7 +154,10 @@ def words(wrong: Total, tolerances: Mapping[str, Tolerance]) -> str:
     """`row_gain 1.075, and 0.95 to 1.005 may be`: by which limit of the loosest tolerance it is wrong."""
     name = list(wrong.excess)[-1]
     limit = wrong.excess[name].limit
-    value, bound = getattr(wrong, limit), getattr(tolerances[name], limit)
+    if limit in wrong.parts:
+        value, bound = wrong.parts[limit], tolerances[name].parts[limit]
+    else:
+        value, bound = getattr(wrong, limit), getattr(tolerances[name], limit)
     allowed = f"{bound[0]:g} to {bound[1]:g}" if isinstance(bound, tuple) else f"at most {bound:g}"
     return f"{limit} of {wrong.what} together is {value:.4g}, and {allowed} may be; tolerance {name}"
 

@@ -57,7 +57,7 @@ OLDER_SOURCE = "older source"
 
 _VOIDED = "more than a tenth of the calls had to be taken again"
 _CROWDED = "other processes took the processors meanwhile"
-_WORKER_TIMED = "timed by the submission's own process"
+_WORKER_TIMED = "the submission's own process timed it"
 
 _LABELLED = {
     Label.HOST_BOUND: "the call waits for the device, so the host's work is in its latency",
@@ -70,12 +70,12 @@ _LABELLED = {
 _UNRANKED = {
     Unranked.UNJUDGED: "this machine cannot judge it",
     Unranked.INTERPRETED: "verified through Triton's interpreter; interpreted time is no measurement",
-    Unranked.SKIPPED: "cases left out that do not fit this device's memory",
-    Unranked.QUICK: "a quick look: one process",
+    Unranked.SKIPPED: "some cases do not fit this device's memory and were left out",
+    Unranked.QUICK: "a quick look with one process",
     Unranked.VOIDED: _VOIDED,
     Unranked.CROWDED: _CROWDED,
     Unranked.UNSTABLE: "the machine became slower while it was timed",
-    Unranked.BELOW_FLOOR: "it took less than the device's datasheet allows",
+    Unranked.BELOW_FLOOR: "it was faster than the device's datasheet allows",
     Unranked.UNSANDBOXED: "nothing confined the submission",
     Unranked.WORKER_TIMED: _WORKER_TIMED,
     Unranked.REPRODUCED: "judged with the seeds of an earlier run, so its inputs could be known",

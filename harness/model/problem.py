@@ -24,7 +24,8 @@ class Tolerance(Value):
     The others hold over many calls together: over all of the test cases, and over all timed calls of each benchmark
     case. `gain` is the band [low, high] of <out, ref> / <ref, ref>, `row_gain` that of its mean over rows, give or take
     three standard errors of that mean; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index along the last
-    axis.
+    axis. `parts` has bands of 1 + <out - ref, part> / <part, part> for parts of the reference's output that are easily
+    left out, by the names that reference.py's `parts` gives them: 1 if such a part is there, 0 if it is missing.
     """
 
     rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -35,18 +36,19 @@ class Tolerance(Value):
     gain: tuple[float, float] | None = None
     row_gain: tuple[float, float] | None = None
     dim_rel_l2: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    parts: dict[str, tuple[float, float]] = Field(default_factory=dict)
     bitwise: bool = False
     when: dict[str, CaseValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _limits_something(self) -> Tolerance:
         limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
-        over_all = [self.gain, self.row_gain, self.dim_rel_l2]
+        over_all = [self.gain, self.row_gain, self.dim_rel_l2, *self.parts.values()]
         if self.bitwise and (any(limit is not None for limit in limits + over_all) or self.rtol or self.atol):
             raise ValueError("bitwise allows no difference: leave the other limits out")
         if not self.bitwise and all(limit is None for limit in limits):
             raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
-        for name, band in (("gain", self.gain), ("row_gain", self.row_gain)):
+        for name, band in {"gain": self.gain, "row_gain": self.row_gain, **self.parts}.items():
             if band is not None and not 0 < band[0] < band[1] < math.inf:
                 raise ValueError(f"{name} is a band [low, high] around 1, with 0 < low < high")
         return self

@@ -187,12 +187,13 @@ class CaseCheck(Value):
 class Total(Value):
     """What the outputs of many calls come to together: of all test cases, or of all timed calls of one benchmark case.
 
-    `gain`, `row_gain` and `dim_rel_l2` as in Tolerance; `tolerance` is the strictest that they meet."""
+    `gain`, `row_gain`, `dim_rel_l2` and `parts` as in Tolerance; `tolerance` is the strictest that they meet."""
 
     what: Text
     gain: float | None
     row_gain: float | None
     dim_rel_l2: float | None
+    parts: dict[str, float]
     excess: dict[str, Excess]
     tolerance: str | None
 

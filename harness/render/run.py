@@ -256,21 +256,31 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
 
 
 def _totals(totals: Sequence[Total]) -> Table:
-    tolerances = list(totals[0].excess)
+    tolerances, parts = list(totals[0].excess), list(totals[0].parts)
     rows = [
         [
             t.what,
             t.tolerance or "none",
-            *("" if value is None else f"{value:.4f}" for value in (t.gain, t.row_gain, t.dim_rel_l2)),
+            *(
+                "" if value is None else f"{value:.4f}"
+                for value in (t.gain, t.row_gain, t.dim_rel_l2, *map(t.parts.get, parts))
+            ),
             *(ratio(t.excess.get(name)) for name in tolerances),
         ]
         for t in totals
     ]
     below = [
         "gain: <out, ref> / <ref, ref> over all calls; row gain: its mean over rows; worst dim: the largest relative L2"
-        " error of an index along the last axis"
+        " error of an index along the last axis" + ("; then how much of a part is there" if parts else "")
     ]
-    headers = ["all calls of", "tolerance", "gain", "row gain", "worst dim"]
+    headers = [
+        "all calls of",
+        "tolerance",
+        "gain",
+        "row gain",
+        "worst dim",
+        *(name.replace("_", " ") for name in parts),
+    ]
     return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below)
 
 

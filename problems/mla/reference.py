@@ -3,6 +3,7 @@
 generate_input ─► (q, kv_data, qo_indptr, kv_indptr, config)      README.md states the contract
 ref_kernel     ─► the reference: fp8 queries on the fp8 cache, float32 accumulation
 oracle         ─► float64 over the bf16 cache: what no quantization would give
+parts          ─► what the lighter half of the keys, and what the rope dims bring to the reference
 cost           ─► bytes and flops for each of the three caches
 """
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from reference.aiter import find_aiter, mla_decode
 from reference.attention import ragged_decode_attention
-from reference.quantization import MXFP4_BLOCK, fp8_dtype, quantize_fp8, quantize_mxfp4
+from reference.quantization import MXFP4_BLOCK, dequantize_fp8, fp8_dtype, quantize_fp8, quantize_mxfp4
 
 # DeepSeek R1's absorbed MLA on one of eight GPUs (https://huggingface.co/deepseek-ai/DeepSeek-R1/blob/main/config.json)
 NUM_HEADS = 16
@@ -36,6 +37,9 @@ NEEDLE_MASS = (0.6, 0.95)
 
 ROPE_TILT = 2.5
 """How much more a needle follows its query in the 64 rope dims than in the others."""
+
+EVEN_ROW = 0.2
+"""A row none of whose keys takes more than that share of its softmax: it shows what happens to the many."""
 
 Data = tuple[Tensor, dict, Tensor, Tensor, dict]
 
@@ -154,6 +158,36 @@ def oracle(data: Data) -> Tensor:
         sm_scale=config["sm_scale"],
         v_dim=config["v_head_dim"],
     )
+
+
+def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
+    """Of `ref_kernel`'s output what is easily left out, each of its shape in float32. An output without such a part is
+    off by no more than by 4-bit rounding; but along the part it is off by all of it, and rounding by next to nothing.
+
+    lighter_half: what the keys add that weigh less than the median, row by row.
+    rope: what the output loses, in the first order, as the rope dims' scores go to zero. Of even rows: where a single
+        key rules, every error of its score moves the output alike.
+    """
+    q, kv_data, _, kv_indptr, config = data
+    queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
+    cache, scale = kv_data["fp8"]
+    starts = kv_indptr.tolist()
+    wanted = range(q.shape[0]) if rows is None else rows.tolist()
+    lighter_half = torch.zeros(len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    rope = torch.zeros_like(lighter_half)
+    for number, row in enumerate(wanted):
+        keys = cache[starts[row] : starts[row + 1], 0].float() * scale
+        if not len(keys):
+            continue
+        values = keys[:, :V_HEAD_DIM]
+        weights = torch.softmax(queries[row] @ keys.T * config["sm_scale"], dim=-1)
+        lighter = weights < weights.median(dim=-1, keepdim=True).values
+        lighter_half[number] = torch.where(lighter, weights, 0.0) @ values
+        scores = queries[row, :, KV_LORA_RANK:] @ keys[:, KV_LORA_RANK:].T * config["sm_scale"]
+        moved = weights * (scores - (weights * scores).sum(dim=-1, keepdim=True))
+        even = weights.amax(dim=-1, keepdim=True) < EVEN_ROW
+        rope[number] = torch.where(even, moved, 0.0) @ values
+    return {"lighter_half": lighter_half, "rope": rope}
 
 
 def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> dict[str, dict]:

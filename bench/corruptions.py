@@ -1,0 +1,204 @@
+"""The smallest corruption of an ideal answer that is rejected: by single calls' limits, and with those over all calls.
+
+    python bench/corruptions.py [PROBLEM ...] [--calls 8] [--benchmarks 1] [--seed 0]
+
+The CPU's test cases and `--calls` timed calls of the first `--benchmarks` benchmark cases of mla are answered by
+attention in plain torch with a fault (bench/faults) and compared as the judge compares (bench/answers). Nothing else is
+wrong: memory is left as it should be. An answer is rejected by a tolerance if any call is, or what calls come to
+together. "before" leaves the latter out. The strength told is the weakest from which on all those tried are rejected;
+`none`: the strongest is accepted.
+
+mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the
+mxfp4 cache with bf16 queries. kv_replicate is compared bit by bit: there a fault has no strength.
+
+Then ten further corruptions of each problem, drawn with `--seed` from bench/faults.GRID.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if not __package__:
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import torch
+from tabulate import tabulate
+
+from bench.answers import REFERENCE, Arithmetic, Fault, Group, Piece, Standing, answer, dealt, pieces
+from bench.experiment import ROOT, report
+from bench.faults import ATTENTION, NAMED, Corruption, further
+from harness import catalog
+from harness import device as devices
+from harness.judge.inputs import Call
+from harness.model import Case, Device, Problem, Tolerance
+
+ARITHMETICS: dict[str, dict[str, Arithmetic | None]] = {
+    "mla": {"fp8 cache": REFERENCE, "mxfp4 cache": Arithmetic("mxfp4")},
+    "": {"exact": None},
+}
+"""What a problem's answers are computed from but for the fault."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The calls of a run of one problem, taken apart for one arithmetic: `calls` holds what they are tallied under."""
+
+    problem: Problem
+    calls: list[tuple[str, Case, Call, list[Piece]]]
+    arithmetic: Arithmetic | None
+
+    def standing(self, fault: Fault) -> Standing:
+        """Where answers with this fault stand."""
+        standing = Standing()
+        for what, case, call, parts in self.calls:
+            out = answer(call, parts, fault, self.arithmetic)
+            standing.add(what, call, self.tolerances(case), out)
+        return standing
+
+    def tolerances(self, case: Case) -> dict[str, Tolerance]:
+        return self.problem.tolerances_for(case)
+
+
+def taken_apart(problem: Problem, groups: Sequence[Group], arithmetic: Arithmetic | None) -> Run:
+    return Run(
+        problem,
+        [
+            (group.what, case, call, pieces(problem.name, case, call, arithmetic))
+            for group in groups
+            for case, call in group.calls
+        ],
+        arithmetic,
+    )
+
+
+def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run]:
+    """A run a kind of arithmetic, all of the same inputs."""
+    cases = problem.cpu.benchmark[:benchmarks] if problem.name == "mla" else ()
+    groups = list(dealt(problem, device, seed, cases, calls))
+    kinds = ARITHMETICS.get(problem.name, ARITHMETICS[""])
+    return {name: taken_apart(problem, groups, arithmetic) for name, arithmetic in kinds.items()}
+
+
+def claims(run: Run) -> list[str]:
+    """The tolerances that the run's answers meet without any fault."""
+    ideal = run.standing(Fault())
+    return [name for name in run.problem.tolerances if not ideal.rejected(name)]
+
+
+def smallest(run: Run, corruption: Corruption, claims: Sequence[str]) -> dict[str, tuple[float | None, float | None]]:
+    """By tolerance: the weakest strength from which on all are rejected, by single calls and by all limits.
+
+    From the strongest down to the first that is not rejected by anything."""
+    found: dict[str, tuple[float | None, float | None]] = dict.fromkeys(claims, (None, None))
+    open_before, open_after = set(claims), set(claims)
+    for strength in reversed(corruption.strengths):
+        if not open_after:
+            break
+        standing = run.standing(corruption.fault(strength))
+        open_before = {name for name in open_before if standing.rejected(name, single_only=True)}
+        open_after = {name for name in open_after if standing.rejected(name)}
+        for name in claims:
+            before, after = found[name]
+            found[name] = strength if name in open_before else before, strength if name in open_after else after
+    return found
+
+
+def table(name: str, kinds: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """A row a tolerance, arithmetic and named corruption."""
+    return [
+        {
+            "problem": name,
+            "tolerance": tolerance,
+            "arithmetic": kind,
+            "corruption": corruption.name,
+            "tried": f"{corruption.strengths[0]:g} to {corruption.strengths[-1]:g}",
+            "before": _told(before),
+            "after": _told(after),
+        }
+        for kind, run in kinds.items()
+        for met in [claims(run)]
+        for corruption in NAMED
+        if name in corruption.problems
+        for tolerance, (before, after) in smallest(run, corruption, met).items()
+    ]
+
+
+def drawn(name: str, kinds: Mapping[str, Run], seed: int) -> list[dict[str, Any]]:
+    """A row a tolerance, arithmetic and one of ten further corruptions: found or not."""
+    rows = []
+    for kind, run in kinds.items():
+        met = claims(run)
+        for corruption, strength in further(name, seed=seed):
+            standing = run.standing(corruption.fault(strength))
+            for tolerance in met:
+                before, after = standing.rejected(tolerance, single_only=True), standing.rejected(tolerance)
+                row = {
+                    "problem": name,
+                    "tolerance": tolerance,
+                    "arithmetic": kind,
+                    "further corruption": corruption.name,
+                }
+                rows.append({**row, "strength": f"{strength:g}", "before": _found(before), "after": _found(after)})
+    return rows
+
+
+def one_bit(problem: Problem, device: Device, seed: int) -> dict[str, Any]:
+    """kv_replicate: one bit of one element, in every call."""
+    standing = Standing()
+    for group in dealt(problem, device, seed, (), 0):
+        for case, call in group.calls:
+            outputs = [output.clone() for output in call.expectation.outputs.values()]
+            outputs[-1].view(torch.uint8).view(-1)[-1] ^= 1
+            standing.add(group.what, call, problem.tolerances_for(case), *outputs)
+    (tolerance,) = problem.tolerances
+    rejected = "1" if standing.rejected(tolerance) else "none"
+    row = {"problem": problem.name, "tolerance": tolerance, "arithmetic": "exact", "corruption": "bits of an element"}
+    return {**row, "tried": "1", "before": rejected, "after": rejected}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help="all, unless some are named")
+    parser.add_argument("--calls", type=int, default=8, help="timed calls of a benchmark case; a quick run makes ten")
+    parser.add_argument("--benchmarks", type=int, default=1, help="benchmark cases of mla, from the first on")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs and of the ten further corruptions")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # the products are small: more threads take longer where others work too
+    started = time.monotonic()
+    device = devices.detect(ROOT, "cpu")
+    rows, more = [], []
+    for name in given.problems or catalog.problem_names(ROOT):
+        problem = catalog.load_problem(ROOT, name)
+        if name not in ATTENTION:
+            rows.append(one_bit(problem, device, given.seed))
+            continue
+        kinds = runs(problem, device, given.seed, given.benchmarks, given.calls)
+        rows += table(name, kinds)
+        more += drawn(name, kinds, given.seed)
+    stricter = sum(row["before"] != row["after"] for row in rows)
+    found = sum(row["after"] == "found" for row in more)
+    headline = (
+        f"the limits over all calls find a smaller corruption in {stricter} of {len(rows)} rows; "
+        f"of {len(more)} further ones {found} are found, {sum(row['before'] == 'found' for row in more)} before"
+    )
+    print(tabulate(more, headers="keys", tablefmt="simple_outline", disable_numparse=True))
+    facts = {"seed": given.seed, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
+    report("corruptions", device, headline, rows, further=more, **facts)
+
+
+def _told(strength: float | None) -> str:
+    return "none" if strength is None else f"{strength:g}"
+
+
+def _found(rejected: bool) -> str:
+    return "found" if rejected else "not found"
+
+
+if __name__ == "__main__":
+    main()

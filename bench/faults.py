@@ -1,0 +1,212 @@
+"""Faults with a strength: what kernels do wrong, from the weakest that is tried to the strongest.
+
+NAMED      the corruptions of the table (bench/corruptions)
+further    ten of a problem, drawn from GRID, in which none of NAMED stands
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bench.answers import Fault, to_bits, to_mxfp4
+
+MLA = ("mla",)
+ATTENTION = ("mla", "prefill", "kv_decode", "fmha")
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """`strengths`, weakest first; `problems` to which it applies."""
+
+    name: str
+    strengths: tuple[float, ...]
+    fault: Callable[[float], Fault]
+    problems: tuple[str, ...] = ATTENTION
+
+
+def _times(factor: float) -> Fault:
+    return Fault(out=lambda x: x * factor)
+
+
+def _scores_times(factor: float) -> Fault:
+    return Fault(scores=lambda x: x * factor)
+
+
+def _best(share: float) -> Callable[[Tensor], Tensor]:
+    """Keeps the heaviest weights of each row, that share of all."""
+
+    def keep(weights: Tensor) -> Tensor:
+        count = max(int(weights.shape[-1] * share), 1)
+        return torch.where(weights >= weights.topk(count, dim=-1).values[..., -1:], weights, 0.0)
+
+    return keep
+
+
+def _zeroed(part: Callable[[int], slice]) -> Callable[[Tensor], Tensor]:
+    """Zeros in `part` of the last axis, which is told its length."""
+
+    def zero(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[..., part(x.shape[-1])] = 0
+        return x
+
+    return zero
+
+
+def _dims(count: float) -> slice:
+    return slice(5, 5 + int(count))
+
+
+NAMED = [
+    Corruption("output × s", (1.001, 1.002, 1.003, 1.005, 1.008, 1.01, 1.02, 1.03, 1.05, 1.1, 1.17), _times),
+    Corruption("output × s < 1", (0.999, 0.998, 0.997, 0.995, 0.992, 0.99, 0.98, 0.97, 0.95, 0.9, 0.83), _times),
+    Corruption("softmax scale × s", (1.002, 1.005, 1.01, 1.02, 1.03, 1.05, 1.0607, 1.12, 1.25), _scores_times),
+    Corruption("softmax scale × s < 1", (0.998, 0.995, 0.99, 0.98, 0.97, 0.95, 0.93, 0.9, 0.8), _scores_times),
+    Corruption(
+        "best share of the keys, softmax over these",
+        (0.99, 0.95, 0.9, 0.8, 0.75, 0.5, 0.25),
+        lambda share: Fault(weights=_best(share)),
+    ),
+    Corruption(
+        "best share of the keys, denominators of all",
+        (0.99, 0.95, 0.9, 0.8, 0.75, 0.5, 0.25, 0.1),
+        lambda share: Fault(weights=_best(share), all_denominators=True),
+    ),
+    Corruption("output dims never written", (1, 2, 4, 8, 12, 16), lambda n: Fault(out=_zeroed(lambda _: _dims(n)))),
+    Corruption(
+        "rope dims forgotten",
+        (1, 2, 4, 6, 8, 16, 32, 64),
+        lambda n: Fault(queries=_zeroed(lambda width: slice(width - int(n), width))),
+        MLA,
+    ),
+    Corruption(
+        "query dims forgotten",
+        (1, 2, 4, 8),
+        lambda n: Fault(queries=_zeroed(lambda _: _dims(n))),
+        ("prefill", "kv_decode", "fmha"),
+    ),
+    Corruption("first keys dropped", (1, 2, 4, 8), lambda n: Fault(weights=_zeroed(lambda _: slice(0, int(n))))),
+    Corruption("last keys dropped", (1, 2, 4, 8), lambda n: Fault(weights=_zeroed(lambda size: slice(-int(n), size)))),
+    Corruption(
+        "weights of m bits of mantissa",
+        (8, 7, 6, 5, 4, 3, 2, 1, 0),
+        lambda m: Fault(weights=lambda x: to_bits(x, int(m)), all_denominators=True),
+    ),
+    Corruption(
+        "values of m bits of mantissa",
+        (8, 7, 6, 5, 4, 3, 2, 1, 0),
+        lambda m: Fault(values=lambda x: to_bits(x, int(m))),
+    ),
+    Corruption("values in mxfp4", (4,), lambda _: Fault(values=to_mxfp4)),
+    Corruption("values in fp8", (8,), lambda _: Fault(values=lambda x: x.to(torch.float8_e4m3fn).float())),
+]
+
+
+def _some_rows(every: float) -> Callable[[Tensor], Tensor]:
+    """One row of so many is a tenth too large."""
+
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[..., :: int(every), :] *= 1.1
+        return x
+
+    return change
+
+
+def _noise(deviation: float) -> Callable[[Tensor], Tensor]:
+    def change(x: Tensor) -> Tensor:
+        return x + deviation * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+
+    return change
+
+
+def _half_of_dims(factor: float) -> Callable[[Tensor], Tensor]:
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[..., x.shape[-1] // 2 :] *= factor
+        return x
+
+    return change
+
+
+def _swapped(pairs: float) -> Callable[[Tensor], Tensor]:
+    """So many pairs of neighbouring dims have changed places."""
+
+    def change(x: Tensor) -> Tensor:
+        order = torch.arange(x.shape[-1])
+        order[: 2 * int(pairs)] = order[: 2 * int(pairs)].view(-1, 2).flip(1).reshape(-1)
+        return x[..., order]
+
+    return change
+
+
+def _next_values(share: float) -> Callable[[Tensor], Tensor]:
+    """The last share of the keys come with the value of the key before."""
+
+    def change(x: Tensor) -> Tensor:
+        first = max(int(x.shape[-2] * (1 - share)), 1)
+        return torch.cat([x[..., :first, :], x[..., first - 1 : -1, :]], dim=-2)
+
+    return change
+
+
+def _first_half_rescaled(factor: float) -> Callable[[Tensor], Tensor]:
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[..., : x.shape[-1] // 2] *= factor
+        return x
+
+    return change
+
+
+GRID = [
+    Corruption("one row of n a tenth too large", (16, 8, 4, 2), lambda n: Fault(out=_some_rows(n))),
+    Corruption("scores with noise of s", (0.01, 0.03, 0.1, 0.3), lambda s: Fault(scores=_noise(s))),
+    Corruption("the upper half of the dims × s", (1.005, 1.02, 1.05, 1.1), lambda s: Fault(out=_half_of_dims(s))),
+    Corruption("n pairs of dims swapped", (1, 2, 4, 8), lambda n: Fault(out=_swapped(n))),
+    Corruption(
+        "a share of the keys with the values before", (0.01, 0.03, 0.1, 0.3), lambda s: Fault(values=_next_values(s))
+    ),
+    Corruption(
+        "weights of the first half × s", (1.005, 1.02, 1.05, 1.1), lambda s: Fault(weights=_first_half_rescaled(s))
+    ),
+    Corruption(
+        "weights below exp(-t) as zero",
+        (12, 9, 6, 4),
+        lambda t: Fault(weights=lambda x: torch.where(x < math.exp(-t), 0.0, x), all_denominators=True),
+    ),
+    Corruption(
+        "scores capped at c tanh(s / c)", (100, 50, 30, 15), lambda c: Fault(scores=lambda x: c * torch.tanh(x / c))
+    ),
+    Corruption(
+        "a block of n keys left out",
+        (16, 32, 64, 128),
+        lambda n: Fault(weights=_zeroed(lambda size: slice(size // 3, size // 3 + int(n)))),
+    ),
+    Corruption(
+        "every nth key left out",
+        (64, 32, 16, 8),
+        lambda n: Fault(weights=_zeroed(lambda _: slice(int(n) - 1, None, int(n)))),
+    ),
+    Corruption("keys of m bits of mantissa", (6, 4, 3, 2), lambda m: Fault(keys=lambda x: to_bits(x, int(m)))),
+    Corruption("queries of m bits of mantissa", (6, 4, 3, 2), lambda m: Fault(queries=lambda x: to_bits(x, int(m)))),
+    Corruption("outputs of m bits of mantissa", (6, 4, 3, 2), lambda m: Fault(out=lambda x: to_bits(x, int(m)))),
+    Corruption("b added to the output", (0.0003, 0.001, 0.003, 0.01), lambda b: Fault(out=lambda x: x + b)),
+    Corruption("scores of m bits of mantissa", (7, 5, 4, 3), lambda m: Fault(scores=lambda x: to_bits(x, int(m)))),
+    Corruption(
+        "the last share of the keys only",
+        (0.99, 0.95, 0.9, 0.75),
+        lambda s: Fault(weights=_zeroed(lambda size: slice(0, int(size * (1 - s))))),
+    ),
+]
+
+
+def further(problem: str, count: int = 10, seed: int = 1) -> list[tuple[Corruption, float]]:
+    """`count` of the grid's corruptions, each of one of its strengths, another draw for each problem."""
+    return random.Random(f"{seed} {problem}").sample([(one, s) for one in GRID for s in one.strengths], count)
