@@ -195,7 +195,7 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="gfx942, gfx950, gfx1100 or sm_90, any number of times (default: all).",
+    help="gfx942, gfx950, gfx1100, sm_90 (default: these four), gfx90a or gfx908; any number of times.",
 )
 @click.option(
     "--emit",
