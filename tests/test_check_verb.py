@@ -179,10 +179,17 @@ def test_json_is_exactly_one_document_with_what_the_table_shows_and_the_tools(po
     document = json.loads(out)
     assert (code, document["exit_code"], document["judgement"]["verdict"]) == (0, 0, "accepted")
     (target,) = document["targets"]
-    (kernel,) = target["kernels"]
+    kernel, ragged = target["kernels"]
+    assert (kernel["arguments"]["x_ptr"].split(",")[0], kernel["cases"]) == (
+        "*fp32",
+        ["rows=64 cols=64", "rows=4 cols=8"],
+    )
+    assert (ragged["arguments"]["count"], ragged["cases"]) == ("i32", ["rows=3 cols=5"])
     assert kernel["kernel"] == "double_kernel" and kernel["line"] == line_of(TRITON, "@triton.jit") + 1
     assert kernel["vgprs"] > 0 and kernel["spills"] == kernel["scratch_bytes"] == 0 and kernel["cases"]
-    assert document["tools"]["interpreter"] is None and set(document["tools"]["hip_compilers"]) == set(hip.TARGETS)
+    assert document["tools"]["interpreter"] is None and set(document["tools"]["hip_compilers"]) == set(
+        hip.DEFAULT_TARGETS
+    )
 
 
 @pytest.mark.slow
@@ -216,6 +223,31 @@ def test_shared_memory_over_the_limit_is_said_with_the_line_and_only_of_the_targ
     assert code == 11
     assert f"mine.py:{line_of(source, 'def double_kernel')}" in out and "LDS" in out and "65,536" in out
     assert "compiles for gfx950; not for gfx942" in last_line(out)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_only_a_test_case_launches_is_compiled_as_well(podium):
+    large = LARGE_TILES.replace("double_kernel", "large_kernel")
+    body = TRITON[TRITON.index("    tl.store(") :].split("\n\n\n", 1)[0]
+    source = TRITON.replace("FACTOR:", large + body + "\n\n\nFACTOR:", 1).replace(
+        "    double_kernel[", "    (large_kernel if x.shape[1] == 5 else double_kernel)["
+    )
+    code, out, _ = podium(source.replace("BLOCK=128)", "BLOCK=128, num_stages=3)"), "--target", "gfx942")
+    assert code == 11 and "large_kernel" in last_line(out) and "not for gfx942" in last_line(out)
+
+
+@pytest.mark.slow
+def test_what_triton_s_front_end_refuses_is_a_compile_error_on_a_cpu_too(podium):
+    dot = "x + tl.sum(tl.dot(tl.zeros([4, 8], tl.float16), tl.zeros([8, 4], tl.float16)))"
+    code, out, _ = podium(TRITON.replace("x * FACTOR", dot), "--target", "gfx942")
+    assert code == 11 and last_line(out).startswith("compile error on CPU: CompilationError: double_kernel, line ")
+    assert "K >= 16 (for sm_90)" in last_line(out) and last_line(out).endswith("compiles for gfx942")
+
+
+@pytest.mark.slow
+def test_older_chips_are_compiled_for_on_request(podium):
+    code, out, _ = podium(TRITON, "--target", "gfx90a", "--target", "gfx908")
+    assert code == 0 and last_line(out).endswith("compiles for gfx90a, gfx908")
 
 
 @pytest.mark.slow
@@ -415,11 +447,19 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
 # The command
 
 
-@pytest.mark.parametrize("target", ["gfx94", "gfx90a", "sm_80"])
+@pytest.mark.parametrize("target", ["gfx94", "gfx906", "sm_80"])
 def test_an_unknown_target_is_refused_by_name_and_those_there_are_are_said(podium, target):
     code, out, err = podium(TORCH, "--target", target)
+<<<<<<< HEAD
     assert (code, out) == (2, "") and f"there is no target '{target}'" in err
     assert all(known in err for known in ("gfx942", "gfx950", "gfx1100", "sm_90")) and "did you mean" not in err
+=======
+    assert (code, out) == (2, "") and f"does not compile for '{target}'" in err
+    assert (
+        all(known in err for known in ("gfx942", "gfx950", "gfx1100", "sm_90", "gfx90a", "gfx908"))
+        and "did you mean" not in err
+    )
+>>>>>>> wt-check
 
 
 @pytest.mark.slow
@@ -561,6 +601,20 @@ def test_rows_that_say_the_same_are_one_and_only_what_differs_is_named():
     assert [row[1] for row in rows_of(apart)[1:]] == [
         *("split_kv", "BLOCK=32 STAGES=1"),
         *("split_kv", "BLOCK=64 STAGES=1,2"),
+    ]
+
+
+def test_rows_that_differ_by_the_types_of_arguments_say_the_types():
+    def launched(vgprs, q, scale, count="i32, 16-aligned"):
+        return kernel(vgprs=vgprs, arguments={"q": f"*{q}, 16-aligned", "out": f"*{q}", "scale": scale, "n": count})
+
+    single = table_of(launched(64, "bf16", "fp32"), launched(90, "fp32", "fp32", "1"), launched(90, "fp16", "fp32"))
+    assert [row[1] for row in rows_of(single)[1:]] == ["split_kv", "*bf16", "split_kv", "*fp32,*fp16"]
+    several = table_of(launched(64, "bf16", "fp32"), launched(90, "bf16", "*fp32"), launched(91, "fp16", "fp32"))
+    assert " ".join(row[1] for row in rows_of(several)[1:]).startswith("split_kv q=*bf16 out=*bf16 scale=fp32 split_kv")
+    assert "all" not in table_of(launched(64, "bf16", "fp32"), launched(64, "fp16", "fp32"))
+    assert [row[1] for row in rows_of(table_of(launched(64, "bf16", "fp32"), launched(64, "fp16", "fp32")))[1:]] == [
+        *("split_kv", "*bf16,*fp16")
     ]
 
 

@@ -24,7 +24,15 @@ def waves(target, **resources):
     ],
 )
 def test_cdna_shares_512_registers_a_lane_by_the_8(registers, expected):
-    assert waves("gfx942", registers=registers) == waves("gfx950", registers=registers) == expected
+    assert all(waves(target, registers=registers) == expected for target in ("gfx90a", "gfx942", "gfx950"))
+
+
+@pytest.mark.parametrize(
+    ("registers", "expected"),
+    [(24, (10, "waves")), (25, (9, "VGPRs")), (52, (4, "VGPRs")), (88, (2, "VGPRs")), (256, (1, "VGPRs"))],
+)
+def test_the_first_cdna_has_256_registers_a_lane_by_the_4(registers, expected):
+    assert waves("gfx908", registers=registers) == expected  # 25 -> 28: 256 / 28 = 9.1
 
 
 @pytest.mark.parametrize(

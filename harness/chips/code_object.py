@@ -31,7 +31,8 @@ END_OF_FUNCTION = r"^\s*(?:\.(?:visible|weak|extern)\s+)*\.(?:entry|func)\b|\Z"
 class KernelReport:
     """What one kernel needs. Registers are counted a thread (SGPRs a wave); AGPRs and SGPRs are 0 on NVIDIA.
 
-    registers: AMD's VGPRs with the AGPRs among them, where they share a file; NVIDIA's registers.
+    registers: AMD's VGPRs with the AGPRs among them, where they share a file, else the larger count; NVIDIA's
+    registers. vgprs: AMD's without the AGPRs.
     spills: registers on AMD, bytes of spill stores and loads on NVIDIA. scratch_bytes: private memory a thread.
     lds_bytes: shared memory a block; lds_limit: the most that the target grants. threads: of the largest block that it
     was compiled for. matrix_instructions: how often each occurs in the code. over_limit: a sentence, or None.
@@ -39,6 +40,7 @@ class KernelReport:
 
     name: str
     registers: int
+    vgprs: int
     agprs: int
     sgprs: int
     spills: int
@@ -60,6 +62,7 @@ def amd_kernels(assembly: str, target: str, dynamic_lds_bytes: int = 0) -> tuple
             target,
             name=kernel[".name"],
             registers=kernel[".vgpr_count"],
+            vgprs=_vgprs(kernel, assembly, target),
             agprs=kernel.get(".agpr_count", 0),
             sgprs=kernel[".sgpr_count"],
             spills=kernel.get(".vgpr_spill_count", 0) + kernel.get(".sgpr_spill_count", 0),
@@ -81,6 +84,7 @@ def nvidia_kernels(log: str, ptx: str, target: str, dynamic_lds_bytes: int = 0) 
             target,
             name=name,
             registers=_number(r"Used (\d+) registers", said),
+            vgprs=0,
             agprs=0,
             sgprs=0,
             spills=_number(r"(\d+) bytes spill stores", said) + _number(r"(\d+) bytes spill loads", said),
@@ -114,6 +118,15 @@ def _kernel(
         over_limit=over,
         **other,
     )
+
+
+def _vgprs(kernel: dict[str, Any], assembly: str, target: str) -> int:
+    """A kernel's architectural VGPRs: in the metadata with the AGPRs, as a sum or as the larger of the two counts."""
+    both: int = kernel[".vgpr_count"]
+    if not TARGETS[target].separate_agprs:
+        return both - int(kernel.get(".agpr_count", 0))
+    stated = re.search(rf"^\s*\.set {re.escape(kernel['.name'])}\.num_vgpr, (\d+)$", assembly, re.MULTILINE)
+    return int(stated[1]) if stated else both
 
 
 def _threads(entry: str) -> int:

@@ -3,12 +3,17 @@
 One multiprocessor (AMD's CU, RDNA's pair of CUs, NVIDIA's SM) of each, as its waves (NVIDIA: warps) share it:
 
                SIMDs   waves a SIMD   registers a lane   shared memory   a block's
+    gfx908         4             10     256, by the 4           64 KiB      64 KiB
+    gfx90a         4              8     512, by the 8           64 KiB      64 KiB
     gfx942         4              8     512, by the 8           64 KiB      64 KiB
     gfx950         4              8     512, by the 8          160 KiB     160 KiB
     gfx1100        4             16    1536, by the 24         128 KiB      64 KiB
     sm_90          4             16     512, by the 8          228 KiB     227 KiB, and 1 more that the system keeps
 
 Sources
+    gfx908           AMD Instinct MI100 (CDNA1) ISA guide and LLVM as below: a wave has up to 256 architectural VGPRs
+                     and as many for accumulation, in a file of their own; the larger count is what limits waves.
+    gfx90a           AMD Instinct MI200 (CDNA2) ISA guide and LLVM as below: one file for both, as on gfx942.
     gfx942, gfx950   AMD Instinct MI300 and CDNA4 ISA guides, 1.2 and 3.6 (512 VGPRs a lane, architectural and
                      accumulation ones in one file; 64 and 160 KiB of LDS a CU). Allocation granules, 800 SGPRs a SIMD
                      and 8 waves: LLVM, AMDGPUBaseInfo.cpp, `IsaInfo` and `getLdsDwGranularity`.
@@ -17,8 +22,9 @@ Sources
     sm_90            CUDA programming guide, "Technical specifications per compute capability": 65536 registers, 64
                      warps and 32 blocks an SM; a warp's registers are allocated by the 256 and warps go to four
                      partitions, so that a lane has 65536 / 4 / 32 registers.
-    devices          MI300X, MI355X, Radeon RX 7900 XTX, H100 SXM: the vendors' datasheets. HIP counts the WGPs of an
-                     RDNA card, 48 for 96 CUs, as its multiprocessors.
+    devices          MI100, MI250X (one of its two dies, as HIP shows it), MI300X, MI355X, Radeon RX 7900 XTX, H100 SXM:
+                     the vendors' datasheets. HIP counts the WGPs of an RDNA card, 48 for 96 CUs, as its
+                     multiprocessors.
 """
 
 from __future__ import annotations
@@ -30,7 +36,8 @@ from dataclasses import dataclass
 class Target:
     """A chip to compile for.
 
-    lds_bytes: the most shared memory that a block can have. capability, multiprocessors, memory_bytes, l2_bytes,
+    lds_bytes: the most shared memory that a block can have. separate_agprs: registers for accumulation have a file of
+    their own. capability, multiprocessors, memory_bytes, l2_bytes,
     device: what the card tells host code.
     """
 
@@ -54,6 +61,7 @@ class Target:
     l2_bytes: int
     simds: int = 4
     sgpr_granule: int = 16
+    separate_agprs: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,13 +159,58 @@ TARGETS = {
         memory_bytes=80 << 30,
         l2_bytes=50 << 20,
     ),
+    "gfx908": Target(
+        vendor="amd",
+        backend="hip",
+        arch="gfx908",
+        warp_size=64,
+        lds_bytes=64 << 10,
+        lds_per_multiprocessor=64 << 10,
+        lds_granule=512,
+        lds_reserved=0,
+        waves_per_simd=10,
+        registers=256,
+        register_granule=4,
+        sgprs=800,
+        blocks=None,
+        device="AMD Instinct MI100",
+        capability=(9, 0),
+        multiprocessors=120,
+        memory_bytes=32 << 30,
+        l2_bytes=8 << 20,
+        separate_agprs=True,
+    ),
+    "gfx90a": Target(
+        vendor="amd",
+        backend="hip",
+        arch="gfx90a",
+        warp_size=64,
+        lds_bytes=64 << 10,
+        lds_per_multiprocessor=64 << 10,
+        lds_granule=512,
+        lds_reserved=0,
+        waves_per_simd=8,
+        registers=512,
+        register_granule=8,
+        sgprs=800,
+        blocks=None,
+        device="AMD Instinct MI250X",
+        capability=(9, 0),
+        multiprocessors=110,
+        memory_bytes=64 << 30,
+        l2_bytes=8 << 20,
+    ),
 }
+
+DEFAULT_TARGETS = ("gfx942", "gfx950", "gfx1100", "sm_90")
+"""What is compiled for where no target is named. The others are older chips, compiled for on request."""
 
 
 def occupancy(target: str, *, registers: int, lds_bytes: int, threads: int, sgprs: int = 0) -> Occupancy:
     """What can be resident of a kernel with blocks of `threads`, by the resources of its code.
 
-    registers: a lane's, on AMD with the AGPRs among them. lds_bytes: shared memory a block, static and dynamic.
+    registers: a lane's, on AMD with the AGPRs among them, where those are separate the larger count. lds_bytes: shared
+    memory a block, static and dynamic.
     """
     chip = TARGETS[target]
     amd = chip.vendor == "amd"

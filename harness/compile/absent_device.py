@@ -37,7 +37,7 @@ HIP_VERSION, CUDA_VERSION = "7.0.0", "12.8"
 
 MAX_THREADS = 1024
 
-FEATURES = {"gfx942": ":sramecc+:xnack-", "gfx950": ":sramecc+:xnack-"}
+FEATURES = dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx950"), ":sramecc+:xnack-")
 """What HIP adds to the names of chips that have these features to switch (LLVM's AMDGPU usage guide, "Target ID")."""
 
 

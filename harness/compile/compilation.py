@@ -52,6 +52,7 @@ class OccupancyDocument(Document):
 class CompiledKernel(Document):
     """One kernel in one configuration. Registers are counted a thread (SGPRs a wave), bytes of LDS a block.
 
+    arguments: of those that are no constexpr the type, and what Triton knows of the value ("*bf16, 16-aligned").
     vgprs, agprs, sgprs on AMD, registers on NVIDIA. spills: registers on AMD, bytes on NVIDIA. scratch_bytes: private
     memory a thread. cases: the labels of those that launch it so; none where it was compiled and never launched.
     Resources are None where `fault` says that there is no code.
@@ -60,6 +61,7 @@ class CompiledKernel(Document):
     kernel: Said
     line: Line | None = None
     configuration: dict[Said, Scalar] = {}
+    arguments: dict[Said, Said] = {}
     cases: tuple[Said, ...] = ()
     vgprs: Count | None = None
     agprs: Count | None = None

@@ -2,7 +2,7 @@
 
     python3 -m harness.compile.cross_compile --target gfx942 --inputs FOLDER --file submissions/mla/triton_fp8.py
 
-    FOLDER      ─► inputs at the benchmark shapes, without storage (phantom)   ┐
+    FOLDER      ─► inputs of the benchmark and test cases, without storage    ┐
     submission  ─► its own host code, on a card that is not there              ├─► custom_kernel
                                                           (absent_device)      ┘         │
                             each launch, with each configuration of an autotuner  ◄──────┘
@@ -169,9 +169,9 @@ def entry(kernel: TritonKernel, target: str) -> dict[str, Any]:
     if report is not None:
         registers = {"registers": report.registers}
         if TARGETS[target].vendor == "amd":
-            registers = {"vgprs": report.registers - report.agprs, "agprs": report.agprs, "sgprs": report.sgprs}
+            registers = {"vgprs": report.vgprs, "agprs": report.agprs, "sgprs": report.sgprs}
     resources = asdict(report) if report else {}
-    for said_otherwise in ("name", "registers", "agprs", "sgprs", "over_limit"):
+    for said_otherwise in ("name", "registers", "vgprs", "agprs", "sgprs", "over_limit"):
         resources.pop(said_otherwise, None)
     return {
         "kernel": kernel.name,

@@ -1,10 +1,10 @@
 """The inputs of a problem described for compiling processes, where no submission is: `inputs` says how they travel.
 
-    python3 -m harness.compile.described PROBLEM FOLDER [--target gfx942 ...] [--cases test] [--root ROOT]
+    python3 -m harness.compile.described PROBLEM FOLDER [--target gfx942 ...] [--cases benchmark] [--root ROOT]
 
 Writes FOLDER/cpu/ with the CPU test cases, drawn from a seed that is no secret, and FOLDER/<target>/ with the
-benchmark cases on the target's card, without storage. On a card that is not there the problem may choose other types
-than here, so each target's are made in a forked process, and nothing of the card stays.
+benchmark and the test cases on the target's card, without storage. On a card that is not there the problem may choose
+other types than here, so each target's are made in a forked process, and nothing of the card stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from harness import catalog
-from harness.chips.targets import TARGETS
+from harness.chips.targets import DEFAULT_TARGETS, TARGETS
 from harness.compile.apart import apart
 from harness.compile.inputs import Described
 from harness.errors import ProblemError
@@ -44,11 +44,13 @@ def on_cpu(problem: Problem, folder: Path) -> None:
 
 
 def on_targets(problem: Problem, targets: Sequence[str], folder: Path, cases: Iterable[Case] | None = None) -> None:
-    """Write to a directory of its own in `folder`, for each target, the benchmark cases (or `cases`) as phantoms.
+    """Write to a directory of its own in `folder`, for each target, its `cases` as phantoms: by default the
+    benchmark cases, then the test cases, each once.
 
     Raises ProblemError. Where there is no Triton, whose driver is a part of the card, nothing is written.
     """
-    chosen = tuple(problem.cases.benchmark if cases is None else cases)
+    every = (*problem.cases.benchmark, *problem.cases.test) if cases is None else cases
+    chosen = tuple({case.label: case for case in every}.values())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)  # the threads of torch do nothing
         outcome = apart(lambda: _all(problem, targets, chosen, folder), cpu_s=SECONDS, wall_s=4 * SECONDS)
@@ -120,14 +122,14 @@ def main() -> None:
     parser.add_argument("problem")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", action="append", choices=TARGETS)
-    parser.add_argument("--cases", choices=("benchmark", "test"), default="benchmark")
+    parser.add_argument("--cases", choices=("benchmark", "test"), help="(default: both)")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     options = parser.parse_args()
     problem = catalog.load_problem(options.root, options.problem)
     options.folder.mkdir(parents=True, exist_ok=True)
     on_cpu(problem, options.folder / "cpu")
-    cases = problem.cases.test if options.cases == "test" else problem.cases.benchmark
-    on_targets(problem, options.target or tuple(TARGETS), options.folder, cases)
+    chosen = {"benchmark": problem.cases.benchmark, "test": problem.cases.test}.get(options.cases)
+    on_targets(problem, options.target or DEFAULT_TARGETS, options.folder, chosen)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
     python3 -m harness.compile.inline --target gfx942 --cpu FOLDER --inputs FOLDER --file mine.py [--emit DIR]
 
-    --cpu     the small CPU cases, --inputs the benchmark cases on the target's card: both are `described`'s
+    --cpu     the small CPU cases, --inputs the other cases on the target's card: both are `described`'s
     --emit    DIR/<target>/<kernels>-<hash>.hip       what the compiler was given: macros, prelude, source
 
 `verbs/check` starts this in the sandbox; by itself it confines nothing.
 
 The submission is imported and called on the small CPU cases with a GPU that notes launches and runs none: its host code
-goes on with outputs that nothing was written to. One that refuses a processor is called again, at the benchmark shapes,
+goes on with outputs that nothing was written to. One that refuses a processor is called again, with the other cases,
 on the target's card, which is not there (`absent_device`). Then every `harness.hip` module that it made is compiled,
 and what came of it is printed as one `Compilation` document. Of torch's load_inline, the sources are noted: those
 without headers are compiled likewise, others need torch's headers and the vendor's compiler, and the document says so.
@@ -188,7 +188,7 @@ def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) 
 
 
 def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
-    """Import the file again and call it on each benchmark case, on a machine with the target's card; the first thing
+    """Import the file again and call it on each case of a GPU, on a machine with the target's card; the first thing
     that went wrong. Triton kernels that it has as well are passed over: `cross_compile` compiles them."""
     try:
         from triton import knobs
@@ -242,7 +242,7 @@ def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, re
         line=line,
         configuration=_readable(module.defines),
         cases=tuple(launched.cases),
-        vgprs=report.registers - report.agprs if amd else None,
+        vgprs=report.vgprs if amd else None,
         agprs=report.agprs if amd else None,
         sgprs=report.sgprs if amd else None,
         registers=None if amd else report.registers,

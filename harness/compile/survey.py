@@ -43,7 +43,7 @@ def survey() -> Tools:
     except (InterpreterUnfit, ImportError) as error:
         wrong = str(error)
     compilers = {}
-    for target in hip.TARGETS:
+    for target in hip.DEFAULT_TARGETS:
         lacking = hip.missing(target)
         compilers[target] = HipCompiler(compiler=None if lacking else _compiler(target), install=lacking)
     return Tools(triton=version("triton"), interpreter=wrong, hip_compilers=compilers)

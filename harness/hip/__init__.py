@@ -140,13 +140,14 @@ class Module:
     def offline(self) -> tuple[str, set[str]]:
         """What became of this module without a GPU, in words, and the names of its kernels.
 
-        Raises CompilationError with the first compiler's log if it compiles for no target that a compiler is here for.
+        Raises CompilationError with the first compiler's log if it compiles for no default target that has a compiler
+        here.
         """
         from harness.hip import compilers
 
         names: set[str] = set()
         compiled, failures = [], {}
-        for target in compilers.TARGETS:
+        for target in compilers.DEFAULT_TARGETS:
             if compilers.missing(target) is None:
                 try:
                     report = compilers.compile(self.source, target, self.defines)

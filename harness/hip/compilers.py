@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
-from harness.chips.targets import TARGETS
+from harness.chips.targets import DEFAULT_TARGETS, TARGETS
 from harness.hip.prelude import program
 from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
 
-__all__ = ["TARGETS", "KernelReport", "Report", "clang_for", "compile", "missing", "nvrtc"]
+__all__ = ["DEFAULT_TARGETS", "TARGETS", "KernelReport", "Report", "clang_for", "compile", "missing", "nvrtc"]
 
 COMPILE_TIMEOUT_S = 120
 
@@ -43,6 +43,8 @@ _AMD_FLAGS = (
 
 
 _INSTALL = {
+    "gfx908": "apt-get install clang-19",
+    "gfx90a": "apt-get install clang-19",
     "gfx942": "apt-get install clang-19",
     "gfx950": "pip install ziglang",
     "gfx1100": "apt-get install clang-19",

@@ -14,14 +14,24 @@ Put right besides bf16 and fp8, in the versions that have it wrong: min/max/clam
 saturate, fma that rounds twice, float-to-integer casts out of range, umulhi of negative numbers, histogram's last bin,
 the type of a comparison's result, the all-ones constant of unsigned types.
 
-Not imitated, because targets differ or the difference is below a rounding: tf32 (float32 dots run in full float32),
-the short accumulator of Hopper's fp8 tensor cores, fp16 accumulators within one dot, approximate exp2, log2 and rsqrt
-and their flushed subnormals, which of -0 and +0 min and max return, NaN payloads. A float cast to an integer out of its
-range saturates here and NaN gives 0; LLVM leaves it undefined, and below 32 bits NVIDIA and AMD differ.
+Products of float32 are those of sm_90, which the host code sees: tl.dot takes TF32 unless input_precision says
+otherwise (gfx942 does so too; on gfx950 and gfx1100 the default is float32). Code for sm_90 hands float32 to the tensor
+core as it is (no cvt.rna in the PTX of 3.7.1), which reads its upper 19 bits; the parts of tf32x3, bf16x3 and bf16x6
+are rounded, as in that code. An fp16 accumulator rounds after each instruction, which takes 32 bytes along K (mma and
+wgmma m16n8k16, m64k16; k32 for fp8).
+
+More exact here than on a chip
+    fp8 dots on sm_90    its tensor core (wgmma: 64 rows and more) adds with about 14 bits, here float32; AMD's with all
+    float32 sums         in numpy's order, pairwise; a chip's tensor core cuts bits off when it aligns what it adds
+    exp2, log2, rsqrt    a chip's approximate ones, which are a few units in the last place off and flush subnormals,
+    sin, cos, x / y      are exact to a rounding here
+Also not imitated: which of -0 and +0 min and max return, NaN payloads. A float cast to an integer out of its range
+saturates here and NaN gives 0; LLVM leaves it undefined, and below 32 bits NVIDIA and AMD differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,6 +47,8 @@ from harness.interpreter.number_formats import (
     encode_bf16_toward_zero,
     float8,
     is_stored_as_bits,
+    tf32_nearest,
+    tf32_toward_zero,
     toward_zero,
 )
 from harness.interpreter.refusal import CannotInterpret
@@ -119,6 +131,10 @@ class Arithmetic:
         if not kind.is_floating() or kind.is_fp64():
             return upstream_dot(self, a, b, d, input_precision, max_num_imprecise_acc)
         left, right = (decode(x.data, x.dtype.scalar).astype(np.float32, copy=False) for x in (a, b))
+        if kind.is_fp16():
+            return rounded(fp16_product(left, right, operand(d), step=32 // a.data.itemsize), kind)
+        if a.dtype.scalar.is_fp32():
+            return rounded(float32_product(left, right, input_precision.name) + operand(d), kind)
         return rounded(np.matmul(left, right) + operand(d), kind)
 
     # casts
@@ -154,6 +170,51 @@ def operand(handle: TensorHandle) -> Array:
     if kind.is_fp8():
         raise CannotInterpret(f"arithmetic on {kind}, for which Triton emits no code: cast it to a wider type first")
     return decode_bf16(handle.data) if kind.is_bf16() else handle.data
+
+
+def float32_product(left: Array, right: Array, precision: str) -> Array:
+    """float32 `left` @ `right` in one of tl.dot's precisions: IEEE, TF32, TF32x3, BF16x3 or BF16x6.
+
+    The last three split each operand into parts and leave out the products of the smallest: two parts make three
+    products, three make six. Raises CannotInterpret for any other.
+    """
+    if precision == "IEEE":
+        return np.matmul(left, right)
+    if precision == "TF32":
+        return np.matmul(tf32_toward_zero(left), tf32_toward_zero(right))
+    if precision not in PARTS:
+        raise CannotInterpret(f"a dot with input_precision {precision}")
+    count, nearest = PARTS[precision]
+    lefts, rights = split(left, count, nearest), split(right, count, nearest)
+    total = np.float32(0)
+    for order in reversed(range(1, count)):
+        for i in range(order + 1):
+            total = total + np.matmul(lefts[i], rights[order - i])
+    # Triton drops the NaN that a part of an infinite operand makes.
+    return np.where(np.isnan(total), np.float32(0), total) + np.matmul(lefts[0], rights[0])
+
+
+PARTS = {
+    "TF32x3": (2, tf32_nearest),
+    "BF16x3": (2, lambda values: decode_bf16(encode_bf16(values))),
+    "BF16x6": (3, lambda values: decode_bf16(encode_bf16(values))),
+}
+
+
+def split(values: Array, count: int, nearest: Callable[[Array], Array]) -> list[Array]:
+    """`values` as a sum of `count` parts, each the nearest to what the ones before it leave."""
+    parts = []
+    for _ in range(count):
+        parts.append(nearest(values))
+        values = values - parts[-1]
+    return parts
+
+
+def fp16_product(left: Array, right: Array, total: Array, step: int) -> Array:
+    """fp16 `total` + float32 `left` @ `right`, rounded to fp16 after every `step` of K."""
+    for at in range(0, left.shape[-1], step):
+        total = (np.matmul(left[..., at : at + step], right[..., at : at + step, :]) + total).astype(np.float16)
+    return total
 
 
 def maximum_number(a: Array, b: Array) -> Array:

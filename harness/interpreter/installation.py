@@ -26,6 +26,9 @@ def install() -> None:
     if is_installed:
         return
     require_interpretation()
+    from harness.interpreter import front_end
+
+    front_end.remember_triton()
     for owner, name, replacement in replacements():
         setattr(owner, name, replacement)
     is_installed = True
@@ -40,11 +43,11 @@ def self_check() -> str | None:
     from harness.interpreter import launch
     from harness.interpreter.self_check import first_failure
 
-    before = launch.count
+    before, launch.front_end_first = launch.count, False
     try:
         return first_failure()
     finally:
-        launch.count = before
+        launch.count, launch.front_end_first = before, True
 
 
 def launches() -> int:

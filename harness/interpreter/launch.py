@@ -17,7 +17,9 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
+from harness.interpreter import front_end
 from harness.interpreter.autotune import StaticAssertion
+from harness.interpreter.elementwise import map_elementwise
 from harness.interpreter.number_formats import FLOAT8
 from harness.interpreter.refusal import CannotInterpret
 
@@ -28,18 +30,30 @@ upstream_patch_core = upstream._patch_lang_core
 upstream_patch_tensor = upstream._patch_lang_tensor
 
 # Upstream checks every integer operation for overflow, at eight operations each, and then drops the finding.
-OPTIONS = dataclasses.replace(upstream.interpreter_builder.options, sanitize_overflow=False)
+OPTIONS = dataclasses.replace(
+    upstream.interpreter_builder.options,
+    sanitize_overflow=False,
+    allowed_dot_input_precisions=("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),
+)
 
 count = 0
+front_end_first = True
+"""Off for the kernels of the self-check, which are known to compile."""
+
 patched_in_this_launch: set[int] = set()
 
 
 def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """Takes the place of InterpretedFunction.run. Raises CannotInterpret, else what upstream raises."""
+    """Takes the place of InterpretedFunction.run.
+
+    Raises CompilationError for what Triton's front end refuses, CannotInterpret, else what upstream raises.
+    """
     global count
     count += not warmup
     patched_in_this_launch.clear()
     try:
+        if not warmup and front_end_first:
+            front_end.check(self, args, kwargs)
         with np.errstate(all="ignore"):
             return upstream_run(self, *args, grid=grid, warmup=warmup, **kwargs)
     except Exception as error:
@@ -88,6 +102,7 @@ def patch_core(lang: Any, scope: Any) -> None:
 
     scope.set_attr(lang.dtype, "to_ir", to_ir)
     scope.set_attr(lang, "static_assert", static_assert)
+    scope.set_attr(lang, "map_elementwise", map_elementwise)
 
 
 def patch_tensor(tensor: Any, scope: Any) -> None:

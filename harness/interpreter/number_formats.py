@@ -87,6 +87,7 @@ FLOAT8 = {
 FLOAT4_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 BF16_NAN = np.uint16(0x7FC0)
+TF32_BITS = np.uint32(0xFFFFE000)
 
 
 def is_stored_as_bits(kind: tl.dtype) -> bool:
@@ -136,6 +137,16 @@ def encode_bf16_toward_zero(values: Array) -> Array:
     """uint16 bf16 bits of float32 or float64 `values`, rounded toward zero; NaN becomes 0x7fc0."""
     values = toward_zero(values, np.float32)
     return np.where(np.isnan(values), BF16_NAN, (values.view(np.uint32) >> 16).astype(np.uint16))
+
+
+def tf32_toward_zero(values: Array) -> Array:
+    """float32 `values` with the 10 bits of mantissa that a tensor core reads; NaN stays NaN."""
+    return np.where(np.isnan(values), values, (values.view(np.uint32) & TF32_BITS).view(np.float32))
+
+
+def tf32_nearest(values: Array) -> Array:
+    """float32 `values` rounded to 10 bits of mantissa, ties away from zero, as cvt.rna.tf32.f32 does."""
+    return np.where(np.isfinite(values), ((values.view(np.uint32) + 0x1000) & TF32_BITS).view(np.float32), values)
 
 
 def toward_zero(values: Array, dtype: type[np.floating[Any]]) -> Array:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import triton
 import triton.language as tl
+from triton._C.libtriton import ir
 from triton.language import extra
 from triton.language.extra import libdevice
 
@@ -33,6 +34,8 @@ class Refused:
         if name.startswith(("create_", "get_")):
             operation = name.partition("_")[2]
             raise CannotInterpret(f"{operation}, which the interpreter of triton {triton.__version__} lacks")
+        if hasattr(ir.builder, name):
+            raise CannotInterpret(f"a function that builds IR, for which the interpreter lacks {name}")
         raise AttributeError(name)
 
 

@@ -13,6 +13,9 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
+from triton.compiler.errors import CompilationError
+
+from harness.interpreter import launch
 
 FNUZ, E4M3, E5M2 = torch.float8_e4m3fnuz, torch.float8_e4m3fn, torch.float8_e5m2
 NAN, INF = float("nan"), float("inf")
@@ -60,6 +63,14 @@ def loop_kernel(y, n):
     total = tl.zeros([1], tl.float32)
     for i in range(0, n):
         total += i / 2
+    tl.store(y + tl.arange(0, 1), total)
+
+
+@triton.jit
+def changing_kernel(y, n):
+    total = tl.zeros([1], tl.float32)
+    for _ in range(0, n):
+        total = total.to(tl.bfloat16)
     tl.store(y + tl.arange(0, 1), total)
 
 
@@ -156,10 +167,29 @@ def dots(kind: torch.dtype) -> bool:
     return torch.allclose(c, (a.double() @ b.double()).float(), rtol=1e-5, atol=1e-5)
 
 
+def float32_dots() -> bool:
+    a, b, c = torch.eye(16) * (1 + 2**-10 + 2**-11), torch.eye(16), torch.empty(16, 16)
+    dot_kernel[(1,)](a, b, c, 16)
+    return torch.equal(c, torch.eye(16) * (1 + 2**-10))
+
+
 def loops() -> bool:
     y = torch.empty(1)
     loop_kernel[(1,)](y, 4)
     return y.item() == 3.0
+
+
+def compiles_first() -> bool:
+    y = torch.empty(1)
+    launch.front_end_first = True
+    try:
+        loop_kernel[(1,)](y, 4)
+        changing_kernel[(1,)](y, 4)
+    except CompilationError:
+        return y.item() == 3.0
+    finally:
+        launch.front_end_first = False
+    return False
 
 
 def integers() -> bool:
@@ -226,7 +256,9 @@ CHECKS: dict[str, Callable[[], bool]] = {
     "minimum, maximum, clamp and argmax pass over NaN": extremes_ignore_nan,
     "a bf16 dot accumulates in float32": partial(dots, torch.bfloat16),
     "an fp8 dot accumulates in float32": partial(dots, E4M3),
+    "a float32 dot takes TF32": float32_dots,
     "a loop bound known at run time": loops,
+    "what Triton's front end refuses is not interpreted": compiles_first,
     "umulhi, histogram, one-bit and inverted integers": integers,
     "a bf16 scan rounds every step": scans,
     "dot_scaled": scaled_dots,

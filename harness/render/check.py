@@ -1,7 +1,7 @@
 """A checkup for a terminal: what the judge saw, a table of what each kernel needs, what does not compile, a summary.
 
-Rows that say the same are one row. Of a configuration only the parameters are shown in which a kernel's rows differ; of
-the cases that launch it only as much as tells rows apart.
+Rows that say the same are one row. Of a configuration only the parameters are shown in which a kernel's rows differ,
+and of its arguments' types those; of the cases that launch it only as much as tells rows apart.
 """
 
 from __future__ import annotations
@@ -197,17 +197,45 @@ def _waves(occupancy: OccupancyDocument) -> str:
 
 
 def _apart(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> list[str]:
-    """What tells `kernels`, one row, from `every` of that name on the target: parameters, or else the cases."""
+    """What tells `kernels`, one row, from `every` of that name on the target: parameters, types, or else the cases."""
+    types = [line for line in [_types(kernels, every)] if line]
     if len(kernels) == len(every):
         variants = len({str(kernel.configuration) for kernel in kernels})
-        return [f"all {variants} configurations"] if variants > 1 else []
+        return [f"all {variants} configurations"] * (variants > 1) + types
     keys = dict.fromkeys(key for kernel in every for key in kernel.configuration)
     differing = [key for key in keys if len({str(kernel.configuration.get(key)) for kernel in every}) > 1]
     lines = [" ".join(f"{key}={_values(kernels, key)}" for key in differing)] if differing else []
-    mine = {str(kernel.configuration) for kernel in kernels}
-    if any(str(kernel.configuration) in mine for kernel in every if kernel not in kernels):
+    lines += types
+    names = _differing_types(every)
+    mine = {_identity(kernel, names) for kernel in kernels}
+    if any(_identity(kernel, names) in mine for kernel in every if kernel not in kernels):
         lines.append(_cases(kernels, every))
     return lines
+
+
+def _identity(kernel: CompiledKernel, names: Sequence[str]) -> tuple[str, ...]:
+    return (str(kernel.configuration), *(_type(kernel, name) for name in names))
+
+
+def _types(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
+    """The types of the arguments in which `every` differ: `*fp32` where each kernel has one for all of them, else
+    `q=*bf16 scale=*fp32`."""
+    names = _differing_types(every)
+    rows = list(dict.fromkeys(tuple(_type(kernel, name) for name in names) for kernel in kernels))
+    alike = all(len({_type(kernel, name) for name in names}) <= 1 for kernel in every)
+    told = [row[0] if alike else " ".join(map("=".join, zip(names, row))) for row in rows] if names else []
+    return _shortened(told)
+
+
+def _differing_types(every: Sequence[CompiledKernel]) -> list[str]:
+    names = dict.fromkeys(name for kernel in every for name in kernel.arguments)
+    return [name for name in names if len({_type(kernel, name) for kernel in every}) > 1]
+
+
+def _type(kernel: CompiledKernel, name: str) -> str:
+    """An argument's type without what is known of its value; a 1, which Triton compiles in, is an integer as any."""
+    kind = kernel.arguments.get(name, "").partition(",")[0]
+    return "integer" if re.fullmatch(r"1|[iu](8|16|32|64)", kind) else kind
 
 
 def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
@@ -221,7 +249,10 @@ def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -
 
 
 def _values(kernels: Sequence[CompiledKernel], key: str) -> str:
-    values = list(dict.fromkeys(str(kernel.configuration.get(key, "")) for kernel in kernels))
+    return _shortened(list(dict.fromkeys(str(kernel.configuration.get(key, "")) for kernel in kernels)))
+
+
+def _shortened(values: Sequence[str]) -> str:
     return ",".join(values[:VALUES_SHOWN]) + (",…" if len(values) > VALUES_SHOWN else "")
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import load_config
-from harness.chips.targets import TARGETS
+from harness.chips.targets import DEFAULT_TARGETS, TARGETS
 from harness.compile import compilation, tools
 from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
@@ -86,11 +86,12 @@ def check(
     emit: Path | None = None,
     narrate: Narrate = lambda line: None,
 ) -> Checkup:
-    """Judge and compile `submission`; for every target if none are named. `emit`: a directory for what compilers made.
+    """Judge and compile `submission`, for the default targets if none are named. `emit`: a directory for what compilers
+    made.
 
     Raises UsageError for an unknown target, ProblemError when the problem's own code fails.
     """
-    asked = tuple(dict.fromkeys(targets)) or tuple(TARGETS)
+    asked = tuple(dict.fromkeys(targets)) or DEFAULT_TARGETS
     for target in asked:
         if target not in TARGETS:
             # No guess: the nearest name of a chip is another chip.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.catalog.config import DUEL_PAIRS
-from harness.chips.targets import TARGETS
+from harness.chips.targets import DEFAULT_TARGETS
 from harness.compile import tools
 from harness.errors import InfrastructureError
 from harness.machine.device import detect
@@ -161,7 +161,7 @@ def _offline() -> Iterator[Fact]:
         return
     wrong = found.interpreter
     yield Fact("interpreter", wrong or "computes as the hardware does", "broken" if wrong else "ok", _mend(wrong))
-    for target in TARGETS:
+    for target in DEFAULT_TARGETS:
         inline = found.hip_compilers.get(target)
         triton = f"Triton {found.triton}" if found.triton else "no Triton"
         if inline is None or inline.compiler is None:
