@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
+from harness.arena import TensorSpec, dtype_name
 from torch import Tensor
 
-from harness.arena import TensorSpec, dtype_name
 from harness.judge.check import compare, differences
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference

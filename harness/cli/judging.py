@@ -194,11 +194,7 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     "targets",
     multiple=True,
     metavar="TARGET",
-<<<<<<< HEAD
-    help="gfx942, gfx950, gfx1100 or sm_90. May be given several times (default: all).",
-=======
     help="gfx942, gfx950, gfx1100, sm_90 (default: these four), gfx90a or gfx908; any number of times.",
->>>>>>> wt-check
 )
 @click.option(
     "--emit",
