@@ -139,9 +139,13 @@ class Session:
             raise self._death() from None
 
     def stop(self) -> None:
-        """Stop the worker and all that it has started, however long that takes."""
-        with self._faults(self.limits.call_s):
-            self.leash.stop(self._limit_s(self.limits.call_s))
+        """Stop the worker and all that it has started, however long that takes: the kernel may work for one of them
+        until a system call ends. Raises Fault if it takes longer than a call may."""
+        limit_s = self.limits.call_s
+        with self._faults(limit_s):
+            self.leash.stop(self._limit_s(limit_s))
+        if not self.leash.others_stopped(self._limit_s(limit_s)):
+            raise self._took_too_long(limit_s)
 
     def reply(self) -> CallReply:
         """The worker's answer to the call. A worker that has stopped must have given it before."""
@@ -273,7 +277,8 @@ def _command(report_fd: int, channel_fd: int, device: Device, threads: int) -> l
     arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
     worker = [sys.executable, *flags, "-m", "harness.worker", *options]
-    return [sys.executable, *bare, waiter.__file__, str(report_fd), *worker]
+    whom = waiter.ALL if device.kind == "cpu" else waiter.ALONE
+    return [sys.executable, *bare, waiter.__file__, str(report_fd), whom, *worker]
 
 
 def _environment(device: Device, threads: int) -> dict[str, str]:
