@@ -88,7 +88,9 @@ class StopClock:
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
         reply = session.reply()
-        session.stop()  # until it is asked again: what is still at work would slow the calls that compute nothing
+        # Until it is asked again: what is still at work would slow the calls that compute nothing.
+        if not session.stop():
+            void = void or Void.NOT_STOPPED
         return Answer(reply, snapshot, elapsed_ns, void)
 
     def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None]:
