@@ -11,7 +11,7 @@ import time
 import pytest
 from test_sandbox import CONFINE, CPU, Inside, isolation  # noqa: F401
 
-from harness.model import NO_ISOLATION
+from harness.model import NO_ISOLATION, Isolation
 from harness.sandbox import syscalls, waiter
 from harness.sandbox.leash import Ended, Leash
 
@@ -29,7 +29,7 @@ class OnALeash(Inside):
         self.leash.attach(60)
 
     def command(self, *words):
-        return [sys.executable, "-I", "-S", "-B", waiter.__file__, str(self._reported), *words]
+        return [sys.executable, "-I", "-S", "-B", waiter.__file__, str(self._reported), waiter.ALL, *words]
 
     def __exit__(self, *_):
         super().__exit__(*_)
@@ -233,6 +233,38 @@ def test_one_that_cannot_be_stopped_in_time_is_not_taken_for_stopped(who):
             assert not inside.leash.others_stopped()
 
 
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_stop_is_noted_when_the_kernel_has_done_what_it_still_did_for_a_child(end):
+    """A signal, SIGKILL too, reaches it when its system call ends."""
+    program = f"""
+        import mmap, os, signal, sys, time
+        BIG = 8 << 20
+        file = os.memfd_create("big")
+        os.ftruncate(file, BIG)
+        os.pwrite(file, b"x", 0)
+        os.pwrite(file, b"y", BIG - 1)
+        page = mmap.mmap(-1, BIG)
+        page.write(bytes(BIG))
+        child = os.fork()
+        if child == 0:
+            os.preadv(file, [page], 0)
+            {end}
+        while page[0] != ord("x"):
+            pass
+        if {end!r} != "os._exit(0)":
+            os.kill(child, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        print("done" if page[BIG - 1] == ord("y") else "was not there", flush=True)
+        time.sleep(600)
+    """
+    with OnALeash(NO_ISOLATION, program) as inside:
+        inside.leash.await_stop(60)
+        noted_late = inside.leash.others_stand_still()
+        inside.leash.resume()
+        inside.await_line("done")
+        assert noted_late
+
+
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
@@ -255,7 +287,7 @@ def test_its_end_is_seen_and_how_it_ended(isolation, ending, status):  # noqa: F
 
 def test_a_program_that_cannot_be_started_is_an_end(tmp_path):
     seen, reported = os.pipe()
-    program = [sys.executable, "-I", "-S", "-B", waiter.__file__, str(reported), "/no/such/program"]
+    program = [sys.executable, "-I", "-S", "-B", waiter.__file__, str(reported), waiter.ALL, "/no/such/program"]
     with os.fdopen(seen, "rb") as records:
         pid = os.posix_spawn(program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reported, reported)])
         os.close(reported)
@@ -277,3 +309,39 @@ def test_it_dies_with_the_waiter(isolation):  # noqa: F811
         with contextlib.suppress(ProcessLookupError):
             os.kill(inside.leash.pid, 0)
             raise AssertionError("the worker lives")
+
+
+def test_nobody_changes_the_priority_of_all_processes_of_the_judge_s_user():
+    """In the tier where the worker's user is the judge's; its own priority it may lower."""
+    program = f"""
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        refused = libc.setpriority(os.PRIO_USER, 0, 0), ctypes.get_errno()
+        also = libc.syscall(ctypes.c_long({syscalls.number("ioprio_set")}), 3, 0, 2 << 13 | 4), ctypes.get_errno()
+        print(refused, also, flush=True)
+    """
+    with Inside(Isolation(False, True, True, False, False), program) as inside:
+        assert inside.printed() == "(-1, 1) (-1, 1)\n"
+
+
+def test_no_file_is_made_to_send_signals_to_others(isolation):  # noqa: F811
+    if not isolation.seccomp:
+        pytest.skip("there is no filter")
+    program = """
+        import ctypes, errno, fcntl, os, struct
+        reads, _ = os.pipe()
+        def refused(what):
+            try:
+                what()
+            except PermissionError:
+                return True
+        print(all((
+            refused(lambda: fcntl.fcntl(reads, 8, os.getppid())),  # F_SETOWN
+            refused(lambda: fcntl.fcntl(reads, 15, struct.pack("ii", 1, os.getppid()))),  # F_SETOWN_EX
+            refused(lambda: fcntl.ioctl(reads, 0x8901, struct.pack("i", os.getppid()))),  # FIOSETOWN
+            refused(lambda: fcntl.ioctl(reads, 0x8902, struct.pack("i", os.getppid()))),  # SIOCSPGRP
+        )), flush=True)
+    """
+    with Inside(isolation, program) as inside:
+        assert inside.printed() == "True\n"

@@ -88,7 +88,9 @@ class StopClock:
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
         reply = session.reply()
-        session.stop()  # until it is asked again: what it left running would disturb the calls that compute nothing
+        # Until it is asked again: what is still at work would slow the calls that compute nothing.
+        if not session.stop():
+            void = void or Void.NOT_STOPPED
         return Answer(reply, snapshot, elapsed_ns, void)
 
     def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None]:
@@ -104,8 +106,8 @@ class StopClock:
         began_ns = leash.resume()
         ended_ns = session.await_stop()
         leash.stop()
-        if leash.others_ran(before):
-            # They may have computed for it when it had stopped itself: the end is when they are stopped, too.
+        if not leash.others_stand_still():
+            # The kernel may still copy for them: the end is when they are stopped, too.
             stopped &= leash.others_stopped()
             ended_ns = max(ended_ns, time.monotonic_ns())
         void = Void.RAN_WHILE_STOPPED if ran else None if stopped else Void.NOT_STOPPED

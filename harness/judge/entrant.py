@@ -231,6 +231,7 @@ class Entrant:
             inside_ns=statistics.median(inside) if inside else None,
             own_constant=tried is given,
             copied=any(output.copied for answer in answers if answer.reply for output in answer.reply.outputs),
+            copied_bytes=sum(series.call.fresh_bytes) if series.call is not None else 0,
         )
 
     def sit(

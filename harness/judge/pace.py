@@ -14,13 +14,15 @@ from harness.model import Manner
 class Pace:
     """`count` calls in each process, in this `manner`. `inside_ns`: what the worker's own events say of one.
     `own_constant`: whether the manner's own constant is subtracted, or the least that there is: what a submission
-    brings about by itself must not pay. `copied`: an output is copied in the time that counts."""
+    brings about by itself must not pay. `copied`: an output is copied in the time that counts, at most `copied_bytes`
+    of them all."""
 
     count: int
     manner: Manner
     inside_ns: float | None = None
     own_constant: bool = True
     copied: bool = False
+    copied_bytes: int = 0
 
 
 _LONGER = {Manner.SANDWICH: Manner.LONG, Manner.GATED: Manner.GATED_LONG}

@@ -138,10 +138,12 @@ class Session:
         except Ended:
             raise self._death() from None
 
-    def stop(self) -> None:
-        """Stop the worker and all that it has started, however long that takes."""
+    def stop(self) -> bool:
+        """Stop the worker, however long that takes, and all that it has started: False if one of those is not stopped
+        in time, because the kernel still works for it."""
         with self._faults(self.limits.call_s):
             self.leash.stop(self._limit_s(self.limits.call_s))
+        return self.leash.others_stopped()
 
     def reply(self) -> CallReply:
         """The worker's answer to the call. A worker that has stopped must have given it before."""
@@ -273,7 +275,8 @@ def _command(report_fd: int, channel_fd: int, device: Device, threads: int) -> l
     arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
     worker = [sys.executable, *flags, "-m", "harness.worker", *options]
-    return [sys.executable, *bare, waiter.__file__, str(report_fd), *worker]
+    whom = waiter.ALL if device.kind == "cpu" else waiter.ALONE
+    return [sys.executable, *bare, waiter.__file__, str(report_fd), whom, *worker]
 
 
 def _environment(device: Device, threads: int) -> dict[str, str]:

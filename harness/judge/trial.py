@@ -2,8 +2,7 @@
 
     one process          every test case, then each once more     ─► checks
     one without it       calls that compute nothing               ─► what timing a call takes (constants)
-    a fresh one, or on   a pilot of every benchmark case          ─► how many samples, in which manner
-    a CPU the first
+    a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
 
 A submission whose Triton kernels were interpreted is verified, not timed: interpreted time is no measurement. The cases
@@ -107,30 +106,26 @@ class Trial:
         null: NullWorker | None = None
         if timed and not on_cpu:  # it imports torch while others are checked
             stack.callback((null := self._new_null()).close)
-        with ExitStack() as first:
-            session = first.enter_context(entrant.session(another_follows=timed))
+        with entrant.session(another_follows=timed) as session:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
-            correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
-            if correct and entrant.tests:
-                self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
-            if not (timed and correct and entrant.benchmarks) or entrant.caller.interpreted:
-                session.finish()
-                return
-            if not on_cpu:
-                # What a worker that has loaded the submission left running on the device would be in the constant.
-                session.finish()
-                first.close()
-            with entrant.deadline.stopped():
-                stack.enter_context(self._exclusive())
-            if null is None:
-                stack.callback((null := self._new_null()).close)
-            # The judge's own work first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
-            anchor = Anchor(self._device, self._sampling.anchor_tolerance)
-            anchor.begin()
-            entrant.calibrate(null)
-            if not on_cpu:
-                session = first.enter_context(entrant.session(another_follows=True))
+            session.finish()
+        correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
+        if correct and entrant.tests:
+            self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
+        if not (timed and correct and entrant.benchmarks) or entrant.caller.interpreted:
+            return
+        with entrant.deadline.stopped():
+            stack.enter_context(self._exclusive())
+        if null is None:
+            stack.callback((null := self._new_null()).close)
+        # The judge's own work first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
+        anchor = Anchor(self._device, self._sampling.anchor_tolerance)
+        anchor.begin()
+        # No process that has loaded the submission lives: what one leaves to the kernel, timers for one, would be in
+        # the constant.
+        entrant.calibrate(null)
+        with entrant.session(another_follows=True) as session:
             paces = entrant.pilot(session)
             session.finish()
         if entrant.caller.interpreted:

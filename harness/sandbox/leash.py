@@ -17,15 +17,11 @@ import time
 from pathlib import Path
 
 from harness.sandbox import footprint
-from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOPPED
-
-STOP_S = 0.1
-"""How long all processes of a group may take to stop: a hundred times what most take."""
+from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOP_S, STOPPED, is_stopped, others
 
 SETTLING_NS = 50_000
 """The processor time that the kernel may still book to a process whose stop has been reported."""
 
-_LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 _clock_ns = time.monotonic_ns
 
 
@@ -104,7 +100,7 @@ class Leash:
     def others(self) -> dict[int, int]:
         """The processor time in ns of each process that the worker has started and that is alive."""
         found = {}
-        for pid in _young(self.pid) | _adopted(self.pid):
+        for pid in others(self.pid):
             with contextlib.suppress(OSError):
                 found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
         return found
@@ -113,12 +109,16 @@ class Leash:
         """Whether one of those has computed for more than `settling_ns` since it was looked at, or is new."""
         return any(spent_ns > before.get(pid, 0) + settling_ns for pid, spent_ns in self.others().items())
 
+    def others_stand_still(self) -> bool:
+        """Whether they are stopped now."""
+        return all(map(is_stopped, self.others()))
+
     def others_stopped(self, timeout_s: float = STOP_S) -> bool:
         """Wait until those, too, are stopped; False if one is not in time. The group must have been told to."""
         deadline = time.monotonic() + timeout_s
         waiting = set(self.others())
         while waiting:
-            waiting = {pid for pid in waiting if not _is_stopped(pid)}
+            waiting = {pid for pid in waiting if not is_stopped(pid)}
             if waiting and time.monotonic() > deadline:
                 return False
         return True
@@ -157,40 +157,3 @@ def _host_pid(ancestor: int, number: int) -> int:
 
 def _leads_a_group(pid: int) -> bool:
     return os.getpgid(pid) == pid
-
-
-def _young(pid: int) -> set[int]:
-    """All that stem from `pid`. Of each thread the kernel lists the children (proc_pid_task(5)), if it was built so."""
-    if not _LISTS_CHILDREN:
-        return footprint.descendants(pid, footprint.process_table())
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{parent}/task"):
-                with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{thread}/children") as children:
-                    young = set(map(int, children.read().split())) - found
-                    found |= young
-                    waiting += young
-    return found
-
-
-def _adopted(pid: int) -> set[int]:
-    """Those that lost their parent have become the waiter's children."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as state:
-        parent = int(state.read().rpartition(")")[2].split()[1])
-        return _young(parent) - {pid} - _young(pid)
-    return set()
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped, or it has ended."""
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/stat") as state:
-                if state.read().rpartition(")")[2].split()[0] not in "TtZX":
-                    return False
-    except OSError:
-        return True
-    return True

@@ -42,7 +42,9 @@ _METADATA = (
 
 _SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
 _SIGCONT, _EXIT_SIGNAL = 18, 0xFF  # asm-generic/signal.h; CSIGNAL, the part of clone's flags, linux/sched.h
-_F_SETSIG, _PR_SET_PDEATHSIG = 10, 1  # asm-generic/fcntl.h, linux/prctl.h
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _PR_SET_PDEATHSIG = 8, 10, 15, 1  # asm-generic/fcntl.h, linux/prctl.h
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902  # asm-generic/sockios.h
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3  # sys/resource.h, linux/ioprio.h
 
 _CLONE_NEW = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}, linux/sched.h
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
@@ -107,7 +109,11 @@ def program(exposed: bool, judge_pid: int, landlock_abi: int, parent_pid: int) -
     steps += _on(
         "clone", *_argument(0), (_AND, 0, 0, _EXIT_SIGNAL), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM)
     )
-    steps += _on("fcntl", *_argument(1), (_JUMP_EQUAL, 0, 1, _F_SETSIG), _refuse(errno.EPERM))
+    # Nor have a file send signals, which go to whom it likes: before Linux 6.12 nothing else holds those back.
+    for command in _F_SETOWN, _F_SETSIG, _F_SETOWN_EX:
+        steps += _on("fcntl", *_argument(1), (_JUMP_EQUAL, 0, 1, command), _refuse(errno.EPERM))
+    for command in _FIOSETOWN, _SIOCSPGRP:
+        steps += _on("ioctl", *_argument(1), (_JUMP_EQUAL, 0, 1, command), _refuse(errno.EPERM))
     steps += _on(
         "prctl", *_argument(0), (_JUMP_EQUAL, 0, 3, _PR_SET_PDEATHSIG),
         *_argument(1), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM),
@@ -128,6 +134,8 @@ def _with_the_judges_uid(judge_pid: int, landlock_abi: int) -> Iterator[Instruct
     for name, argument in (("prlimit64", 0), ("setpriority", 1), ("ioprio_set", 1), ("sched_setscheduler", 0),
                            ("sched_setattr", 0), ("sched_setparam", 0), ("sched_setaffinity", 0)):  # fmt: skip
         yield from _on(name, *_argument(argument), (_JUMP_EQUAL, 1, 0, 0), _refuse(errno.EPERM))
+    for name, whose in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):  # of user 0: of one's own
+        yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, whose), _refuse(errno.EPERM))
     if landlock_abi < 6:
         for name in _SIGNALS.split():
             yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, judge_pid), _refuse(errno.EPERM))

@@ -31,6 +31,7 @@ _OLD: dict[str, tuple[int, int | None]] = {
     "futimesat": (261, None),
     "init_module": (175, 105),
     "io_setup": (206, 0),
+    "ioctl": (16, 29),
     "ioperm": (173, None),
     "iopl": (172, None),
     "ioprio_set": (251, 30),

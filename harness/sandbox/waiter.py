@@ -1,12 +1,15 @@
 """The worker's direct parent: it tells the judge when the worker stops, goes on, and ends.
 
-    python waiter.py REPORT_FD COMMAND...
+    python waiter.py REPORT_FD ALONE|ALL COMMAND...
 
 Only a parent is told at once that a process has stopped with all its threads (waitpid(2), WUNTRACED). The keeper has
 other things to do, and in bubblewrap's namespace it is not the parent, so this small process stands in every tier
 between them and the worker. It starts COMMAND as the leader of a process group of its own and writes one RECORD for
 each change: a letter, the child's process id as it is numbered here, and the time on the clock that all processes
 share (CLOCK_MONOTONIC, in ns). It ends as COMMAND ended.
+
+With ALL, a stop is noted when the processes that the child has started stand still as well. A signal reaches one that
+is in a system call only at the call's end, and until then the kernel may copy for it.
 
 It is not confined and cannot be traced, and the worker's system call filter refuses signals to it.
 """
@@ -24,11 +27,17 @@ import time
 
 RECORD = struct.Struct("=cxxxiq")
 STARTED, STOPPED, CONTINUED, ENDED = b"B", b"S", b"C", b"E"
+ALONE, ALL = "alone", "all"
+STOP_S, BUSY_S = 0.1, 0.05
+"""How long all processes of a group may take to stop, a hundred times what most take; and how long the waiter looks."""
+
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
+_LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+_BETWEEN_LOOKS_S = 20e-6
 
 
 def main() -> None:
-    report_fd, command = int(sys.argv[1]), sys.argv[2:]
+    report_fd, all_of_it, command = int(sys.argv[1]), sys.argv[2] == ALL, sys.argv[3:]
     os.set_inheritable(report_fd, False)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -49,10 +58,10 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     os.closerange(0, report_fd)
     os.closerange(report_fd + 1, os.sysconf("SC_OPEN_MAX"))
-    _end_as(_watch(child, report_fd))
+    _end_as(_watch(child, report_fd, all_of_it))
 
 
-def _watch(child: int, report_fd: int) -> int:
+def _watch(child: int, report_fd: int, all_of_it: bool) -> int:
     """Report until `child` has ended; its wait status."""
     _report(report_fd, STARTED, child)
     while True:
@@ -63,7 +72,10 @@ def _watch(child: int, report_fd: int) -> int:
             # With all that it has started, before the time is noted: nobody may go on for it.
             with contextlib.suppress(OSError):
                 os.killpg(child, signal.SIGSTOP)
-            _report(report_fd, STOPPED, child)
+            at_ns = time.monotonic_ns()
+            if all_of_it and any(map(_is_busy, others(child))):
+                at_ns = _when_none_is_busy(child)
+            _report(report_fd, STOPPED, child, at_ns)
         elif os.WIFCONTINUED(status):
             _report(report_fd, CONTINUED, child)
         else:
@@ -71,11 +83,83 @@ def _watch(child: int, report_fd: int) -> int:
             return status
 
 
-def _report(report_fd: int, what: bytes, child: int) -> None:
+def _report(report_fd: int, what: bytes, child: int, at_ns: int | None = None) -> None:
     try:
-        os.write(report_fd, RECORD.pack(what, child, time.monotonic_ns()))
+        os.write(report_fd, RECORD.pack(what, child, time.monotonic_ns() if at_ns is None else at_ns))
     except OSError:  # the judge is gone: the worker dies with this process
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def others(child: int) -> set[int]:
+    """All that `child` has started, or that was started for it: those that lost their parent are the waiter's."""
+    with contextlib.suppress(OSError, IndexError):
+        parent = int(_fields(f"/proc/{child}/stat")[1])
+        return (_young(parent) | _young(child)) - {child}
+    return set()
+
+
+def _young(pid: int) -> set[int]:
+    """All that stem from `pid`. Of each thread the kernel lists the children (proc_pid_task(5)), if it was built so."""
+    if not _LISTS_CHILDREN:
+        return _young_by_parents(pid)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{thread}/children") as children:
+                    young = set(map(int, children.read().split())) - found
+                    found |= young
+                    waiting += young
+    return found
+
+
+def _young_by_parents(pid: int) -> set[int]:
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
+        with contextlib.suppress(OSError, IndexError):
+            parents[int(name)] = int(_fields(f"/proc/{name}/stat")[1])
+    found, before = {pid}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {young for young, parent in parents.items() if parent in found}
+    return found - {pid}
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or it has ended."""
+    return all(state in "TtZX" for state in _states(pid))
+
+
+def _is_busy(pid: int) -> bool:
+    """Whether a thread of a process computes or waits for a disk: one that waits for anything else does nothing before
+    it takes note of its stop."""
+    return any(state in "RD" for state in _states(pid))
+
+
+def _when_none_is_busy(child: int) -> int:
+    """When that is so, or BUSY_S have passed: the judge looks again. On time.monotonic_ns."""
+    deadline = time.monotonic() + BUSY_S
+    while any(map(_is_busy, others(child))) and time.monotonic() < deadline:
+        time.sleep(_BETWEEN_LOOKS_S)
+    return time.monotonic_ns()
+
+
+def _states(pid: int) -> list[str]:
+    """The state of each thread: proc_pid_stat(5)."""
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError):
+                found.append(_fields(f"/proc/{pid}/task/{thread}/stat")[0])
+    return found
+
+
+def _fields(path: str) -> list[str]:
+    """From the third on: the name in parentheses may hold anything. Raises OSError."""
+    with open(path, errors="replace") as state:
+        return state.read().rpartition(")")[2].split()
 
 
 def _end_as(wait_status: int) -> None:
