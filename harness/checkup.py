@@ -24,7 +24,7 @@ from typing import Any
 from harness.config import load_config
 from harness.device import detect
 from harness.errors import UsageError
-from harness.model import Case, Cases, Device, Problem, Submission, Text, Value, Verdict
+from harness.model import Case, Device, Problem, Submission, Text, Value, Verdict
 from harness.offline import compilation, tools
 from harness.offline.compilation import Compilation, Flaw
 from harness.offline.kept import Kept
@@ -139,7 +139,7 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
 
     cpu = detect(root, "cpu")
     ordered = smallest_first(problem, problem.cpu.test, cpu)
-    reordered = problem.model_copy(update={"cpu": Cases(test=ordered, benchmark=problem.cpu.benchmark)})
+    reordered = problem.model_copy(update={"cpu": problem.cpu.model_copy(update={"test": ordered})})
     run = evaluate(reordered, submission, cpu, load_config(root), timed=False, narrate=narrate)
     verdict, message = run.ending.verdict, run.ending.message
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:

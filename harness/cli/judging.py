@@ -148,13 +148,13 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
-    cases = {known.label: known for known in task.every_case}
-    if case not in cases:
-        raise UsageError(f"{problem} has no case {case!r}", did_you_mean(case, cases))
+    chosen = task.case_called(case)
+    if chosen is None:
+        raise UsageError(f"{problem} has no case {case!r}", did_you_mean(case, {c.label for c in task.every_case}))
     submission = catalog.load_submission(task, file)
     try:
         with machine_lock.hold_if_gpu(here, narrate):
-            check = judge_again(task, submission, here, load_config(root), cases[case], seed)
+            check = judge_again(task, submission, here, load_config(root), chosen, seed)
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code

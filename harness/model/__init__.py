@@ -1,15 +1,21 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  problem  ─►  run
+    value  ─►  case  ─►  problem  ─►  run
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `store` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
-from harness.model.problem import (
+from harness.model.case import (
     Case,
     Cases,
     CaseValue,
+    Draw,
+    SecretCases,
+    case_of,
+    told_apart,
+)
+from harness.model.problem import (
     Device,
     Limits,
     Problem,
@@ -17,7 +23,6 @@ from harness.model.problem import (
     SampledRows,
     Submission,
     Tolerance,
-    told_apart,
 )
 from harness.model.run import (
     BELOW_FLOOR,
@@ -78,6 +83,7 @@ __all__ = [
     "Clock",
     "Constant",
     "Device",
+    "Draw",
     "Ending",
     "Estimate",
     "Excess",
@@ -93,6 +99,7 @@ __all__ = [
     "Run",
     "SampleNanoseconds",
     "SampledRows",
+    "SecretCases",
     "Skipped",
     "Submission",
     "Text",
@@ -100,6 +107,7 @@ __all__ = [
     "Total",
     "Value",
     "Verdict",
+    "case_of",
     "outcome",
     "told_apart",
 ]

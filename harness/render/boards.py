@@ -22,7 +22,7 @@ from harness.store import Store, load_run
 
 def parts(root: Path, problem: Problem, device: str | None, published: bool = True, cases: bool = False) -> list[Part]:
     """The boards of `problem`, of one device's folder or of all, with each case of what is ranked if `cases`; below
-    them figures that others published."""
+    them what runs draw in secret, and figures that others published."""
     found: list[Part] = []
     with Store(root).index() as index:
         for folder, name in _devices(index, problem, device).items():
@@ -33,6 +33,8 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
         faults = [f"Left alone in results/: {path}: {fault}" for path, fault in index.faults()]
     if not found:
         found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.name}")
+    if published:
+        found += terminal.secret_cases(problem)
     if published and problem.published:
         found += terminal.published(problem)
     return [*found, *faults]
@@ -68,6 +70,10 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
                 ],
                 "unranked": [asdict(entry) for entry in board.unranked],
                 "published": [figure.model_dump() for figure in problem.published],
+                "secret_cases": {
+                    kind: [family.model_dump(exclude_none=True) for family in cases.secret]
+                    for kind, cases in (("gpu", problem.cases), ("cpu", problem.cpu))
+                },
                 **({"cases": _cases(root, board)} if cases else {}),
             }
             for folder, name in _devices(index, problem, device).items()
