@@ -126,7 +126,7 @@ class SecretCases(Value):
     timed."""
 
     count: int = Field(ge=1)
-    parameters: dict[str, CaseValue | Draw]
+    parameters: dict[str, Draw | CaseValue]
 
     @property
     def label(self) -> str:
