@@ -157,8 +157,8 @@ def dequantize_mxfp4(packed: Tensor, e8m0: Tensor, dtype: torch.dtype = torch.fl
 
     Args:
         packed: `(..., N / 2)` uint8.
-        e8m0: `(..., N / 32)` uint8, trimmed of any padding; leading dims may differ in shape if not in order, so
-            `(T, 1, 288)` goes with `(T, 18)`.
+        e8m0: `(..., N / 32)` uint8 or `torch.float8_e8m0fnu`, trimmed of any padding; leading dims may differ in
+            shape if not in order, so `(T, 1, 288)` goes with `(T, 18)`.
 
     Returns:
         `(..., N)` of `dtype`, with packed's leading dims.
@@ -166,8 +166,10 @@ def dequantize_mxfp4(packed: Tensor, e8m0: Tensor, dtype: torch.dtype = torch.fl
     Raises:
         ValueError: another dtype than uint8, or a number of scales that does not match.
     """
+    if e8m0.dtype == torch.float8_e8m0fnu:
+        e8m0 = e8m0.view(torch.uint8)
     if packed.dtype != torch.uint8 or e8m0.dtype != torch.uint8:
-        raise ValueError(f"packed and e8m0 must be uint8 (view them so), got {packed.dtype} and {e8m0.dtype}")
+        raise ValueError(f"packed must be uint8 and e8m0 uint8 or e8m0fnu, got {packed.dtype} and {e8m0.dtype}")
     if packed.shape[-1] % (MXFP4_BLOCK // 2) or e8m0.numel() * MXFP4_BLOCK != packed.numel() * 2:
         raise ValueError(
             f"{(*packed.shape,)} packed bytes need one scale for every 16 bytes of the last dim, got {(*e8m0.shape,)}; "

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +24,12 @@ from harness.model import (
     Case,
     Cases,
     CaseValue,
+    Draw,
     Limits,
     Problem,
     PublishedFigure,
     SampledRows,
+    SecretCases,
     Tolerance,
 )
 
@@ -52,6 +55,7 @@ class _Strict(BaseModel):
 class _CaseLists(_Strict):
     test: list[dict[str, CaseValue]] = Field(min_length=1)
     benchmark: list[dict[str, CaseValue]] = Field(min_length=1)
+    secret: list[SecretCases] = []
 
 
 class _ProblemFile(_Strict):
@@ -154,12 +158,7 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
         seen: dict[str, int] = {}
         for index, entry in enumerate(entries):
             where = f"{path}: {section}.{kind}[{index}]"
-            for key in entry:
-                if key not in parameters:
-                    raise ProblemError(f"{where}: unknown parameter {key}", did_you_mean(key, parameters))
-            for key, needed in parameters.items():
-                if needed and key not in entry:
-                    raise ProblemError(f"{where} lacks the parameter {key}")
+            _check_parameters(where, list(entry), parameters)
             _check_steps(where, entry.get("steps", 1), outline)
             case = Case(parameters=entry)
             if case.key in seen:
@@ -167,7 +166,38 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
             seen[case.key] = index
         return tuple(Case(parameters=entry) for entry in entries)
 
-    return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark))
+    for index, family in enumerate(lists.secret):
+        where = f"{path}: {section}.secret[{index}]"
+        _check_parameters(where, list(family.parameters), parameters)
+        _check_draws(where, family, outline)
+    secret = tuple(lists.secret)
+    return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark), secret=secret)
+
+
+def _check_parameters(where: str, given: Sequence[str], parameters: Mapping[str, bool]) -> None:
+    for key in given:
+        if key not in parameters:
+            raise ProblemError(f"{where}: unknown parameter {key}", did_you_mean(key, parameters))
+    for key, needed in parameters.items():
+        if needed and key not in given:
+            raise ProblemError(f"{where} lacks the parameter {key}")
+
+
+def _check_draws(where: str, family: SecretCases, outline: _Outline) -> None:
+    """What a parameter is drawn from must stand before it, and be a whole number above 0."""
+    numbers: set[str] = set()
+    for name, given in family.parameters.items():
+        if isinstance(given, Draw) and given.refers_to is not None and given.refers_to not in numbers:
+            raise ProblemError(
+                f"{where}: {name} is drawn from {given.refers_to}, which is no whole number above 0 given before it",
+                did_you_mean(given.refers_to, numbers),
+            )
+        if isinstance(given, Draw) and given.times is not None:
+            numbers |= {name} if (given.least or 0) > 0 else set()
+        elif all(type(value) is int and value > 0 for value in family.values(name) or [""]):
+            numbers.add(name)
+    for steps in family.values("steps"):
+        _check_steps(where, steps, outline)
 
 
 def _check_steps(where: str, steps: CaseValue, outline: _Outline) -> None:
@@ -194,6 +224,9 @@ def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None
     for case in problem.every_case:
         if not isinstance(case.parameters.get(name), int):
             raise ProblemError(f"{path}: sampled_rows: the case {case.label} gives no whole number {name}")
+    for family in (*problem.cases.secret, *problem.cpu.secret):
+        if not all(isinstance(value, int) for value in family.values(name) or [""]):
+            raise ProblemError(f"{path}: sampled_rows: the secret cases {family.label} give no whole number {name}")
 
 
 def _check_baselines(path: Path, problem: Problem) -> None:
@@ -228,3 +261,16 @@ def _check_tolerances(path: Path, problem: Problem) -> None:
         for case in every:
             if not any(option.applies_to(case) for option in options):
                 raise ProblemError(f"{path}: no entry of the tolerance {name} applies to the case {case.label}")
+        for family in (*problem.cases.secret, *problem.cpu.secret):
+            for case in _corners(family, {key for option in options for key in option.when}):
+                if not any(option.applies_to(case) for option in options):
+                    raise ProblemError(
+                        f"{path}: no entry of the tolerance {name} applies to secret cases of {case.label}"
+                    )
+
+
+def _corners(family: SecretCases, names: set[str]) -> Iterator[Case]:
+    """What a tolerance's `when` can find in cases of `family`: each combination of the parameters called so."""
+    asked = [name for name in family.parameters if name in names]
+    for values in itertools.product(*(family.values(name) for name in asked)):
+        yield Case(parameters=dict(zip(asked, values, strict=True)))

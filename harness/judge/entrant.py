@@ -23,6 +23,7 @@ from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Deadline
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
+from harness.judge.secret_cases import drawn
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
@@ -98,13 +99,17 @@ class Entrant:
         self.printed = ""
         self.tally_of_tests = Tally()
         cases = reference.problem.cases_for(device.kind)
+        secret = {case.key: case for case in drawn(cases, master_seed)}
+        stated = {case.key for case in cases.test}
+        tests = [*cases.test, *(case for key, case in secret.items() if key not in stated)]
         self.skipped = [
             Skipped(case=case, reason=reason)
-            for case in (*cases.test, *cases.benchmark)
+            for case in (*tests, *cases.benchmark)
             if (reason := reference.does_not_fit(case, device.memory_bytes)) is not None
         ]
         too_large = {skipped.case.key for skipped in self.skipped}
-        self.tests = [case for case in cases.test if case.key not in too_large]
+        self.tests = [case for case in tests if case.key not in too_large]
+        self._secret = secret.keys()
         self.benchmarks = [case for case in cases.benchmark if case.key not in too_large]
 
     @property
@@ -137,7 +142,8 @@ class Entrant:
         return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline)
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
-        """Every test case, each twice with fresh values, so that an answer remembered by shape shows.
+        """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
+        shows.
 
         Interpreted kernels are slow: there only the first case is put twice.
         """
@@ -146,6 +152,7 @@ class Entrant:
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
             once = self.caller.interpreted and number > 0
             check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
+            check = check.model_copy(update={"secret": case.key in self._secret})
             tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
             yield check
 

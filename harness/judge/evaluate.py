@@ -178,7 +178,11 @@ def _ending(trial: Trial) -> Ending:
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
     how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
-    return Ending(verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases are right{how}{untimed}")
+    secret = sum(check.secret for check in trial.checks)
+    drawn = f", {secret} of them drawn in secret," if secret else ""
+    return Ending(
+        verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases{drawn} are right{how}{untimed}"
+    )
 
 
 def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:

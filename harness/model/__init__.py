@@ -1,17 +1,23 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  problem  ─►  run  ◄─  label
+    value  ─►  case  ─►  problem  ─►  run  ◄─  label
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
 """
 
-from harness.model.isolation import NO_ISOLATION, Isolation
-from harness.model.label import OLDER_SOURCE, Label, Unranked
-from harness.model.problem import (
+from harness.model.case import (
     Case,
     Cases,
     CaseValue,
+    Draw,
+    SecretCases,
+    case_of,
+    told_apart,
+)
+from harness.model.isolation import NO_ISOLATION, Isolation
+from harness.model.label import OLDER_SOURCE, Label, Unranked
+from harness.model.problem import (
     Device,
     Limits,
     Problem,
@@ -19,7 +25,6 @@ from harness.model.problem import (
     SampledRows,
     Submission,
     Tolerance,
-    told_apart,
 )
 from harness.model.run import (
     SCHEMA_VERSION,
@@ -58,6 +63,7 @@ __all__ = [
     "ClockOwner",
     "Constant",
     "Device",
+    "Draw",
     "Ending",
     "Estimate",
     "Excess",
@@ -75,6 +81,7 @@ __all__ = [
     "Run",
     "SampleNanoseconds",
     "SampledRows",
+    "SecretCases",
     "Skipped",
     "Submission",
     "Text",
@@ -83,6 +90,7 @@ __all__ = [
     "Unranked",
     "Value",
     "Verdict",
+    "case_of",
     "outcome",
     "told_apart",
 ]

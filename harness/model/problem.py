@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from harness.model.case import Case, Cases, CaseValue, case_of
 from harness.model.value import LONGEST_NS, Value
-
-CaseValue = bool | int | float | str | list[int]
 
 
 class Tolerance(Value):
@@ -55,43 +52,6 @@ class Tolerance(Value):
 
     def applies_to(self, case: Case) -> bool:
         return all(case.parameters.get(key) == value for key, value in self.when.items())
-
-
-class Case(Value):
-    """One shape of a problem: every parameter of `generate_input` but the seed and the device."""
-
-    parameters: dict[str, CaseValue]
-
-    @property
-    def label(self) -> str:
-        """`batch_size=4 kv_seq_len=1024`, as boards and messages name the case."""
-        return _label(self.parameters)
-
-    @property
-    def key(self) -> str:
-        """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
-        return json.dumps(self.parameters, sort_keys=True)
-
-
-def told_apart(cases: Sequence[Case]) -> tuple[list[str], str]:
-    """Each case's label without the parameters that all of `cases` share, and a label of those: `q_seq_len=1`.
-
-    Whole labels and "" where some case would have nothing left.
-    """
-    shared = {
-        key: value
-        for key, value in (cases[0].parameters if len(cases) > 1 else {}).items()
-        if all(key in case.parameters and _plain(case.parameters[key]) == _plain(value) for case in cases)
-    }
-    own = [_label({key: v for key, v in case.parameters.items() if key not in shared}) for case in cases]
-    return (own, _label(shared)) if all(own) else ([case.label for case in cases], "")
-
-
-class Cases(Value):
-    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds."""
-
-    test: tuple[Case, ...]
-    benchmark: tuple[Case, ...]
 
 
 class Limits(Value):
@@ -178,10 +138,20 @@ class Problem(Value):
 
     @property
     def every_case(self) -> tuple[Case, ...]:
+        """All that are stated; what a run draws in secret is not among them."""
         return (*self.cases.test, *self.cases.benchmark, *self.cpu.test, *self.cpu.benchmark)
 
     def cases_for(self, device_kind: str) -> Cases:
         return self.cpu if device_kind == "cpu" else self.cases
+
+    def case_called(self, label: str) -> Case | None:
+        """The case with this label, if the problem states it or a run could have drawn it."""
+        stated = {case.label: case for case in self.every_case}
+        if label in stated:
+            return stated[label]
+        case = case_of(label)
+        families = (*self.cases.secret, *self.cpu.secret)
+        return case if case is not None and any(family.allows(case) for family in families) else None
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
         """The tolerances that hold for `case`, by name, strict to loose."""
@@ -218,11 +188,3 @@ class Device(Value):
     flush_bytes: int
     bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
-
-
-def _label(parameters: Mapping[str, CaseValue]) -> str:
-    return " ".join(f"{key}={_plain(value)}" for key, value in parameters.items())
-
-
-def _plain(value: CaseValue) -> str:
-    return json.dumps(value, separators=(",", ":")) if isinstance(value, list) else str(value)

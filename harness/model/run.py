@@ -172,7 +172,8 @@ class Excess(Value):
 
 
 class CaseCheck(Value):
-    """The comparison of one case's output with the reference, over all its checked calls."""
+    """The comparison of one case's output with the reference, over all its checked calls. `secret`: this run drew the
+    case."""
 
     case: Case
     verdict: Verdict
@@ -182,6 +183,7 @@ class CaseCheck(Value):
     reference_error: float | None = None
     report: Text | None = None
     calls: int = 1
+    secret: bool = False
 
 
 class Total(Value):

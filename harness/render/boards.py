@@ -14,7 +14,7 @@ from harness.verbs import leaderboard
 
 def parts(root: Path, problem: Problem, device: str | None, published: bool = True, cases: bool = False) -> list[Part]:
     """The boards of `problem`, of one device's folder or of all, with each case of what is ranked if `cases`; below
-    them figures that others published."""
+    them what runs draw in secret, and figures that others published."""
     read = leaderboard.boards(root, problem, device)
     found: list[Part] = []
     for name, board in read.boards:
@@ -23,6 +23,8 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
             found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, board)]
     if not found:
         found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.name}")
+    if published:
+        found += terminal.secret_cases(problem)
     if published and problem.published:
         found += terminal.published(problem)
     return [*found, *(f"Left alone in results/: {path}: {fault}" for path, fault in read.faults)]

@@ -237,7 +237,7 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
     tolerances = list(checks[0].excess)
     rows = [
         [
-            name,
+            f"{name} (secret)" if c.secret else name,
             c.verdict.words,
             c.tolerance,
             c.calls,
@@ -252,7 +252,11 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
         "error: relative L2 norm of the difference from the exact answer, or from the reference where there is none",
         "of a tolerance: the limit that the output comes closest to, and the share of it; above 1 it is broken",
     ]
-    return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below if tolerances else (), title)
+    if not tolerances:
+        below = []
+    if any(c.secret for c in checks):
+        below.append("secret: this run drew the case; another run has another in its place")
+    return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below, title)
 
 
 def _totals(totals: Sequence[Total]) -> Table:

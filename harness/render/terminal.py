@@ -55,6 +55,16 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     return [*parts, *notes]
 
 
+def secret_cases(problem: Problem) -> list[Part]:
+    """Below its boards: what runs are checked on besides the stated cases, drawn anew by each."""
+    parts: list[Part] = []
+    for where, cases in (("a GPU", problem.cases), ("a CPU", problem.cpu)):
+        if cases.secret:
+            drawn = "\n".join(f"  {family.label}" for family in cases.secret)
+            parts.append(f"Each run on {where} also checks cases that it draws in secret:\n{drawn}")
+    return parts
+
+
 def published(problem: Problem) -> list[Part]:
     """Figures that others published for the problem, by source, apart from anything measured here."""
     parts: list[Part] = ["Published by others, not measured here:"]
@@ -184,8 +194,15 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
 
 
 def problems(found: Sequence[Problem]) -> Part:
-    rows = [[p.name, p.title, len(p.cases.test), len(p.cases.benchmark), ", ".join(p.tolerances)] for p in found]
-    return Table(["problem", "title", "tests", "benchmarks", "tolerances"], rows) if rows else "No problems here."
+    rows = [
+        [p.name, p.title, len(p.cases.test), p.cases.secret_count, len(p.cases.benchmark), ", ".join(p.tolerances)]
+        for p in found
+    ]
+    return (
+        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows)
+        if rows
+        else "No problems here."
+    )
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:

@@ -29,7 +29,7 @@ from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.errors import UsageError
 from harness.machine.device import detect
-from harness.model import Case, Cases, Device, Problem, Submission, Text, Value, Verdict
+from harness.model import Case, Device, Problem, Submission, Text, Value, Verdict
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
@@ -140,7 +140,7 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
 
     cpu = detect(root, "cpu")
     ordered = smallest_first(problem, problem.cpu.test, cpu)
-    reordered = problem.model_copy(update={"cpu": Cases(test=ordered, benchmark=problem.cpu.benchmark)})
+    reordered = problem.model_copy(update={"cpu": problem.cpu.model_copy(update={"test": ordered})})
     run = evaluate(reordered, submission, cpu, load_config(root), timed=False, narrate=narrate)
     verdict, message = run.ending.verdict, run.ending.message
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:

@@ -67,6 +67,10 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
             ],
             "unranked": [asdict(entry) for entry in board.unranked],
             "published": [figure.model_dump() for figure in problem.published],
+            "secret_cases": {
+                kind: [family.model_dump(exclude_none=True) for family in cases.secret]
+                for kind, cases in (("gpu", problem.cases), ("cpu", problem.cpu))
+            },
             **({"cases": _cases(root, board)} if cases else {}),
         }
         for name, board in boards(root, problem, device).boards

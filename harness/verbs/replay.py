@@ -21,9 +21,10 @@ def replay(
     """
     from harness.judge.evaluate import replay as judge_again  # imports torch
 
-    cases = {known.label: known for known in problem.every_case}
-    if case not in cases:
-        raise UsageError(f"{problem.name} has no case {case!r}", did_you_mean(case, cases))
+    chosen = problem.case_called(case)
+    if chosen is None:
+        labels = {known.label for known in problem.every_case}
+        raise UsageError(f"{problem.name} has no case {case!r}", did_you_mean(case, labels))
     submission = catalog.load_submission(problem, file)
     with lock.hold_if_gpu(device, narrate):
-        return judge_again(problem, submission, device, load_config(root), cases[case], seed)
+        return judge_again(problem, submission, device, load_config(root), chosen, seed)

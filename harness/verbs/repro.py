@@ -269,7 +269,7 @@ def _with_its_cases(problem: Problem, run: Run) -> Problem:
     """`problem` with the cases that `run` was judged on.
 
     One that was accepted holds them all. One that failed may have ended before it came to some: there the problem's
-    present cases follow its own.
+    present cases follow its own. The same master seed draws the same secret cases, which are not judged twice.
     """
     present = problem.cases_for(run.device.kind)
     tests = tuple(check.case for check in run.checks)
@@ -278,7 +278,7 @@ def _with_its_cases(problem: Problem, run: Run) -> Problem:
         known = {case.key for case in present.benchmark} - {case.key for case in present.test}
         tests = tuple(case for case in tests if case.key not in known)  # a timed call that was wrong is a check too
         tests += tuple(case for case in present.test if case.key not in {test.key for test in tests})
-    cases = Cases(test=tests, benchmark=benchmarks or present.benchmark)
+    cases = Cases(test=tests, benchmark=benchmarks or present.benchmark, secret=present.secret)
     return problem.model_copy(update={"cpu" if run.device.kind == "cpu" else "cases": cases})
 
 

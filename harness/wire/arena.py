@@ -44,6 +44,7 @@ DTYPES: dict[str, torch.dtype] = {
         torch.float8_e4m3fnuz,
         torch.float8_e5m2,
         torch.float8_e5m2fnuz,
+        torch.float8_e8m0fnu,
         torch.int64,
         torch.int32,
         torch.int16,

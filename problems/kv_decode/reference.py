@@ -5,7 +5,8 @@
 
 Free slots hold what uninitialised memory may hold: NaN, enormous numbers, and numbers as plausible as live keys. Five
 queries in eight are pulled towards one key, so that a kernel that misses a single key of thousands, or sees a single
-one too many, is found out; among unit normal queries alone it would drown.
+one too many, is found out; among unit normal queries alone it would drown. Scores stay small all the same, and so some
+cases move them: past what exp can take, or up along the keys.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,18 @@ from reference.attention import attention
 Data = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict[str, bool]]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+SCORES = ("plain", "large", "rising")
+
+SHIFT = 112.0
+"""By how much `large` and `rising` scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of
+its negative is zero (below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
+
+RISE_TILE = 64
+"""Keys over which `rising` scores stay level."""
+
+_LARGEST_KEY = 8.0
+"""What the channel that moves the scores holds at most: of the size of the largest among unit normal numbers."""
 
 _WORKSPACE_SHARE = 4
 _WORKSPACE_BYTES = 256 << 20
@@ -38,6 +51,7 @@ def generate_input(
     is_causal: bool,
     update_cache: bool,
     steps: int = 1,
+    scores: str = "plain",
     seed: int,
     device: str,
 ) -> Data:
@@ -48,10 +62,12 @@ def generate_input(
     k_cache, v_cache: `[batch_size, num_kv_heads, cache_max_len, head_dim]`, unit normal up to each sequence's length,
         garbage past it.
     seq_lens: int32 `[batch_size]`, the keys in the cache before the append; one number stands for all sequences.
-    config: `{"is_causal": bool, "update_cache": bool}`.
+    config: `{"is_causal": bool, "update_cache": bool}`; it does not tell `scores`.
+    scores: plain, large or rising; see `_shift_scores`.
 
-    Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype, lengths
-    that are not one a sequence or exceed the cache, and appends that do not fit into it.
+    Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype or kind of
+    scores, lengths that are not one a sequence or exceed the cache, appends that do not fit into it, and scores that
+    are not plain in more than one step.
     """
     _, _, _, k_cache, v_cache, lens, config = empty_input(
         batch_size=batch_size,
@@ -65,6 +81,7 @@ def generate_input(
         is_causal=is_causal,
         update_cache=update_cache,
         steps=steps,
+        scores=scores,
         device=device,
     )
     generator = torch.Generator(device).manual_seed(seed)
@@ -73,7 +90,11 @@ def generate_input(
     for cache in (k_cache, v_cache):
         for sequence, length in zip(cache, _lengths(seq_lens, batch_size), strict=True):
             _fill_with_garbage(sequence[:, length:], generator)
-    return _step(k_cache, v_cache, lens, config, num_q_heads, q_seq_len, generator)
+    data = _step(k_cache, v_cache, lens, config, num_q_heads, q_seq_len, generator)
+    if scores != "plain":
+        q, k_new = data[:2]
+        _shift_scores(q, k_cache, k_new, lens, scores, generator)
+    return data
 
 
 def empty_input(
@@ -89,6 +110,7 @@ def empty_input(
     is_causal: bool,
     update_cache: bool,
     steps: int = 1,
+    scores: str = "plain",
     device: str,
 ) -> Data:
     """What `generate_input` returns, with all tensors but seq_lens not yet written."""
@@ -104,6 +126,10 @@ def empty_input(
     )
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    if scores not in SCORES:
+        raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
+    if scores != "plain" and steps > 1:
+        raise ValueError(f"{scores} scores cannot be kept up over {steps} steps: give one step, or plain scores")
     _check_room(lengths, q_seq_len * steps if update_cache else 0, cache_max_len)
 
     q, k_new, v_new, k_cache, v_cache = (
@@ -174,6 +200,7 @@ def cost(
     is_causal: bool,
     update_cache: bool,
     steps: int = 1,
+    scores: str = "plain",
 ) -> dict[str, dict]:
     """One step, the first and cheapest: q, new and cached keys and values read once, output and appended slots written
     once; two products of 2 D flops for every (query, key) pair that is not masked."""
@@ -291,6 +318,38 @@ def _draw_queries(
     pull = torch.where(kind < 5, (lens + q_len).log() + 1, 0.0)[..., None]
     q = torch.randn((*rows, head_dim), generator=generator, device=device) + pull * key / head_dim**0.5
     return q.to(k_cache.dtype)
+
+
+def _shift_scores(
+    q: Tensor, k_cache: Tensor, k_new: Tensor, seq_lens: Tensor, scores: str, generator: torch.Generator
+) -> None:
+    """Overwrite one channel of each KV head, of random place, so that all scores move, in place.
+
+    large: of one query by the same amount, SHIFT or its negative at random. The weights stay as they were.
+    rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, new keys included: the
+        running maximum rises from tile to tile.
+    """
+    batch, kv_heads, slots, head_dim = k_cache.shape
+    q_heads, q_len, device = q.shape[1], q.shape[2], q.device
+    channel = torch.randint(head_dim, (batch, kv_heads), generator=generator, device=device)
+    lens = seq_lens.to(torch.int64)[:, None]
+    last_tile = (lens + q_len - 1) // RISE_TILE
+    for keys, position in (
+        (k_cache, torch.arange(slots, device=device).expand(batch, slots)),
+        (k_new, lens + torch.arange(q_len, device=device)),
+    ):
+        level = torch.ones(position.shape, device=device)
+        if scores == "rising":
+            share = (position // RISE_TILE / last_tile.clamp(min=1)).clamp(max=1)
+            level = torch.where(last_tile > 0, 2 * share - 1, level)
+        place = channel[:, :, None, None].expand(*keys.shape[:3], 1)
+        keys.scatter_(3, place, (_LARGEST_KEY * level).to(keys.dtype)[:, None, :, None].expand(*keys.shape[:3], 1))
+
+    sign = torch.ones(q.shape[:3], device=device)
+    if scores == "large":
+        sign -= 2.0 * torch.randint(2, q.shape[:3], generator=generator, device=device)
+    place = channel.repeat_interleave(q_heads // kv_heads, dim=1)[:, :, None, None].expand(*q.shape[:3], 1)
+    q.scatter_(3, place, (sign * (SHIFT / _LARGEST_KEY * head_dim**0.5)).to(q.dtype)[..., None])
 
 
 def _parts(cache: Tensor, slots: int) -> Iterator[slice]:

@@ -41,10 +41,20 @@ ROPE_TILT = 2.5
 EVEN_ROW = 0.2
 """A row none of whose keys takes more than that share of its softmax: it shows what happens to the many."""
 
+SCORES = ("plain", "large", "rising")
+
+ROPE_QUERY = 14.0
+RISE_LEVELS = (-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""What queries hold in the rope dims where scores are moved, and keys, which take the last level or each in turn:
+64 * 14 * 3 / 24 = 112, by which a score is moved at most. exp of that overflows in float32 (from 88.8 on), and exp of
+-112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
+
 Data = tuple[Tensor, dict, Tensor, Tensor, dict]
 
 
-def generate_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], seed: int, device: str) -> Data:
+def generate_input(
+    *, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain", seed: int, device: str
+) -> Data:
     """Unit-normal queries and keys with needles, the cache in its three formats.
 
     kv_seq_len is the length of every sequence or a list of one length a sequence; 0 is allowed. q_seq_len is 1.
@@ -69,25 +79,36 @@ def generate_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[in
     closely, or scores without them would be off by less than mxfp4's. Where two needles fall on one key (short
     sequences), the key carries both.
 
+    Where scores lie. Between -6 and 15 or so if `plain`. If `large`, each head's are moved by 112 or by -112, which
+    changes no weight. If `rising`, they are moved from -112 at a sequence's first keys to 112 at its last, in 11 levels
+    of as many keys: the running maximum rises to the end, and the last level takes all of the weight. The rope dims
+    make it so, and hold nothing else then.
+
     Raises ValueError for parameters outside the contract.
     """
-    lengths = _lengths(batch_size, q_seq_len, kv_seq_len)
+    lengths = _lengths(batch_size, q_seq_len, kv_seq_len, scores)
     generator = torch.Generator(device).manual_seed(seed)
     q, kv = _unwritten(batch_size, sum(lengths), device)
     q.normal_(generator=generator)
     kv.normal_(generator=generator)
     starts = torch.tensor([0, *lengths]).cumsum(0)
-    _plant_needles(q, kv.view(-1, QK_HEAD_DIM), starts, generator)
+    if scores == "plain":
+        _plant_needles(q, kv.view(-1, QK_HEAD_DIM), starts, generator, ROPE_TILT)
+    else:
+        _plant_needles(q, kv.view(-1, QK_HEAD_DIM), starts, generator, 0.0)
+        _shift_scores(q, kv.view(-1, QK_HEAD_DIM), starts, scores, generator)
     kv_data = {"bf16": kv, "fp8": quantize_fp8(kv, fp8_dtype(device)), "mxfp4": _quantize_mxfp4(kv)}
     return q, kv_data, *_index_pointers(lengths, device), _config(lengths)
 
 
-def empty_input(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], device: str) -> Data:
+def empty_input(
+    *, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain", device: str
+) -> Data:
     """What `generate_input` returns, with all tensors but the index pointers not yet written."""
-    lengths = _lengths(batch_size, q_seq_len, kv_seq_len)
+    lengths = _lengths(batch_size, q_seq_len, kv_seq_len, scores)
     q, kv = _unwritten(batch_size, sum(lengths), device)
     packed = torch.empty(*kv.shape[:2], QK_HEAD_DIM // 2, dtype=torch.uint8, device=device)
-    e8m0 = torch.empty(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK, dtype=torch.uint8, device=device)
+    e8m0 = torch.empty(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK, dtype=torch.float8_e8m0fnu, device=device)
     fp8 = torch.empty_like(kv, dtype=fp8_dtype(device)), torch.empty(1, device=device)
     kv_data = {"bf16": kv, "fp8": fp8, "mxfp4": (packed, e8m0)}
     return q, kv_data, *_index_pointers(lengths, device), _config(lengths)
@@ -190,12 +211,12 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     return {"lighter_half": lighter_half, "rope": rope}
 
 
-def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> dict[str, dict]:
+def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain") -> dict[str, dict]:
     """The least traffic and arithmetic of a case for each cache: queries and output once, the cache once.
 
     An mxfp4 cache is charged bf16 arithmetic, which every device has; bandwidth binds all three formats either way.
     """
-    total_kv = sum(_lengths(batch_size, q_seq_len, kv_seq_len))
+    total_kv = sum(_lengths(batch_size, q_seq_len, kv_seq_len, scores))
     flops = 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * total_kv
     activations = 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * batch_size
     formats = {
@@ -209,15 +230,17 @@ def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> dic
     }
 
 
-def device_bytes(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> int:
+def device_bytes(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain") -> int:
     """What queries, the cache in its three formats and the output take."""
-    total_kv = sum(_lengths(batch_size, q_seq_len, kv_seq_len))
+    total_kv = sum(_lengths(batch_size, q_seq_len, kv_seq_len, scores))
     token_bytes = 2 * QK_HEAD_DIM + QK_HEAD_DIM + QK_HEAD_DIM // 2 + QK_HEAD_DIM // 32
     return token_bytes * total_kv + 2 * NUM_HEADS * (QK_HEAD_DIM + V_HEAD_DIM) * batch_size
 
 
-def _lengths(batch_size: int, q_seq_len: int, kv_seq_len: int | list[int]) -> list[int]:
+def _lengths(batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str) -> list[int]:
     """The length of each sequence, the parameters checked."""
+    if scores not in SCORES:
+        raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
     if q_seq_len != 1:
@@ -262,7 +285,7 @@ def _config(lengths: list[int]) -> dict[str, int | float]:
     }
 
 
-def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Generator) -> None:
+def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Generator, rope_tilt: float) -> None:
     """Turn up to NEEDLES keys of each sequence into needles, in place. Shapes (B, 16, 576) and (total_kv, 576)."""
     device = q.device
     batch_size = q.shape[0]
@@ -278,7 +301,7 @@ def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Gener
     length = starts.diff().to(device)[full]
     position = _needle_positions(where[full], length)
     tilt = torch.ones(QK_HEAD_DIM, device=device)
-    tilt[KV_LORA_RANK:] = ROPE_TILT
+    tilt[KV_LORA_RANK:] = rope_tilt
     # One needle of every sequence at a time: no two of them write to one key, so the result has one order.
     for needle in range(NEEDLES):
         rows = first + position[:, needle]
@@ -291,6 +314,25 @@ def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Gener
         base = kv[rows].float() * (1 - (score / reach * tilt).square()).clamp(min=0).sqrt()
         base_score = SM_SCALE * (base * query).sum(1, keepdim=True)
         kv[rows] = (base + (score - base_score) / reach * direction).bfloat16()
+
+
+def _shift_scores(q: Tensor, kv: Tensor, starts: Tensor, scores: str, generator: torch.Generator) -> None:
+    """Write the rope dims of queries and keys anew, in place, so that all scores move as `generate_input` says."""
+    device = q.device
+    signs = 1.0 - 2.0 * torch.randint(2, (q.shape[0], QK_ROPE_HEAD_DIM), generator=generator, device=device)
+    length = starts.diff().to(device)
+    sequence = torch.arange(q.shape[0], device=device).repeat_interleave(length)
+    level = torch.full((kv.shape[0],), RISE_LEVELS[-1], device=device)
+    if scores == "rising":
+        position = torch.arange(kv.shape[0], device=device) - starts[:-1].to(device)[sequence]
+        rank = position * len(RISE_LEVELS) // length[sequence]
+        rank += len(RISE_LEVELS) - 1 - (length[sequence] - 1) * len(RISE_LEVELS) // length[sequence]  # ends at the top
+        level = torch.tensor(RISE_LEVELS, device=device)[rank]
+    kv[:, KV_LORA_RANK:] = (level[:, None] * signs[sequence]).to(kv.dtype)
+    upwards = torch.ones(q.shape[:2], device=device)
+    if scores == "large":
+        upwards -= 2.0 * torch.randint(2, q.shape[:2], generator=generator, device=device)
+    q[:, :, KV_LORA_RANK:] = (ROPE_QUERY * upwards[:, :, None] * signs[:, None, :]).to(q.dtype)
 
 
 def _needle_positions(where: Tensor, length: Tensor) -> Tensor:
@@ -314,9 +356,9 @@ def _needle_positions(where: Tensor, length: Tensor) -> Tensor:
 
 
 def _quantize_mxfp4(kv: Tensor) -> tuple[Tensor, Tensor]:
-    """Packed codes (total_kv, 1, 288) and scales (total_kv, 18), both uint8."""
+    """Packed codes (total_kv, 1, 288), uint8, and scales (total_kv, 18) of the type that says what they are."""
     packed, e8m0 = quantize_mxfp4(kv)
-    return packed, e8m0.view(kv.shape[0], QK_HEAD_DIM // 32)
+    return packed, e8m0.view(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK).view(torch.float8_e8m0fnu)
 
 
 @functools.cache

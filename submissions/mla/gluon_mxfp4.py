@@ -559,7 +559,7 @@ def launch(data, per_multiprocessor=None):
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
         raise NoDevice("gluon_mxfp4 needs a Hopper GPU (sm_90): its instructions exist nowhere else")
-    packed, e8m0 = kv_data["mxfp4"]
+    packed, e8m0 = (tensor.view(torch.uint8) for tensor in kv_data["mxfp4"])
     packed = packed.view(-1, (LATENT + ROPE) // 2)
     batch, longest = q.shape[0], config["kv_seq_len"]
     out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)

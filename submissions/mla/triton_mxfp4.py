@@ -227,7 +227,7 @@ def custom_kernel(data):
 def launch(data, block_n=None, num_stages=None, per_multiprocessor=PER_MULTIPROCESSOR):
     """What `custom_kernel` does, with other choices than its own, for tuning."""
     q, kv_data, _, kv_indptr, config = data
-    packed, e8m0 = kv_data["mxfp4"]
+    packed, e8m0 = (tensor.view(torch.uint8) for tensor in kv_data["mxfp4"])
     batch, longest = q.shape[0], config["kv_seq_len"]
     own_block_n, own_stages = choose_tile(q)
     block_n = block_n or own_block_n

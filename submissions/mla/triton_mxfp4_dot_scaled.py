@@ -184,7 +184,7 @@ def merge_splits(
 
 def custom_kernel(data):
     q, kv_data, _, kv_indptr, config = data
-    packed, e8m0 = kv_data["mxfp4"]
+    packed, e8m0 = (tensor.view(torch.uint8) for tensor in kv_data["mxfp4"])
     batch = q.shape[0]
     splits = choose_splits(q, triton.cdiv(config["kv_seq_len"], BLOCK_N))
     out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)

@@ -1,0 +1,211 @@
+"""The cases of a problem: those that it states, and those that each run draws in secret.
+
+    {batch_size: 4, kv_seq_len: 1024}                                    Case: every run has it
+    {count: 2, parameters: {batch_size: {least: 1, most: 4}, ...}}       SecretCases: every run draws two of its own
+
+A submission that is right for the stated shapes only does not know the drawn ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import Field, model_validator
+
+from harness.model.value import Value
+
+CaseValue = bool | int | float | str | list[int]
+
+
+class Case(Value):
+    """One shape of a problem: every parameter of `generate_input` but the seed and the device."""
+
+    parameters: dict[str, CaseValue]
+
+    @property
+    def label(self) -> str:
+        """`batch_size=4 kv_seq_len=1024`, as boards and messages name the case."""
+        return _label(self.parameters)
+
+    @property
+    def key(self) -> str:
+        """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
+        return json.dumps(self.parameters, sort_keys=True)
+
+
+def case_of(label: str) -> Case | None:
+    """The case that has this label, or None if it is no label."""
+    pairs = [part.partition("=") for part in label.split()]
+    if not pairs or not all(name and equals for name, equals, _ in pairs):
+        return None
+    return Case(parameters={name: _value(text) for name, _, text in pairs})
+
+
+def told_apart(cases: Sequence[Case]) -> tuple[list[str], str]:
+    """Each case's label without the parameters that all of `cases` share, and a label of those: `q_seq_len=1`.
+
+    Whole labels and "" where some case would have nothing left.
+    """
+    shared = {
+        key: value
+        for key, value in (cases[0].parameters if len(cases) > 1 else {}).items()
+        if all(key in case.parameters and _plain(case.parameters[key]) == _plain(value) for case in cases)
+    }
+    own = [_label({key: v for key, v in case.parameters.items() if key not in shared}) for case in cases]
+    return (own, _label(shared)) if all(own) else ([case.label for case in cases], "")
+
+
+class Draw(Value):
+    """What a parameter of a secret case is drawn from.
+
+    `one_of` these values; or a whole number from `least` to `most`, both included; or that many `times` the parameter
+    called so; or a list of such numbers, one for `each` of the parameter called so.
+    """
+
+    least: int | None = None
+    most: int | None = None
+    times: str | None = None
+    each: str | None = None
+    one_of: list[CaseValue] | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Draw:
+        bounds, others = (self.least, self.most), (self.times, self.each)
+        if self.one_of is not None:
+            if not self.one_of or any(each is not None for each in (*bounds, *others)):
+                raise ValueError("one_of lists the values, at least one, and stands alone")
+        elif self.least is None or self.most is None or self.least > self.most:
+            raise ValueError("give least and most, the bounds of a whole number, or one_of")
+        elif all(each is not None for each in others):
+            raise ValueError("times and each do not go together")
+        return self
+
+    @property
+    def refers_to(self) -> str | None:
+        """The parameter that has to be drawn before this one."""
+        return self.times or self.each
+
+    def value(self, number: Callable[[int, int], int], drawn: Mapping[str, CaseValue]) -> CaseValue:
+        """Drawn by `number(n, i)`, the i-th secret number below n, where the parameters before it are `drawn`."""
+        if self.one_of is not None:
+            return self.one_of[number(len(self.one_of), 0)]
+        assert self.least is not None and self.most is not None
+        span = self.most - self.least + 1
+        if self.each is not None:
+            return [self.least + number(span, index) for index in range(_whole(drawn[self.each]))]
+        factor = 1 if self.times is None else _whole(drawn[self.times])
+        return factor * (self.least + number(span, 0))
+
+    def allows(self, value: CaseValue, drawn: Mapping[str, CaseValue]) -> bool:
+        """Whether `value` could have been drawn."""
+        if self.one_of is not None:
+            return any(_same(value, each) for each in self.one_of)
+        assert self.least is not None and self.most is not None
+        if self.each is not None:
+            numbers = value if isinstance(value, list) else []
+            return len(numbers) == drawn[self.each] and all(self.least <= n <= self.most for n in numbers)
+        if isinstance(value, bool) or not isinstance(value, int):
+            return False
+        factor = 1 if self.times is None else _whole(drawn[self.times])
+        return value % factor == 0 and self.least <= value // factor <= self.most
+
+    @property
+    def label(self) -> str:
+        """`1..4`, `num_kv_heads×1..8`, `[0..200 each batch_size]`, `float32|bfloat16`."""
+        if self.one_of is not None:
+            return "|".join(_plain(value) for value in self.one_of)
+        numbers = f"{self.least}..{self.most}"
+        if self.each is not None:
+            return f"[{numbers} each {self.each}]"
+        return numbers if self.times is None else f"{self.times}×{numbers}"
+
+
+class SecretCases(Value):
+    """`count` cases that every run draws anew, each parameter a value or what it is drawn from. They are checked, never
+    timed."""
+
+    count: int = Field(ge=1)
+    parameters: dict[str, Draw | CaseValue]
+
+    @property
+    def label(self) -> str:
+        """`2 x batch_size=1..4 dtype=float32|bfloat16`."""
+        texts = {name: v.label if isinstance(v, Draw) else _plain(v) for name, v in self.parameters.items()}
+        return f"{self.count} x " + " ".join(f"{name}={text}" for name, text in texts.items())
+
+    def case(self, number: Callable[[str, int, int], int]) -> Case:
+        """A case drawn by `number(parameter, n, i)`, the i-th secret number below n for `parameter`."""
+        drawn: dict[str, CaseValue] = {}
+        for name, given in self.parameters.items():
+            if isinstance(given, Draw):
+                drawn[name] = given.value(lambda n, i, name=name: number(name, n, i), drawn)  # type: ignore[misc]
+            else:
+                drawn[name] = given
+        return Case(parameters=drawn)
+
+    def allows(self, case: Case) -> bool:
+        """Whether `case` could have been drawn."""
+        values = case.parameters
+        if values.keys() != self.parameters.keys():
+            return False
+        return all(
+            given.allows(values[name], values) if isinstance(given, Draw) else _same(values[name], given)
+            for name, given in self.parameters.items()
+        )
+
+    def values(self, name: str) -> list[CaseValue]:
+        """All that `name` may be, as far as that does not depend on another parameter."""
+        given = self.parameters.get(name)
+        if not isinstance(given, Draw):
+            return [] if given is None else [given]
+        if given.one_of is not None:
+            return list(given.one_of)
+        if given.refers_to is not None:
+            return []
+        assert given.least is not None and given.most is not None
+        return list(range(given.least, given.most + 1))
+
+
+class Cases(Value):
+    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds."""
+
+    test: tuple[Case, ...]
+    benchmark: tuple[Case, ...]
+    secret: tuple[SecretCases, ...] = ()
+
+    @property
+    def secret_count(self) -> int:
+        """How many cases a run draws."""
+        return sum(family.count for family in self.secret)
+
+
+def _whole(value: CaseValue) -> int:
+    assert isinstance(value, int)  # the catalog has seen to it
+    return value
+
+
+def _same(one: CaseValue, other: CaseValue) -> bool:
+    """Equal and of one type: true is no 1."""
+    return type(one) is type(other) and one == other
+
+
+def _label(parameters: Mapping[str, CaseValue]) -> str:
+    return " ".join(f"{key}={_plain(value)}" for key, value in parameters.items())
+
+
+def _plain(value: CaseValue) -> str:
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, list) else str(value)
+
+
+def _value(text: str) -> CaseValue:
+    """What `_plain` has made this text of."""
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    numbers = isinstance(value, list) and all(type(each) is int for each in value)
+    return value if plain or numbers else text
