@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
-from harness.arena import TensorSpec, dtype_name
 from torch import Tensor
 
 from harness.judge.check import compare, differences
@@ -29,6 +28,7 @@ from harness.judge.stage import Snapshot, Span
 from harness.judge.tally import Tally
 from harness.judge.trial import ALL_TESTS
 from harness.model import Case, Device, Problem, Tolerance
+from harness.wire.arena import TensorSpec, dtype_name
 from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8, quantize_mxfp4
 
 TEST_CALLS = 2

@@ -34,8 +34,8 @@ from bench.answers import REFERENCE, Arithmetic, Fault, Group, Piece, Standing, 
 from bench.experiment import ROOT, report
 from bench.faults import ATTENTION, NAMED, Corruption, further
 from harness import catalog
-from harness import device as devices
 from harness.judge.inputs import Call
+from harness.machine import device as devices
 from harness.model import Case, Device, Problem, Tolerance
 
 ARITHMETICS: dict[str, dict[str, Arithmetic | None]] = {

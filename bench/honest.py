@@ -46,8 +46,8 @@ from bench.answers import (
 from bench.experiment import ROOT, report
 from bench.faults import NAMED
 from harness import catalog
-from harness import device as devices
 from harness.judge.trial import ALL_TESTS
+from harness.machine import device as devices
 
 INTERPRETED = "all test cases, interpreted"
 

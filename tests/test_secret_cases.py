@@ -4,19 +4,20 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from harness.config import load_config
-from harness.device import detect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import catalog, repro
+from harness import catalog
+from harness.catalog.config import load_config
 from harness.errors import ProblemError
 from harness.judge.evaluate import evaluate
 from harness.judge.reference import Reference
 from harness.judge.secret_cases import drawn
+from harness.machine.device import detect
 from harness.model import Case, Cases, Draw, SecretCases, Verdict, case_of
 from harness.render import run as rendered
 from harness.render import terminal
+from harness.verbs import repro
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
