@@ -252,6 +252,11 @@ def test_a_case_must_give_the_parameter_that_says_how_long_its_output_is(toy_roo
     assert "rows" in complaint(toy_root)
 
 
+def test_a_limit_on_parts_needs_a_reference_that_says_what_they_are(toy_root, yml):
+    yml("rel_l2: 1.0e-5}", "rel_l2: 1.0e-5, parts: {tail: [0.9, 1.1]}}")
+    assert "does not define parts" in complaint(toy_root)
+
+
 @pytest.mark.parametrize("steps", ["2", "0", "a"])
 def test_steps_are_a_positive_number_and_need_next_input(toy_root, yml, reference, steps):
     reference("cols: int, seed", "cols: int, steps: int = 1, seed")

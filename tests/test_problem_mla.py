@@ -16,6 +16,7 @@ from harness import catalog
 from harness.compile import described
 from harness.hip import compilers
 from harness.hip.runtime import CompilationError, LaunchError
+from reference.quantization import dequantize_fp8, quantize_fp8
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, DIM, V_DIM = 16, 576, 512
@@ -247,6 +248,53 @@ def test_neither_norm_nor_size_gives_a_needle_away():
         outside = [row for row in rows if not norm.quantile(0.0005) <= norm[row] <= norm.quantile(0.9995)]
         assert len(outside) <= 2
     assert keys.mean().abs() < 0.01 and abs(keys.std() - 1) < 0.01
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def test_the_lighter_half_of_the_keys_and_the_heavier_one_are_the_reference():
+    data = generate([300, 0, 64], seed=5)
+    q, kv_data, _, kv_indptr, _ = data
+    keys = kv_data["fp8"][0][:, 0].float() * kv_data["fp8"][1]
+    queries = dequantize_fp8(*quantize_fp8(q))
+    lighter, out = mla.parts(data)["lighter_half"], mla.ref_kernel(data).float()
+    for sequence in (0, 2):
+        own = keys[int(kv_indptr[sequence]) : int(kv_indptr[sequence + 1])]
+        weights = torch.softmax(queries[sequence] @ own.T / 24, dim=-1)
+        heavier = torch.where(weights >= weights.median(dim=-1, keepdim=True).values, weights, 0.0) @ own[:, :V_DIM]
+        torch.testing.assert_close(lighter[sequence] + heavier, out[sequence], rtol=1e-2, atol=4e-3)
+        assert 0.01 < lighter[sequence].norm() / out[sequence].norm() < 0.5
+    assert not lighter[1].any()
+
+
+def test_the_rope_part_is_what_moves_first_as_rope_dims_are_forgotten_and_not_as_outputs_are_scaled():
+    data = generate([1024] * 4, seed=6)
+    q, kv_data, _, _, _ = data
+    keys = (kv_data["fp8"][0][:, 0].float() * kv_data["fp8"][1]).view(4, 1024, DIM)
+    queries = dequantize_fp8(*quantize_fp8(q)).float()
+    rope = mla.parts(data)["rope"]
+
+    def attend(share):
+        scaled = torch.cat([queries[..., :V_DIM], share * queries[..., V_DIM:]], dim=-1)
+        weights = torch.softmax(scaled @ keys.mT / 24, dim=-1)
+        return weights, weights @ keys[..., :V_DIM]
+
+    def along(change):
+        return float((change * rope).sum() / rope.square().sum())
+
+    (weights, out), (_, less) = attend(1.0), attend(0.9)
+    assert along(less - out) == pytest.approx(-0.1, abs=0.02)
+    assert along(0.1 * out) == pytest.approx(0, abs=0.02)
+    even = weights.amax(dim=-1) < mla.EVEN_ROW
+    assert 24 <= int(even.sum()) <= 40 and rope[even].any(dim=-1).all() and not rope[~even].any()
+
+
+def test_parts_of_some_rows_are_those_rows_of_the_parts():
+    data = generate([40, 0, 70, 5], seed=7)
+    some = mla.parts(data, torch.tensor([0, 1, 3]))
+    for name, part in mla.parts(data).items():
+        assert torch.equal(some[name], part[[0, 1, 3]])
 
 
 # --- cost --------------------------------------------------------------------------------------------------------

@@ -110,3 +110,27 @@ def test_a_band_must_be_one():
             Tolerance(rel_l2=1, gain=band)
     with pytest.raises(ValueError, match="bitwise"):
         Tolerance(bitwise=True, gain=(0.9, 1.1))
+
+
+def test_a_part_that_is_left_out_shows_along_itself_and_hardly_in_the_norm():
+    part = 0.1 * rows(12)
+    noise = 0.15 * rows(13)
+    there, missing = Tally(), Tally()
+    there.add(rows(14), rows(14) + noise, {"tail": part})
+    missing.add(rows(14), rows(14) - part + noise, {"tail": part})
+    assert there.parts["tail"] == pytest.approx(1, abs=0.1) and missing.parts["tail"] == pytest.approx(0, abs=0.1)
+    limit = Tolerance(rel_l2=1, parts={"tail": (0.7, 1.3)})
+    assert there.excess(limit).ratio <= 1 < missing.excess(limit).ratio
+    assert abs(there.gain - missing.gain) < 0.02
+    wrong = total("all test cases", missing, {"close": limit})
+    assert words(wrong, {"close": limit}).startswith("tail of all test cases together is ")
+    assert words(wrong, {"close": limit}).endswith("and 0.7 to 1.3 may be; tolerance close")
+
+
+def test_parts_add_up_over_calls_and_one_of_zeros_says_nothing():
+    part = rows(15)
+    whole, halves = Tally(), [Tally(), Tally()]
+    whole.add(rows(16), 1.1 * rows(16), {"a": part, "none": 0 * part})
+    for half, rest in zip(halves, (slice(0, 90), slice(90, None)), strict=True):
+        half.add(rows(16)[rest], 1.1 * rows(16)[rest], {"a": part[rest], "none": 0 * part[rest]})
+    assert (halves[0] + halves[1]).parts["a"] == pytest.approx(whole.parts["a"]) and "none" not in whole.parts

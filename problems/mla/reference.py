@@ -39,7 +39,11 @@ ROPE_TILT = 2.5
 """How much more a needle follows its query in the 64 rope dims than in the others."""
 
 EVEN_ROW = 0.2
-"""A row none of whose keys takes more than that share of its softmax: it shows what happens to the many."""
+"""A row is even if none of its keys takes that share of its softmax: such rows show what happens to the many."""
+
+LIGHT_KEY = 4
+"""A key is light if it weighs less than so many times the mean of its row. There are many of those, so that errors of
+their scores average out."""
 
 SCORES = ("plain", "large", "rising")
 
@@ -186,8 +190,9 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     off by no more than by 4-bit rounding; but along the part it is off by all of it, and rounding by next to nothing.
 
     lighter_half: what the keys add that weigh less than the median, row by row.
-    rope: what the output loses, in the first order, as the rope dims' scores go to zero. Of even rows: where a single
-        key rules, every error of its score moves the output alike.
+    rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values: what
+        is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too large
+        or too small have no share in it.
     """
     q, kv_data, _, kv_indptr, config = data
     queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
@@ -205,9 +210,11 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         lighter = weights < weights.median(dim=-1, keepdim=True).values
         lighter_half[number] = torch.where(lighter, weights, 0.0) @ values
         scores = queries[row, :, KV_LORA_RANK:] @ keys[:, KV_LORA_RANK:].T * config["sm_scale"]
-        moved = weights * (scores - (weights * scores).sum(dim=-1, keepdim=True))
         even = weights.amax(dim=-1, keepdim=True) < EVEN_ROW
-        rope[number] = torch.where(even, moved, 0.0) @ values
+        light = torch.where(even & (weights < LIGHT_KEY / len(keys)), weights, 0.0)
+        squares = light.square()
+        mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+        rope[number] = (light * (scores - mean)) @ values
     return {"lighter_half": lighter_half, "rope": rope}
 
 

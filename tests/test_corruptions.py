@@ -1,0 +1,84 @@
+"""What mla's tolerances reject and what they must not, by the judge's own comparison of simulated answers."""
+
+import functools
+
+import pytest
+import torch
+
+from bench import honest
+from bench.answers import Fault
+from bench.corruptions import ROOT, claims, one_bit, runs, smallest
+from bench.faults import ATTENTION, GRID, NAMED, further
+from harness import catalog
+from harness.machine import device as devices
+
+CPU = devices.detect(ROOT, "cpu")
+
+# (tolerance, corruption, strength): what issues have named.
+NAMED_WRONG = [
+    ("mxfp4", "output × s", 1.17),
+    ("mxfp4", "output dims never written", 12),
+    ("mxfp4", "rope dims forgotten", 8),
+    ("mxfp4", "best share of the keys, softmax over these", 0.5),
+    ("mxfp4", "best share of the keys, denominators of all", 0.5),
+    ("exact", "output × s", 1.02),
+    ("exact", "softmax scale × s", 1.02),
+    ("exact", "best share of the keys, softmax over these", 0.9),
+    ("exact", "best share of the keys, denominators of all", 0.75),
+]
+
+
+@functools.cache
+def run_of(name):
+    return runs(catalog.load_problem(ROOT, name), CPU, seed=0, benchmarks=1, calls=2)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def corruption(name):
+    (found,) = [each for each in NAMED if each.name == name]
+    return found
+
+
+@pytest.mark.parametrize("cache", ["fp8 cache", "mxfp4 cache"])
+@pytest.mark.parametrize(("tolerance", "name", "strength"), NAMED_WRONG)
+def test_what_is_wrong_is_rejected_over_all_calls_whatever_cache_it_reads(tolerance, name, strength, cache):
+    standing = run_of("mla")[cache].standing(corruption(name).fault(strength))
+    assert standing.rejected(tolerance)
+    if cache == "fp8 cache":
+        assert not standing.rejected(tolerance, single_only=True)
+
+
+def test_no_honest_arithmetic_is_refused():
+    standings = honest.stand(seed=1, benchmarks=0, calls=0, ways=honest.HONEST)
+    assert [way.name for way in honest.HONEST if standings[way.name].rejected(way.tolerance)] == []
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_an_answer_without_a_fault_meets_every_tolerance_of_each_problem(name):
+    first, *_ = run_of(name).values()
+    assert claims(first) == list(first.problem.tolerances)
+    assert not first.standing(Fault()).rejected(claims(first)[0])
+
+
+def test_one_wrong_bit_of_a_copied_tensor_is_rejected():
+    assert one_bit(catalog.load_problem(ROOT, "kv_replicate"), CPU, seed=0)["after"] == "1"
+
+
+def test_the_smallest_that_is_rejected_is_the_weakest_from_which_on_all_are():
+    run, growing = run_of("fmha")["exact"], corruption("output × s")
+    ((before, after),) = smallest(run, growing, ["float16"]).values()
+    rejected = [strength for strength in growing.strengths if run.standing(growing.fault(strength)).rejected("float16")]
+    assert rejected == [strength for strength in growing.strengths if strength >= after] and before == after
+
+
+def test_ten_further_corruptions_of_a_problem_are_the_same_each_time_and_none_of_the_named_ones():
+    assert further("mla") == further("mla") != further("mla", seed=2)
+    assert len(set(further("mla"))) == 10 and further("mla") != further("fmha")
+    assert not {each.name for each in GRID} & {each.name for each in NAMED}
