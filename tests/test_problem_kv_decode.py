@@ -245,11 +245,59 @@ def test_a_full_cache_can_be_attended_to_but_not_appended_to():
         ({"q_seq_len": 0}, "q_seq_len is 0"),
         ({"steps": 0}, "steps is 0"),
         ({"dtype": "float64"}, "dtype is 'float64'"),
+        ({"scores": "huge"}, "scores is 'huge'"),
+        ({"scores": "large", "steps": 2}, "large scores cannot be kept up over 2 steps"),
     ],
 )
 def test_parameters_outside_the_contract_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         generate(**change)
+
+
+def scores_of(data):
+    """What each query scores the keys of its sequence, the new ones last: a list of `[Hq, Sq, L + Sq]` in float64."""
+    q, k_new, _, k_cache, _, seq_lens, _ = data
+    group = q.shape[1] // k_new.shape[1]
+    keys = [torch.cat([k_cache[b, :, :n], k_new[b]], 1) for b, n in enumerate(seq_lens.tolist())]
+    return [q[b].double() @ k.repeat_interleave(group, 0).double().mT / q.shape[3] ** 0.5 for b, k in enumerate(keys)]
+
+
+MOVED = {"head_dim": 64, "cache_max_len": 700, "seq_lens": [600, 70]}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_large_scores_are_moved_past_what_exp_takes_in_either_direction(dtype):
+    for scores in scores_of(generate(**MOVED, dtype=dtype, scores="large")):
+        middle = scores.mean(-1)
+        assert bool(((middle.abs() > 104) & (middle.abs() < 120)).all())
+        assert bool((middle > 0).any()) and bool((middle < 0).any())
+        assert 0.7 < float((scores - middle[..., None]).std()) < 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_rising_scores_rise_from_tile_to_tile_up_to_the_new_keys(dtype):
+    for scores in scores_of(generate(**MOVED, dtype=dtype, scores="rising")):
+        tops = torch.stack([tile.amax(-1) for tile in scores.split(reference.RISE_TILE, dim=-1)], -1)
+        assert bool((tops.diff(dim=-1) > 10).all())
+        assert float(scores[..., 0].max()) < -100 and float(scores[..., -1].min()) > 100
+
+
+def test_moving_scores_leaves_garbage_and_values_alone():
+    plain, moved = (generate(**MOVED, scores=scores) for scores in ("plain", "rising"))
+    assert same_bits(plain[2], moved[2]) and same_bits(plain[4], moved[4])
+    assert bool(moved[3][0, :, 600:].isnan().any())
+
+
+def test_groups_dims_and_query_counts_span_what_the_readme_states():
+    for cases in (load_problem(ROOT, "kv_decode").cases, load_problem(ROOT, "kv_decode").cpu):
+        stated = [case.parameters for case in cases.test]
+        assert {p["num_q_heads"] // p["num_kv_heads"] for p in stated} >= {1, 3, 5, 7, 32}
+        assert {p["head_dim"] for p in stated} == {64, 80, 96, 128, 192}
+        assert {p["q_seq_len"] for p in stated} >= {1, 3, 5, 7, 16}
+        assert {(p["dtype"], p["scores"]) for p in stated if "scores" in p} >= {
+            *((dtype, "rising") for dtype in ("float32", "bfloat16")),
+            *((dtype, "large") for dtype in ("float32", "float16")),
+        }
 
 
 def test_every_case_in_the_problem_file_is_within_the_contract():

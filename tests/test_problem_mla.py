@@ -16,7 +16,7 @@ from harness import catalog
 from harness.compile import described
 from harness.hip import compilers
 from harness.hip.runtime import CompilationError, LaunchError
-from reference.quantization import dequantize_fp8, quantize_fp8
+from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, DIM, V_DIM = 16, 576, 512
@@ -32,9 +32,22 @@ def load(path, name):
 mla = load("problems/mla/reference.py", "problem_mla_reference")
 
 
-def generate(kv_seq_len, batch_size=None, seed=0):
+def generate(kv_seq_len, batch_size=None, seed=0, scores="plain"):
     batch_size = batch_size or len(kv_seq_len)
-    return mla.generate_input(batch_size=batch_size, q_seq_len=1, kv_seq_len=kv_seq_len, seed=seed, device="cpu")
+    return mla.generate_input(
+        batch_size=batch_size, q_seq_len=1, kv_seq_len=kv_seq_len, scores=scores, seed=seed, device="cpu"
+    )
+
+
+def scores_of(data, cache="bf16"):
+    """Those of one sequence, (16, L), in float64."""
+    q, kv_data, _, _, config = data
+    keys = {
+        "bf16": lambda: kv_data["bf16"],
+        "fp8": lambda: kv_data["fp8"][0].float() * kv_data["fp8"][1],
+        "mxfp4": lambda: dequantize_mxfp4(*kv_data["mxfp4"]),
+    }[cache]()
+    return config["sm_scale"] * q[0].double() @ keys[:, 0].double().T
 
 
 def members(data):
@@ -122,7 +135,8 @@ def test_data_is_as_the_readme_says():
     assert cache.shape == (8, 1, 576) and cache.dtype == torch.float8_e4m3fn
     assert scale.numel() == 1 and scale.dtype == torch.float32
     packed, e8m0 = kv_data["mxfp4"]
-    assert packed.shape == (8, 1, 288) and e8m0.shape == (8, 18) and packed.dtype == e8m0.dtype == torch.uint8
+    assert packed.shape == (8, 1, 288) and packed.dtype == torch.uint8
+    assert e8m0.shape == (8, 18) and e8m0.dtype == torch.float8_e8m0fnu
     assert qo_indptr.tolist() == [0, 1, 2, 3] and kv_indptr.tolist() == [0, 3, 3, 8]
     assert qo_indptr.dtype == kv_indptr.dtype == torch.int32
     assert all(tensor.is_contiguous() for tensor in members((q, kv_data, qo_indptr, kv_indptr, config)))
@@ -154,6 +168,47 @@ def test_one_length_stands_for_a_list_of_it():
         assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
+@given(length=st.integers(1, 300), seed=seeds)
+@settings(max_examples=20, deadline=None)
+def test_large_scores_are_moved_past_what_exp_takes_and_weigh_the_same(length, seed):
+    moved = scores_of(generate([length], seed=seed, scores="large"))
+    middle = moved.mean(-1)
+    assert bool(((middle.abs() > 104) & (middle.abs() < 120)).all()) and bool((moved.amax(-1).abs() > 90).all())
+    if length > 20:
+        assert 0.7 < float((moved - middle[:, None]).std()) < 1.6  # unit normal ones, and needles
+
+
+def test_large_scores_have_either_sign():
+    signs = [scores_of(generate([64], seed=seed, scores="large")).mean(-1).sign() for seed in range(4)]
+    assert all(-16 < float(each.sum()) < 16 for each in signs)
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8", "mxfp4"])
+@pytest.mark.parametrize("length", [1, 7, 11, 64, 1037])
+def test_rising_scores_rise_to_the_last_key_whatever_cache_is_read(length, cache):
+    data = generate([length], scores="rising")
+    levels = data[1]["bf16"][:, 0, 512:].float() @ data[0][0, 0, 512:].float() / 24
+    assert bool((levels.diff() >= 0).all()) and float(levels[-1]) == 112
+    moved = scores_of(data, cache)
+    if length > 100:
+        assert float(levels[0]) == -112 and len(levels.unique()) == 11
+        assert bool((moved.softmax(-1)[:, levels == 112].sum(-1) > 0.999).all())
+
+
+@pytest.mark.parametrize("scores", ["large", "rising"])
+def test_moving_scores_costs_no_format_its_precision(scores):
+    """The rope dims are exact in mxfp4, and differ from key to key by whole levels only."""
+    data = generate([1037], scores=scores)
+    packed, e8m0 = data[1]["mxfp4"]
+    keys = dequantize_mxfp4(packed, e8m0)[:, 0, 512:]
+    assert torch.equal(keys, data[1]["bf16"][:, 0, 512:].float())
+
+
+def test_unknown_scores_are_refused():
+    with pytest.raises(ValueError, match="scores is 'huge'"):
+        generate([3], scores="huge")
+
+
 def test_the_three_caches_hold_the_same_keys():
     kv_data = generate([200], seed=2)[1]
     keys = kv_data["bf16"][:, 0].float()
@@ -163,7 +218,8 @@ def test_the_three_caches_hold_the_same_keys():
     packed, e8m0 = kv_data["mxfp4"]
     table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
     even, odd = table[(packed[:, 0] & 15).long()], table[(packed[:, 0] >> 4).long()]
-    block = torch.exp2(e8m0.float() - 127).repeat_interleave(32, dim=1)
+    block = e8m0.to(torch.float32).repeat_interleave(32, dim=1)  # as a file of the contest writes it
+    assert torch.equal(block, torch.exp2(e8m0.view(torch.uint8).float() - 127).repeat_interleave(32, dim=1))
     rounded = torch.stack([even, odd], dim=-1).flatten(1) * block
     # Half the widest step of E2M1, and 7 saturating at 6.
     assert bool(((rounded - keys).abs() <= block).all())

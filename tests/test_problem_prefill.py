@@ -144,6 +144,14 @@ def tile_maxima(data):
     return torch.stack([tile.amax(-1) for tile in scores.split(64, dim=-1)], dim=-1)
 
 
+def test_groups_span_what_the_readme_states_and_a_benchmarks_length_grows():
+    for cases in (PROBLEM.cases, PROBLEM.cpu):
+        stated = [case.parameters for case in cases.test]
+        assert {p["num_q_heads"] // p["num_kv_heads"] for p in stated} >= {1, 3, 5, 7, 16}
+        lengths = {case.parameters["seq_len"] for case in cases.benchmark}
+        assert any(p["seq_len"] in lengths and p.get("growth", 0) > 0 for p in stated)
+
+
 GROWING = [
     case.parameters
     for case in (*PROBLEM.cases.test, *PROBLEM.cpu.test)
