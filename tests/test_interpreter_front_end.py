@@ -54,8 +54,13 @@ def asserts(x, N: tl.constexpr):
 
 
 @triton.jit
+def fraction(value, of):
+    return value / of
+
+
+@triton.jit
 def third(value):
-    return value / SHARED
+    return fraction(value, SHARED)
 
 
 @triton.jit

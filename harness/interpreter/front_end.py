@@ -50,6 +50,11 @@ upstream_visit_attribute = CodeGenerator.visit_Attribute
 class FrontEnd(JITFunction[Any]):
     """The kernel that an InterpretedFunction would be on a device. Compiles to Triton's IR; is never launched."""
 
+    @property
+    def cache_key(self) -> str:
+        """Of this process alone. Upstream's is made of the source of all that a kernel calls, for a cache on disk."""
+        return f"{self.fn.__qualname__} {id(self)}"
+
     def get_capture_scope(self) -> dict[str, Any]:
         return {name: compiled(value) for name, value in super().get_capture_scope().items()}
 
