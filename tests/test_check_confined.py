@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from test_check_verb import TRITON, patient
+from test_check_verb import TRITON
 
 from harness import catalog
 from harness.cli import main
@@ -35,7 +35,6 @@ def podium(toy_root, cache, capsys, monkeypatch):
     if not isolation().confines:
         pytest.skip("nothing here confines submissions")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    patient(toy_root)
 
     def run(source: str, *words: str) -> tuple[int, str]:
         path = toy_root / "mine.py"
@@ -349,7 +348,6 @@ def test_a_report_of_its_own_making_is_of_itself_alone(podium):
 def test_where_nothing_confines_it_says_so_in_a_sentence_and_checks(toy_root, cache, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setattr("harness.compile.processes.tiers.strongest", lambda device: NO_ISOLATION)
-    patient(toy_root)
     (toy_root / "mine.py").write_text(TRITON)
     code = main(["--root", str(toy_root), "check", "double", str(toy_root / "mine.py"), "--target", "gfx942"])
     streams = capsys.readouterr()

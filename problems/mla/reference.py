@@ -191,8 +191,8 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
 
     lighter_half: what the keys add that weigh less than the median, row by row.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
-        what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too large
-        or too small have no share in it.
+        what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
+        large or too small have no share in it.
     """
     q, kv_data, _, kv_indptr, config = data
     queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
