@@ -253,16 +253,21 @@ def test_a_stop_is_noted_when_the_kernel_has_done_what_it_still_did_for_a_child(
             pass
         if {end!r} != "os._exit(0)":
             os.kill(child, signal.SIGKILL)
+        print(time.monotonic_ns(), flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
         print("done" if page[BIG - 1] == ord("y") else "was not there", flush=True)
         time.sleep(600)
     """
     with OnALeash(NO_ISOLATION, program) as inside:
-        inside.leash.await_stop(60)
-        noted_late = inside.leash.others_stand_still()
+        noted_ns = inside.leash.await_stop(60)
+        stand_still = inside.leash.others_stand_still()
+        stopped_ns = int(inside.enclosure.stdout.readline())
+        if noted_ns - stopped_ns < waiter.BUSY_S * 1e9:  # or the waiter gave up, and the judge looks again
+            assert stand_still
+        else:
+            assert inside.leash.others_stopped(60)
         inside.leash.resume()
         inside.await_line("done")
-        assert noted_late
 
 
 @pytest.mark.parametrize(
