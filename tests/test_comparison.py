@@ -205,7 +205,7 @@ def test_times_of_two_clocks_are_not_compared():
     assert compared.finding.speed is Speed.SAME and "worker-timed" in " ".join(compared.notes)
 
 
-@pytest.mark.parametrize("reason", [*(set(Unranked) - {Unranked.SKIPPED, Unranked.OLDER}), "tick-limited"])
+@pytest.mark.parametrize("reason", [*sorted(set(Unranked) - {Unranked.SKIPPED, Unranked.OLDER}), "tick-limited"])
 def test_a_run_that_is_not_ranked_since_its_times_are_doubtful_is_neither_faster_nor_slower(reason):
     clock = ClockOwner.WORKER if reason == Unranked.WORKER_TIMED else ClockOwner.JUDGE
     doubtful = {"unranked_because": reason, "clock": clock}
