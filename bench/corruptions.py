@@ -9,7 +9,8 @@ together. "before" leaves the latter out. The strength told is the weakest from 
 `none`: the strongest is accepted.
 
 mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the
-mxfp4 cache with bf16 queries. kv_replicate is compared bit by bit: there a fault has no strength.
+mxfp4 cache with bf16 queries. Where cases differ in dtype, those of each are answered by themselves: a fault may be in
+one alone. kv_replicate is compared bit by bit: there a fault has no strength.
 
 Then ten further corruptions of each problem, drawn with `--seed` from bench/faults.GRID.
 """
@@ -38,11 +39,8 @@ from harness.judge.inputs import Call
 from harness.machine import device as devices
 from harness.model import Case, Device, Problem, Tolerance
 
-ARITHMETICS: dict[str, dict[str, Arithmetic | None]] = {
-    "mla": {"fp8 cache": REFERENCE, "mxfp4 cache": Arithmetic("mxfp4")},
-    "": {"exact": None},
-}
-"""What a problem's answers are computed from but for the fault."""
+MLA = {"fp8 cache": REFERENCE, "mxfp4 cache": Arithmetic("mxfp4")}
+"""What its answers are computed from, but for the fault."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,20 @@ def taken_apart(problem: Problem, groups: Sequence[Group], arithmetic: Arithmeti
 
 
 def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run]:
-    """A run a kind of arithmetic, all of the same inputs."""
+    """A run a kind of arithmetic, all of the same inputs; where cases have a dtype, a run of those of each."""
     cases = problem.cpu.benchmark[:benchmarks] if problem.name == "mla" else ()
     groups = list(dealt(problem, device, seed, cases, calls))
-    kinds = ARITHMETICS.get(problem.name, ARITHMETICS[""])
-    return {name: taken_apart(problem, groups, arithmetic) for name, arithmetic in kinds.items()}
+    if problem.name == "mla":
+        return {name: taken_apart(problem, groups, arithmetic) for name, arithmetic in MLA.items()}
+    dtypes = dict.fromkeys(str(case.parameters.get("dtype", "exact")) for case in problem.cpu.test)
+    return {
+        dtype: taken_apart(problem, [_only(group, dtype) for group in groups] if len(dtypes) > 1 else groups, None)
+        for dtype in dtypes
+    }
+
+
+def _only(group: Group, dtype: str) -> Group:
+    return Group(group.what, [(case, call) for case, call in group.calls if case.parameters["dtype"] == dtype])
 
 
 def claims(run: Run) -> list[str]:
@@ -117,7 +124,7 @@ def table(name: str, kinds: Mapping[str, Run]) -> list[dict[str, Any]]:
             "tolerance": tolerance,
             "arithmetic": kind,
             "corruption": corruption.name,
-            "tried": f"{corruption.strengths[0]:g} to {corruption.strengths[-1]:g}",
+            "tried": _tried(corruption),
             "before": _told(before),
             "after": _told(after),
         }
@@ -190,6 +197,11 @@ def main() -> None:
     print(tabulate(more, headers="keys", tablefmt="simple_outline", disable_numparse=True))
     facts = {"seed": given.seed, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
     report("corruptions", device, headline, rows, further=more, **facts)
+
+
+def _tried(corruption: Corruption) -> str:
+    weakest, strongest = corruption.strengths[0], corruption.strengths[-1]
+    return f"{weakest:g}" if weakest == strongest else f"{weakest:g} to {strongest:g}"
 
 
 def _told(strength: float | None) -> str:

@@ -193,6 +193,9 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
+
+    Of both only what is orthogonal to the row's query: along it lies the mean of many keys, where all that rounding
+    does to scores comes together.
     """
     q, kv_data, _, kv_indptr, config = data
     queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
@@ -208,14 +211,20 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         values = keys[:, :V_HEAD_DIM]
         weights = torch.softmax(queries[row] @ keys.T * config["sm_scale"], dim=-1)
         lighter = weights < weights.median(dim=-1, keepdim=True).values
-        lighter_half[number] = torch.where(lighter, weights, 0.0) @ values
+        unit = torch.nn.functional.normalize(queries[row, :, :V_HEAD_DIM], dim=-1)
+        lighter_half[number] = _orthogonal(torch.where(lighter, weights, 0.0) @ values, unit)
         scores = queries[row, :, KV_LORA_RANK:] @ keys[:, KV_LORA_RANK:].T * config["sm_scale"]
         even = weights.amax(dim=-1, keepdim=True) < EVEN_ROW
         light = torch.where(even & (weights < LIGHT_KEY / len(keys)), weights, 0.0)
         squares = light.square()
         mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        rope[number] = (light * (scores - mean)) @ values
+        rope[number] = _orthogonal((light * (scores - mean)) @ values, unit)
     return {"lighter_half": lighter_half, "rope": rope}
+
+
+def _orthogonal(rows: Tensor, units: Tensor) -> Tensor:
+    """Each row less its component along the unit vector of its own."""
+    return rows - (rows * units).sum(dim=-1, keepdim=True) * units
 
 
 def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain") -> dict[str, dict]:
