@@ -177,9 +177,7 @@ def oracle(data: Data) -> Tensor:
     )
 
 
-def cost(
-    *, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain"
-) -> dict[str, dict]:
+def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain") -> dict[str, dict]:
     """The least traffic and arithmetic of a case for each cache: queries and output once, the cache once.
 
     An mxfp4 cache is charged bf16 arithmetic, which every device has; bandwidth binds all three formats either way.
