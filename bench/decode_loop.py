@@ -1,4 +1,4 @@
-"""A model's decode loop with a kv_decode submission: memory over 1000 steps, a prompt in one call, float32 beside bfloat16.
+"""A decode loop with a kv_decode submission: memory over 1000 steps, a prompt in one call, float32 beside bfloat16.
 
     python bench/decode_loop.py [FILE ...] [--device cpu] [--steps 1000]
 

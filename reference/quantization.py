@@ -157,8 +157,8 @@ def dequantize_mxfp4(packed: Tensor, e8m0: Tensor, dtype: torch.dtype = torch.fl
 
     Args:
         packed: `(..., N / 2)` uint8.
-        e8m0: `(..., N / 32)` uint8 or `torch.float8_e8m0fnu`, trimmed of any padding; leading dims may differ in shape if
-            not in order, so `(T, 1, 288)` goes with `(T, 18)`.
+        e8m0: `(..., N / 32)` uint8 or `torch.float8_e8m0fnu`, trimmed of any padding; leading dims may differ in shape
+            if not in order, so `(T, 1, 288)` goes with `(T, 18)`.
 
     Returns:
         `(..., N)` of `dtype`, with packed's leading dims.

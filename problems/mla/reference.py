@@ -41,9 +41,9 @@ SCORES = ("plain", "large", "rising")
 
 ROPE_QUERY = 14.0
 RISE_LEVELS = (-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-"""What queries hold in the rope dims where scores are moved, and keys, which take the last of the levels or each in turn:
-64 * 14 * 3 / 24 = 112, by which a score is moved at most. exp of that overflows in float32 (from 88.8 on), and exp of
--112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
+"""What the rope dims hold where scores are moved: of queries, and of keys, which take the last of the levels or each in
+turn. 64 * 14 * 3 / 24 = 112 is the most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and
+exp of -112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
 
 Data = tuple[Tensor, dict, Tensor, Tensor, dict]
 

@@ -6,7 +6,7 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def custom_kernel(data):
-    q, kv_data, _, kv_indptr, config = data
+    q, kv_data, _, kv_indptr, _ = data
     packed, e8m0 = kv_data["mxfp4"]
     kv = dequantize(packed[:, 0], e8m0)
     out = torch.zeros(q.shape[0], 16, 512, dtype=torch.bfloat16, device=q.device)
