@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+<<<<<<< HEAD:harness/catalog/problem.py
 import itertools
+=======
+import os
+>>>>>>> wt-cases:harness/catalog.py
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +28,6 @@ from harness.model import (
     Case,
     Cases,
     CaseValue,
-    Draw,
     Limits,
     Problem,
     PublishedFigure,
@@ -169,7 +172,8 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
     for index, family in enumerate(lists.secret):
         where = f"{path}: {section}.secret[{index}]"
         _check_parameters(where, list(family.parameters), parameters)
-        _check_draws(where, family, outline)
+        for steps in family.values("steps"):
+            _check_steps(where, steps, outline)
     secret = tuple(lists.secret)
     return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark), secret=secret)
 
@@ -181,23 +185,6 @@ def _check_parameters(where: str, given: Sequence[str], parameters: Mapping[str,
     for key, needed in parameters.items():
         if needed and key not in given:
             raise ProblemError(f"{where} lacks the parameter {key}")
-
-
-def _check_draws(where: str, family: SecretCases, outline: _Outline) -> None:
-    """What a parameter is drawn from must stand before it, and be a whole number above 0."""
-    numbers: set[str] = set()
-    for name, given in family.parameters.items():
-        if isinstance(given, Draw) and given.refers_to is not None and given.refers_to not in numbers:
-            raise ProblemError(
-                f"{where}: {name} is drawn from {given.refers_to}, which is no whole number above 0 given before it",
-                did_you_mean(given.refers_to, numbers),
-            )
-        if isinstance(given, Draw) and given.times is not None:
-            numbers |= {name} if (given.least or 0) > 0 else set()
-        elif all(type(value) is int and value > 0 for value in family.values(name) or [""]):
-            numbers.add(name)
-    for steps in family.values("steps"):
-        _check_steps(where, steps, outline)
 
 
 def _check_steps(where: str, steps: CaseValue, outline: _Outline) -> None:
@@ -262,15 +249,8 @@ def _check_tolerances(path: Path, problem: Problem) -> None:
             if not any(option.applies_to(case) for option in options):
                 raise ProblemError(f"{path}: no entry of the tolerance {name} applies to the case {case.label}")
         for family in (*problem.cases.secret, *problem.cpu.secret):
-            for case in _corners(family, {key for option in options for key in option.when}):
+            for case in family.corners({key for option in options for key in option.when}):
                 if not any(option.applies_to(case) for option in options):
                     raise ProblemError(
                         f"{path}: no entry of the tolerance {name} applies to secret cases of {case.label}"
                     )
-
-
-def _corners(family: SecretCases, names: set[str]) -> Iterator[Case]:
-    """What a tolerance's `when` can find in cases of `family`: each combination of the parameters called so."""
-    asked = [name for name in family.parameters if name in names]
-    for values in itertools.product(*(family.values(name) for name in asked)):
-        yield Case(parameters=dict(zip(asked, values, strict=True)))

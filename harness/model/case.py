@@ -8,8 +8,9 @@ A submission that is right for the stated shapes only does not know the drawn on
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pydantic import Field, model_validator
 
@@ -128,6 +129,19 @@ class SecretCases(Value):
     count: int = Field(ge=1)
     parameters: dict[str, Draw | CaseValue]
 
+    @model_validator(mode="after")
+    def _drawn_in_order(self) -> SecretCases:
+        numbers: set[str] = set()
+        for name, given in self.parameters.items():
+            wanted = given.refers_to if isinstance(given, Draw) else None
+            if wanted is not None and wanted not in numbers:
+                raise ValueError(f"{name} is drawn from {wanted}, which is no whole number above 0 given before it")
+            times = isinstance(given, Draw) and given.times is not None
+            least = [given.least] if isinstance(given, Draw) and times else self.values(name)
+            if least and all(type(value) is int and value > 0 for value in least):
+                numbers.add(name)
+        return self
+
     @property
     def label(self) -> str:
         """`2 x batch_size=1..4 dtype=float32|bfloat16`."""
@@ -165,6 +179,12 @@ class SecretCases(Value):
             return []
         assert given.least is not None and given.most is not None
         return list(range(given.least, given.most + 1))
+
+    def corners(self, names: set[str]) -> Iterator[Case]:
+        """What a condition on the parameters called so can find in a drawn case: each combination of their values."""
+        asked = [name for name in self.parameters if name in names]
+        for values in itertools.product(*(self.values(name) for name in asked)):
+            yield Case(parameters=dict(zip(asked, values, strict=True)))
 
 
 class Cases(Value):

@@ -2,7 +2,8 @@
 
 data = (q, k_new, v_new, k_cache, v_cache, seq_lens, config), all contiguous, q, keys and values of one dtype:
 float32, float16 or bfloat16
-    q                 [B, Hq, Sq, D]       Hq a multiple of Hkv; query head h reads KV head h // (Hq // Hkv)
+    q                 [B, Hq, Sq, D]       Hq is 1 to 32 times Hkv; query head h reads KV head h // (Hq // Hkv). Sq is 1
+                                           to 16, D is 64, 80, 96, 128 or 192
     k_new, v_new      [B, Hkv, Sq, D]
     k_cache, v_cache  [B, Hkv, S_max, D]   sequence b has its keys in slots 0 .. L - 1, L = seq_lens[b]; every other
                                            slot holds garbage: anything, NaN included

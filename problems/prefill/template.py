@@ -7,7 +7,8 @@ data = (q, k, v, config)
               "causal": bool, "sm_scale": 1 / sqrt(D)}
 
 custom_kernel must return softmax(sm_scale * q k^T) v as a new contiguous bf16 tensor [B, N, Hq, D]. Causal: query i
-sees keys 0 .. i; otherwise it sees all N. D is 64 or 128, N any number from 1, Hq / Hkv from 1 to 16. Scores reach
+sees keys 0 .. i; otherwise it sees all N. D is 64 or 128, N any number from 1, Hq / Hkv any whole number
+from 1 to 16. Scores reach
 hundreds: subtract a row's maximum, and rescale whatever was accumulated when it rises.
 """
 

@@ -12,7 +12,7 @@ memory system busy and to read nothing twice.
 
 Rows. The G = Hq / Hkv query heads that share a KV head, times Sq positions, are the rows of one tile (row r is head
 r % G, position r // G), so that keys and values are read once for all of them. Tiles are 16 rows (the least tl.dot
-takes) to 64; more rows than that read the keys again, from L2.
+takes) to 64, or 32 and 16 in float32 from D = 128 on; more rows than that read the keys again, from L2.
 
 Keys. 32 a block at D = 128 in 16 bits, 8 KiB of keys and 8 KiB of values, and three stages of them. Blocks are small
 for an H200: four programs fit a multiprocessor, so that one's copies run under another's softmax, and a block that a
@@ -46,6 +46,7 @@ LOG2_E = 1.4426950408889634
 MAX_SPLITS = 64
 PROGRAMS_PER_MULTIPROCESSOR = 3
 MERGE_ELEMENTS = 8192  # of all splits together, a program
+TILES_BYTES = 57344  # of queries, keys and values: of the 64 KiB of LDS that CDNA 3 has, the rest is for weights
 CPU_SPLITS = 2  # interpreted programs cost milliseconds each; two splits still need merging
 
 
@@ -156,9 +157,10 @@ def decode(
     kv_heads, slots = k_cache.shape[1:3]
     group = q_heads // kv_heads
     rows = group * q_len
-    block_m, block_d = (max(16, triton.next_power_of_2(length)) for length in (min(rows, 64), head_dim))
+    block_d = max(16, triton.next_power_of_2(head_dim))
     own_block_n, own_stages = choose_keys(q, block_d)
     block_n = block_n or own_block_n
+    block_m = max(16, triton.next_power_of_2(min(rows, most_rows(block_d * q.element_size(), block_n))))
     row_tiles = triton.cdiv(rows, block_m)
     splits = choose_splits(q, batch * kv_heads * row_tiles, triton.cdiv(slots + q_len, block_n), per_multiprocessor)
     early = starts_early(q.device)
@@ -226,6 +228,12 @@ def choose_keys(q, block_d):
     is_cdna = on_hip and torch.cuda.get_device_properties(q.device).warp_size == 64
     key_bytes = 16384 if is_cdna else 8192
     return max(16, min(64, key_bytes // (block_d * q.element_size()))), 2 if on_hip else 3
+
+
+def most_rows(row_bytes, block_n):
+    """Rows of a tile: 64, or fewer where their queries would not fit beside a tile of keys and one of values."""
+    room = TILES_BYTES // row_bytes - 2 * block_n
+    return max(16, min(64, 1 << max(room, 1).bit_length() - 1))
 
 
 def starts_early(device):
