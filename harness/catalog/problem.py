@@ -11,12 +11,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-<<<<<<< HEAD:harness/catalog/problem.py
-import itertools
-=======
-import os
->>>>>>> wt-cases:harness/catalog.py
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 

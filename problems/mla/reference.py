@@ -49,15 +49,9 @@ SCORES = ("plain", "large", "rising")
 
 ROPE_QUERY = 14.0
 RISE_LEVELS = (-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-<<<<<<< HEAD
-"""What queries hold in the rope dims where scores are moved, and keys, which take the last level or each in turn:
-64 * 14 * 3 / 24 = 112, by which a score is moved at most. exp of that overflows in float32 (from 88.8 on), and exp of
--112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
-=======
 """What the rope dims hold where scores are moved: of queries, and of keys, which take the last of the levels or each in
 turn. 64 * 14 * 3 / 24 = 112 is the most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and
 exp of -112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
->>>>>>> wt-cases
 
 Data = tuple[Tensor, dict, Tensor, Tensor, dict]
 
@@ -191,7 +185,6 @@ def oracle(data: Data) -> Tensor:
     )
 
 
-<<<<<<< HEAD
 def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     """Of `ref_kernel`'s output what is easily left out, each of its shape in float32. An output without such a part is
     off by no more than by 4-bit rounding; but along the part it is off by all of it, and rounding by next to nothing.
@@ -234,8 +227,6 @@ def _orthogonal(rows: Tensor, units: Tensor) -> Tensor:
     return rows - (rows * units).sum(dim=-1, keepdim=True) * units
 
 
-=======
->>>>>>> wt-cases
 def cost(*, batch_size: int, q_seq_len: int, kv_seq_len: int | list[int], scores: str = "plain") -> dict[str, dict]:
     """The least traffic and arithmetic of a case for each cache: queries and output once, the cache once.
 

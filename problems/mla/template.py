@@ -5,13 +5,8 @@ data = (q, kv_data, qo_indptr, kv_indptr, config)
     kv_data     one KV head of 576 dims a token, three times over; read whichever you like, change none
         "bf16"   (total_kv, 1, 576) bf16
         "fp8"    ((total_kv, 1, 576) e4m3, scale (1,) float32): key = fp8 * scale. e4m3fnuz on gfx942, e4m3fn elsewhere
-<<<<<<< HEAD
-        "mxfp4"  ((total_kv, 1, 288) uint8, (total_kv, 18) float8_e8m0fnu): two E2M1 codes a byte, the even dim in the
-                 low nibble; one scale a block of 32 dims: key = e2m1 * e8m0.float(). As bytes: e8m0.view(torch.uint8)
-=======
         "mxfp4"  ((total_kv, 1, 288) uint8, (total_kv, 18) float8_e8m0fnu): two E2M1 codes a byte, the low nibble the
                  even dim; one scale a block of 32 dims: key = e2m1 * e8m0.float(). As bytes: e8m0.view(torch.uint8)
->>>>>>> wt-cases
     qo_indptr   (batch_size + 1,) int32: 0, 1, 2, ...
     kv_indptr   (batch_size + 1,) int32: sequence b owns tokens kv_indptr[b] .. kv_indptr[b + 1] - 1, perhaps none
     config      batch_size, num_heads 16, num_kv_heads 1, qk_head_dim 576, kv_lora_rank 512, qk_rope_head_dim 64,
