@@ -153,23 +153,18 @@ def quantize_mxfp4(x: Tensor) -> tuple[Tensor, Tensor]:
 def dequantize_mxfp4(packed: Tensor, e8m0: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The inverse: each E2M1 value times its block's power of two, in float32, rounded once to `dtype`.
 
-        A block whose E8M0 byte is 255 is NaN.
+    A block whose E8M0 byte is 255 is NaN.
 
-        Args:
-            packed: `(..., N / 2)` uint8.
-    <<<<<<< HEAD
-            e8m0: `(..., N / 32)` uint8 or `torch.float8_e8m0fnu`, trimmed of any padding; leading dims may differ in
-                shape if not in order, so `(T, 1, 288)` goes with `(T, 18)`.
-    =======
-            e8m0: `(..., N / 32)` uint8 or `torch.float8_e8m0fnu`, trimmed of any padding; leading dims may differ in shape
-                if not in order, so `(T, 1, 288)` goes with `(T, 18)`.
-    >>>>>>> wt-cases
+    Args:
+        packed: `(..., N / 2)` uint8.
+        e8m0: `(..., N / 32)` uint8 or `torch.float8_e8m0fnu`, trimmed of any padding; leading dims may differ in
+            shape if not in order, so `(T, 1, 288)` goes with `(T, 18)`.
 
-        Returns:
-            `(..., N)` of `dtype`, with packed's leading dims.
+    Returns:
+        `(..., N)` of `dtype`, with packed's leading dims.
 
-        Raises:
-            ValueError: another dtype than uint8, or a number of scales that does not match.
+    Raises:
+        ValueError: another dtype than uint8, or a number of scales that does not match.
     """
     if e8m0.dtype == torch.float8_e8m0fnu:
         e8m0 = e8m0.view(torch.uint8)
