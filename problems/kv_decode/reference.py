@@ -325,13 +325,9 @@ def _shift_scores(
 ) -> None:
     """Overwrite one channel of each KV head, of random place, so that all scores move, in place.
 
-        large: of one query by the same amount, SHIFT or its negative at random. The weights stay as they were.
-    <<<<<<< HEAD
-        rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, new keys included: the
-    =======
-        rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, which holds new keys: the
-    >>>>>>> wt-cases
-            running maximum rises from tile to tile.
+    large: of one query by the same amount, SHIFT or its negative at random. The weights stay as they were.
+    rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, which holds new keys: the
+        running maximum rises from tile to tile.
     """
     batch, kv_heads, slots, head_dim = k_cache.shape
     q_heads, q_len, device = q.shape[1], q.shape[2], q.device
