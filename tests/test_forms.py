@@ -207,7 +207,7 @@ CASE, OTHER, LEFT_OUT = (Case(parameters={"rows": rows, "cols": 64}) for rows in
 CHECK = CaseCheck(
     case=OTHER, verdict=Verdict.WRONG_ANSWER, tolerance="loose_limit",
     excess={"tight_limit": Excess(limit="a_norm", ratio=1.5)}, error=0.0123, reference_error=0.0045,
-    report="the report of a check", calls=77,
+    report="the report of a check", calls=77, secret=True,
 )  # fmt: skip
 TIMED = Measurement(
     case=CASE, samples_ns=[[1000.0, 1100.0], [1200.0, 1300.0]],
