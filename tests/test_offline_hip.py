@@ -80,10 +80,37 @@ def test_private_memory_is_reported(target):
     assert only(compilers.compile(HUNGRY, target)).scratch_bytes >= 1600
 
 
-@pytest.mark.parametrize("name", ["gfx942", "gfx950", "gfx1100"])
+@pytest.mark.parametrize("name", AMD_TARGETS)
 def test_matrix_instructions_are_counted_by_name_where_the_chip_has_them(name):
     found = only(compilers.compile(MFMA, needing(name))).matrix_instructions
-    assert found == ({} if name == "gfx1100" else {"v_mfma_f32_16x16x16_bf16": 1})
+    mfma = {"gfx90a": "v_mfma_f32_16x16x16bf16_1k", "gfx1100": None, "gfx908": None}.get(
+        name, "v_mfma_f32_16x16x16_bf16"
+    )
+    assert found == ({mfma: 1} if mfma else {})
+
+
+SEPARATE = """\
+.set tile.num_vgpr, 52
+.set tile.num_agpr, 16
+.amdgpu_metadata
+---
+amdhsa.kernels:
+  - .name: tile
+    .vgpr_count: 52
+    .agpr_count: 16
+    .sgpr_count: 11
+    .private_segment_fixed_size: 0
+    .group_segment_fixed_size: 0
+...
+"""
+
+
+def test_registers_for_accumulation_are_a_part_of_one_file_or_have_their_own():
+    (separate,) = code_object.amd_kernels(SEPARATE, "gfx908")
+    (shared,) = code_object.amd_kernels(SEPARATE, "gfx90a")
+    assert (separate.registers, separate.vgprs, separate.agprs) == (52, 52, 16)
+    assert (shared.registers, shared.vgprs, shared.agprs) == (52, 36, 16)
+    assert separate.occupancy.waves_per_simd == 4 and shared.occupancy.waves_per_simd == 8  # as LLVM says of such code
 
 
 def test_shared_memory_over_the_limit_is_an_error_of_that_target_only():
