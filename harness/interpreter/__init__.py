@@ -6,7 +6,7 @@
           InterpreterBuilder      ◄── arithmetic, microscaling, memory   bf16, fp8, NaN, dot_scaled, atomics
           ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
           FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
-          InterpretedFunction     ◄── launch                             argument types, loop bounds, refusals
+          InterpretedFunction     ◄── launch, front_end, elementwise     argument types, loop bounds, compile errors
           Autotuner, driver       ◄── autotune                           needs a device to time on
                                               │
                                               ▼
@@ -14,7 +14,8 @@
 
 Tested with triton 3.6.0, 3.7.1 and 3.9.0, torch 2.13.0 and numpy 2.4. Other versions stand or fall by the self-check.
 
-Refused with CannotInterpret: inline assembly, libdevice and other external functions, float8e4b15, arithmetic on fp8,
-casts that Triton does not compile, combining functions that change the type, kernels without readable source, and every
-operation this version's interpreter lacks. Used in the process that runs the submission, before it is imported.
+What Triton's front end refuses ends in its CompilationError, as on a device. Refused with CannotInterpret: inline
+assembly, libdevice and other external functions, arithmetic on fp8, casts that Triton does not compile, kernels without
+readable source, and every operation this version's interpreter lacks. Used in the process that runs the submission,
+before it is imported.
 """
