@@ -31,6 +31,7 @@ from harness.model import (
     Run,
     Skipped,
     Submission,
+    Total,
     Verdict,
 )
 from harness.records.store import Store
@@ -216,6 +217,10 @@ TIMED = Measurement(
     hidden_ns=(-310.0, 52_000.0), idle_excess_ns=(7100.0, 7100.0),
     manner=Manner.GATED, bound_ns=430.0, inside_ns=1_337.0, voids={"cut-by-a-slice": 3, "flush-too-long": 1},
 )  # fmt: skip
+TOTAL = Total(
+    what="calls-in-sum", gain=1.0311, row_gain=0.9722, dim_rel_l2=0.2533, parts={"a_part": 0.8144},
+    excess={"tight_total": Excess(limit="a_band", ratio=1.25)}, tolerance="total_limit",
+)  # fmt: skip
 RUN = Run(
     id="20260102T030405-abcdef-somebody", problem="double", problem_revision=1, problem_sha256="1f" * 32,
     submission="somebody", submission_sha256="2e" * 32, submission_path="where/it/was.py", device=DEVICE,
@@ -226,6 +231,7 @@ RUN = Run(
     started_at="2026-01-02T03:04:05+00:00", duration_s=12.5,
     ending=Ending(verdict=Verdict.WRONG_ANSWER, message="the message", detail="the detail"),
     checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
+    totals=(TOTAL,),
     clock=ClockOwner.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
     score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
@@ -251,6 +257,8 @@ def test_show_leaves_out_nothing_that_is_stored(form):
     assert "1.050 1.250" in found and "2×2" in found  # each process, of the samples
     assert "321.0" in found and "654.0" in found and "too hot; too slow; not counted" in found  # a round
     assert "37%" in found
+    for figure in ("1.0311", "0.9722", "0.2533", "0.8144", "1.25 a_band"):
+        assert figure in found, figure  # all calls together
     for figure in (
         "0.4300",
         "1.337",

@@ -28,7 +28,7 @@ EXACT_AT = 3.0
 
 
 @dataclass(frozen=True)
-class Label:
+class PlotLabel:
     """Where a point's name stands: at this height, to its right or to its left."""
 
     y: float
@@ -44,7 +44,7 @@ class Point:
     name: str
     tip: str
     baseline: bool
-    label: Label | None = None
+    label: PlotLabel | None = None
 
 
 @dataclass(frozen=True)
@@ -200,17 +200,17 @@ def _named(points: Sequence[Point], wanted: Sequence[str]) -> tuple[Point, ...]:
     return tuple(placed.get(i, point) for i, point in enumerate(points))
 
 
-def _places(point: Point) -> list[Label]:
+def _places(point: Point) -> list[PlotLabel]:
     """Where the name of `point` may stand, the best place first: inwards, at its own height."""
     inwards = point.x < 50
     heights = [point.y + shift for shift in (0, -LABEL_HEIGHT, LABEL_HEIGHT)]
-    return [Label(y, side) for side in (inwards, not inwards) for y in heights if 8 < y < PLOT_HEIGHT - 4]
+    return [PlotLabel(y, side) for side in (inwards, not inwards) for y in heights if 8 < y < PLOT_HEIGHT - 4]
 
 
 _Box = tuple[float, float, float, float]
 
 
-def _label_box(point: Point, label: Label) -> _Box:
+def _label_box(point: Point, label: PlotLabel) -> _Box:
     width = CHARACTER_WIDTH * len(point.name)
     shift = (9 + width / 2) * (1 if label.right else -1)
     return _box(point.x + 100 * shift / ASSUMED_WIDTH, label.y, width, LABEL_HEIGHT)
