@@ -82,7 +82,10 @@ setup-offline: $(OFFLINE)  ## add compilers for kernels in inline HIP and CUDA, 
 
 ## Work on Podium itself
 
-test: $(DEV)           ## the tests, a file a processor
+test: $(DEV)           ## the tests but the slow ones, which it names, a file a processor
+	$(call run,pytest -q --numprocesses=auto --dist=loadfile -m "not slow")
+
+test-all: $(DEV)       ## all tests
 	$(call run,pytest -q --numprocesses=auto --dist=loadfile)
 
 test-triton: $(DEV)    ## the interpreter's tests with each Triton version that is supported
@@ -104,7 +107,7 @@ help:                  ## this list
 	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
 	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-verbs := new eval check verify repro leaderboard show compare report profile problems doctor setup-offline test test-triton bench-gpu lint clean help
+verbs := new eval check verify repro leaderboard show compare report profile problems doctor setup-offline test test-all test-triton bench-gpu lint clean help
 .PHONY: $(verbs) again
 
 # .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.

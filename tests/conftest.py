@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,35 @@ def roomy(monkeypatch):
     from harness.machine import neighbours
 
     monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", 1.0)
+
+
+LEFT_OUT = pytest.StashKey[list[str]]()
+"""The tests that `-m "not slow"` leaves out: the end of the output names them, so that no claim goes missing unseen."""
+
+
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = []
+
+
+def pytest_deselected(items):
+    for item in items:
+        if item.get_closest_marker("slow") and "not slow" in item.config.getoption("markexpr"):
+            item.config.stash[LEFT_OUT].append(item.nodeid)
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # in a process of xdist's
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = node.workeroutput.get("left_out", []) if hasattr(node, "workeroutput") else []
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    left_out = config.stash[LEFT_OUT]
+    if left_out:
+        terminalreporter.section(f"left out: {len(left_out)} slow tests, which make test-all runs")
+        counts = Counter(node.partition("::")[0] for node in left_out)
+        terminalreporter.line(", ".join(f"{count} of {file}" for file, count in counts.items()))
