@@ -44,6 +44,9 @@ for name, (problem, target, file) in json.load(sys.stdin).items():
     print(json.dumps([name, outcome.returned, outcome.printed, outcome.said[-2000:]]))
 """
 
+CASES = 28
+"""Of prefill on a GPU: 21 tests and 7 benchmark cases."""
+
 KERNELS = '''
 """Kernels, most of them wrong."""
 import torch
@@ -282,7 +285,7 @@ def test_each_specialisation_is_compiled_once_and_names_its_cases(documents):
         "n": "i32, 16-aligned",
     }
     assert unaligned["arguments"]["x"] == "*bf16, under 2 GiB"
-    assert aligned["line"] == line_of(KERNELS, "def copy") and len(aligned["cases"]) == 7
+    assert aligned["line"] == line_of(KERNELS, "def copy") and len(aligned["cases"]) == CASES
     assert len(set(aligned["cases"])) == 7
 
 
@@ -386,7 +389,7 @@ def test_every_configuration_of_an_autotuner_is_compiled(documents):
 def test_faults_of_kernels_are_not_faults_of_host_code(documents):
     for target in ("gfx942", "sm_90"):
         assert documents[f"kernels {target}"]["fault"] is None
-        assert documents[f"kernels {target}"]["launches"] == 7 * 10
+        assert documents[f"kernels {target}"]["launches"] == CASES * 10
 
 
 @pytest.mark.parametrize(
@@ -409,7 +412,7 @@ def test_host_code_that_cannot_be_followed_is_said_so_in_a_line(documents, name,
 
 def test_kernels_before_a_fault_of_host_code_are_still_there(documents):
     (kernel,) = kernels_of(documents["written_by_a_kernel"], "count")
-    assert kernel["fault"] is None and len(kernel["cases"]) == 7
+    assert kernel["fault"] is None and len(kernel["cases"]) == CASES
 
 
 @pytest.mark.parametrize(
