@@ -102,11 +102,15 @@ def test_json_is_exactly_one_document(podium, toy_root):
         assert json.loads(podium(*arguments, "--json")[1])
 
 
-def test_show_finds_a_run_by_a_part_of_its_id(podium, toy_root):
+def test_show_finds_a_run_by_its_submission_its_id_and_how_that_begins_and_by_no_other_part(podium, toy_root):
     path = submit(toy_root, "honest", HONEST)
     run = json.loads(podium("eval", "double", str(path), "--json")[1])["runs"][0]
-    code, out, _ = podium("show", run["id"][9:22])
-    assert code == 0 and run["id"] in out and "rows=" in out
+    for name in (run["id"], run["id"][:12], "honest"):
+        code, out, _ = podium("show", name)
+        assert code == 0 and run["id"] in out and "rows=" in out
+    for part in (run["id"][9:22], "hones", "onest"):
+        code, _, err = podium("show", part)
+        assert code == 2 and f"no run {part}" in err
     code, _, err = podium("show", "nonsense")
     assert code == 2 and "no run nonsense" in err
 

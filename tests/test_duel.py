@@ -188,7 +188,7 @@ def test_a_calibration_is_stored_whole_and_used(with_a_baseline):
 
 
 def test_a_calibration_takes_a_baseline(toy_root):
-    with pytest.raises(Exception, match="no problem names a baseline"):
+    with pytest.raises(Exception, match="needs a baseline, and no problem names one"):
         calibration.calibrate(toy_root, detect(toy_root, "cpu"), print)
 
 

@@ -12,7 +12,7 @@ import pytest
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
 VERBS = ["new", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report", "profile"]
 VERBS += ["problems", "doctor"]
-VERBS += ["setup-offline", "test", "test-triton", "bench-gpu", "lint", "clean", "help"]
+VERBS += ["setup-offline", "test", "test-all", "test-triton", "bench-gpu", "lint", "clean", "help"]
 VARIABLES = ["PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"]
 # Each would leave a file called "pwned" if make or the shell executed it.
 HOSTILE = [

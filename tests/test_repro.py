@@ -159,7 +159,7 @@ def test_a_quick_run_is_reproduced_quickly_and_its_score_left_undecided(podium, 
     code, document = again(podium, "mine")
     assert code == 0 and len(document["now"]["measurements"][0]["samples_ns"]) == 1
     assert document["reproduced"] is None
-    assert document["score"]["reason"] == "not ranked then and now, quick: a quick look: one process"
+    assert document["score"]["reason"] == "not ranked then and now, quick: a quick look with one process"
     assert "a default: this device is not calibrated" in podium("repro", "mine")[1]
 
 
