@@ -29,6 +29,7 @@ cpu:
   max_samples: 3
   budget_s: 0.01
   judging_budget_s: 1
+  fresh: false  # most tests are not about how a process is started
 gpu:
   processes: 2
   warmup_calls: 1

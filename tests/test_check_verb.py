@@ -20,8 +20,9 @@ from harness.compile.processes import Finished, Job, Processes
 from harness.compile.survey import Tools
 from harness.hip import compilers as hip
 from harness.render.check import table
-from harness.sandbox import enclosure, footprint
+from harness.sandbox import enclosure
 from harness.temporary import remove_abandoned
+from tests.processes import below, is_alive
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -471,36 +472,20 @@ def test_stopped_it_takes_its_processes_along(toy_root, stop):
     environment = {**os.environ, "XDG_CACHE_HOME": str(toy_root / "cache")}
     process = subprocess.Popen(words, cwd=CHECKOUT, env=environment, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 300
-    while len(started := compiling(process.pid)) < 1 and time.monotonic() < deadline:
+    while len(started := below(process.pid, "podium-worker")) < 1 and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(stop)
     _, err = process.communicate(timeout=300)
     assert started and "Traceback" not in err
     deadline = time.monotonic() + 300
-    while any(map(alive, started)) and time.monotonic() < deadline:
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(map(alive, started))
+    assert not any(map(is_alive, started))
     if stop == signal.SIGINT:
         assert process.returncode == 130
     else:
         remove_abandoned()  # as the next to judge or to check does
     assert list((toy_root / "tmp").iterdir()) == []
-
-
-def compiling(pid: int) -> set[int]:
-    """The processes below `pid` that compile."""
-    try:
-        below = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-        return {child for child in below if b"cross_compile" in Path(f"/proc/{child}/cmdline").read_bytes()}
-    except OSError:
-        return set()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 # The processes themselves
@@ -548,11 +533,7 @@ def test_leaving_the_block_kills_all_that_still_runs(tmp_path, monkeypatch):
         deadline = time.monotonic() + 300
         while len(started := below(os.getpid())) < 3 and time.monotonic() < deadline:  # the keeper and two of its own
             time.sleep(0.05)
-    assert len(started) >= 3 and not any(map(alive, started))
-
-
-def below(pid: int) -> set[int]:
-    return footprint.descendants(pid, footprint.process_table())
+    assert len(started) >= 3 and not any(map(is_alive, started))
 
 
 def test_a_process_sees_no_gpu_and_nothing_of_the_callers_environment(tmp_path, monkeypatch):

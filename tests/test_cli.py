@@ -15,6 +15,7 @@ from harness.cli import main
 from harness.model import Case, Estimate, Manner, Measurement
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from tests.processes import is_alive, working_in
 from tests.test_store import DEVICE, SUBMISSION, make_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -415,7 +416,7 @@ def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, moment):
     _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in rest and b"Traceback" not in rest
     assert not list((toy_root / "results").rglob("2*.json"))
-    assert not _workers_of(toy_root)
+    assert not working_in(toy_root)
 
 
 def test_a_killed_judge_takes_its_worker_along(toy_root):
@@ -424,14 +425,14 @@ def test_a_killed_judge_takes_its_worker_along(toy_root):
         command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     _read_until(process, b"test 1 of")
-    workers = _workers_of(toy_root)
+    workers = working_in(toy_root)
     assert workers
     process.kill()
     process.communicate()
     deadline = time.monotonic() + PATIENCE_S
-    while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
+    while any(is_alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(_alive(pid) for pid in workers) and not _workers_of(toy_root)
+    assert not any(is_alive(pid) for pid in workers) and not working_in(toy_root)
 
 
 def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
@@ -478,22 +479,3 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: generate_input draws other inputs from the same seed" in out
     code, out = verified(source, "[row, col, lane]")
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _workers_of(root: Path) -> list[int]:
-    """Keepers, and what they keep, of an evaluation in `root`: its scratch directory stands in their arguments."""
-    scratch = f"{root}/tmp/podium-".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found += [int(entry.parent.name)] if scratch in entry.read_bytes() else []
-        except OSError:
-            continue
-    return found

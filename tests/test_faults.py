@@ -34,6 +34,7 @@ from harness.model import Ending, Estimate, Verdict
 from harness.records.store import load_run
 from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
+from tests.processes import below, is_alive, name_of
 
 SLOW = """
 import time
@@ -85,13 +86,6 @@ def assert_gone(pids):
         time.sleep(0.05)
 
 
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def stored(checkout):
     """The names of the submissions that have runs, every one of which is read."""
     files = [path for path in (checkout / "results").rglob("*.json") if not path.name.startswith(".")]
@@ -113,7 +107,7 @@ class TestAKilledJudge:
             await_line(process, moment)
             # Loading and timing are announced before there is a worker for them.
             workers = set()
-            while not any(map(is_worker, workers)):
+            while not any(name_of(pid) == "podium-worker" for pid in workers):
                 assert process.poll() is None
                 workers = descendants(process.pid, process_table())
             process.kill()
@@ -158,18 +152,11 @@ class TestAKilledJudge:
         assert stored(toy_root) == ["a_first", "b_second"]
 
 
-def is_worker(pid):
-    with contextlib.suppress(OSError):
-        return b"harness.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
-
-
 class TestAWorkerThat:
     @pytest.fixture(autouse=True)
     def _nothing_is_left(self, toy_root):
-        before = descendants(os.getpid(), process_table())
         yield
-        assert_gone(descendants(os.getpid(), process_table()) - before)
+        assert_gone(below(os.getpid()))
         assert scratch_left(toy_root) == []
 
     @pytest.mark.parametrize(

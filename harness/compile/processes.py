@@ -16,7 +16,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -29,10 +28,14 @@ from harness.model import Device, Isolation
 from harness.sandbox import leavings, tiers
 from harness.sandbox.confined import PRINTED
 from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.program import Program
 from harness.sandbox.scratch import scratch
 
 MEMORY_EACH_BYTES = 2 << 30
 """What one of them may need at its peak: torch, Triton and LLVM with a large kernel."""
+
+_WARM = ("torch", "triton.compiler", "triton.language", "harness.compile.compilation")
+"""What compilers import, which takes most of their time where a kernel is small."""
 
 TIMEOUT_S = 300.0
 POLL_S = 0.02
@@ -146,14 +149,14 @@ class _Running:
             self._work = self._scratch / "work"
             for name, folder in job.given.items():
                 _give(folder, self._work / name)
-            flags = ["-s", "-P", "-B"]  # no user site, no implicit path, no .pyc files
             self._enclosure = Enclosure(
-                [sys.executable, *flags, "-m", "harness.sandbox.confined", *job.words],
+                Program("harness.sandbox.confined", tuple(job.words)),
                 found,
                 NO_DEVICE,
                 self._scratch,
                 hidden=hidden,
                 environment={"OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if job.interpreted else {})},
+                warm=_WARM,
             )
             self._said = _Tail(self._enclosure.stdout)
             self._resources = stack.pop_all()

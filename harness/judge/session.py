@@ -19,7 +19,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,12 +31,16 @@ from harness.model import Device, Problem, Verdict
 from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
+from harness.sandbox.program import Program
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
 from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
+
+_WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.language")
+"""What a worker on a CPU imports, and most of the time it takes to start."""
 
 EXIT_GRACE_S = 10.0
 START_S = 120.0
@@ -48,11 +51,19 @@ class Session:
     """A worker process for one submission on one device, confined as well as this machine can.
 
     `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches. What it is asked counts
-    against `deadline`.
+    against `deadline`. A `fresh` one has an interpreter of its own; on a CPU any other is forked from one that has
+    imported torch.
     """
 
     def __init__(
-        self, problem: Problem, device: Device, scratch: Path, threads: int, deadline: Deadline | None = None
+        self,
+        problem: Problem,
+        device: Device,
+        scratch: Path,
+        threads: int,
+        deadline: Deadline | None = None,
+        *,
+        fresh: bool = False,
     ) -> None:
         self.limits = problem.limits
         self._deadline, self._killed = deadline, False
@@ -66,13 +77,14 @@ class Session:
         seen, reported = os.pipe()
         with theirs:
             self._enclosure = Enclosure(
-                _command(reported, theirs.fileno(), device, threads),
+                _program(reported, theirs.fileno(), device, threads),
                 tiers.strongest(device),
                 device,
                 scratch,
                 hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
                 environment=_environment(device, threads),
                 pass_fds=(theirs.fileno(), reported),
+                warm=() if fresh or device.kind != "cpu" else _WARM,
             )
         os.close(reported)
         self.leash = Leash(seen, self._enclosure.pid, spins=device.kind == "cuda")
@@ -268,15 +280,12 @@ class Session:
         return Fault(Verdict.RUNTIME_ERROR, f"the process {_how_it_ended(status)} during {doing}{hint}")
 
 
-def _command(report_fd: int, channel_fd: int, device: Device, threads: int) -> list[str]:
-    """The waiter, and the worker that it starts."""
-    bare = ["-I", "-S", "-B"]
-    flags = ["-s", "-P", "-B", "-u"]  # no user site, no implicit path, no .pyc files, unbuffered output
+def _program(report_fd: int, channel_fd: int, device: Device, threads: int) -> Program:
+    """The worker, with its waiter."""
     arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-    worker = [sys.executable, *flags, "-m", "harness.worker", *options]
     whom = waiter.ALL if device.kind == "cpu" else waiter.ALONE
-    return [sys.executable, *bare, waiter.__file__, str(report_fd), whom, *worker]
+    return Program("harness.worker", tuple(options), report_fd, whom)
 
 
 def _environment(device: Device, threads: int) -> dict[str, str]:

@@ -195,7 +195,7 @@ class Trial:
         before, expected = number * len(cases), self._due
         tell(self._narrate, Step("timing", "", before, len(cases) * expected, line))
         sittings = {}
-        with self.entrant.session(another_follows=number + 1 < self._most) as session:
+        with self.entrant.session(another_follows=number + 1 < self._most, timed=True) as session:
             ours = [session, *self.entrant.waiting, *([null.ready()] if null is not None else [])]
             neighbours = Neighbours(ours)
             order = secrets.SystemRandom().sample(cases, len(cases))

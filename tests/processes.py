@@ -1,0 +1,38 @@
+"""Finding the processes that stand around a submission, from outside."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from harness.sandbox.footprint import descendants, process_table
+
+NAMES = {"podium-keeper", "podium-waiter", "podium-worker"}
+
+
+def name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def below(pid: int, *names: str) -> set[int]:
+    """The living processes with one of `names` (default: any of NAMES) that stem from `pid`."""
+    found = descendants(pid, process_table())
+    return {young for young in found if name_of(young) in (names or NAMES) and is_alive(young)}
+
+
+def working_in(root: Path) -> list[int]:
+    """Keepers, waiters and workers that have their scratch directory beneath `root`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if name_of(int(entry.name)) in NAMES and os.readlink(entry / "cwd").startswith(f"{root}/tmp/podium-"):
+                found.append(int(entry.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
