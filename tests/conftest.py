@@ -164,8 +164,8 @@ def roomy(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="session")
 def _without_bubblewrap():
-    """Most tests judge in the strongest isolation without namespaces: there workers are forked. Those of the sandbox try
-    every isolation, and a process that a test starts chooses its own."""
+    """Most tests judge in the strongest isolation without namespaces: there workers are forked. The sandbox's tests try
+    each, and a process that a test starts chooses its own."""
     cpu = detect(Path(__file__).resolve().parents[1], "cpu")
     if bubblewrap.program():
         held = (tier for tier in tiers.candidates(cpu) if not tier.bubblewrap and tiers.holds(tier, cpu))

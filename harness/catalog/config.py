@@ -24,6 +24,9 @@ class Sampling(Value):
     process after which the judge's own work is further than `anchor_tolerance` from its median, as a fraction, the
     machine was disturbed; None: it is noted and nothing more.
 
+    A run whose score has an interval with a larger half-width than `most_half_width`, a fraction of the score, is not
+    ranked; None: all are.
+
     `fresh`: each timed process has an interpreter of its own. Otherwise those of a run on a CPU are forked from one,
     which takes a second less; they share one layout of memory then, and what that does to latency is not in the
     interval.
@@ -39,6 +42,7 @@ class Sampling(Value):
     extra_processes: int = Field(default=0, ge=0)
     target_half_width: float = Field(default=0.005, gt=0)
     anchor_tolerance: float | None = Field(default=None, gt=0)
+    most_half_width: float | None = Field(default=None, gt=0)
     fresh: bool = True
 
     @model_validator(mode="after")

@@ -110,6 +110,7 @@ SOURCE_CHANGED = (
 _HINTS = {
     Unranked.NOISY: ": judge it again when nothing else runs",
     Unranked.UNSTABLE: ": see its rounds with `show`",
+    Unranked.IMPRECISE: ": end what else runs and judge it again",
     Unranked.VOIDED: ": see why with `show`, then judge it again",
     Unranked.CROWDED: ": judge it again when nothing else runs",
     Unranked.BELOW_FLOOR: ": check the cost in the problem's reference.py",
