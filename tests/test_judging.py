@@ -19,7 +19,7 @@ from harness.judge.sitting import Sitting
 from harness.judge.trial import Timings
 from harness.machine.device import detect
 from harness.machine.neighbours import Crowding
-from harness.model import (, Unranked
+from harness.model import (
     Case,
     ClockOwner,
     Ending,
@@ -29,6 +29,7 @@ from harness.model import (, Unranked
     Measurement,
     Round,
     Run,
+    Unranked,
     Verdict,
 )
 from tests.processes import below
