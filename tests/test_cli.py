@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -479,3 +480,15 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: generate_input draws other inputs from the same seed" in out
     code, out = verified(source, "[row, col, lane]")
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
+
+
+def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_shown_as_it_grows(
+    podium, toy_root, in_triton
+):
+    submit(toy_root, "a_kernel", in_triton)
+    submit(toy_root, "plain", HONEST)
+    submit(toy_root, "slower", HONEST + "# and a comment\n")
+    code, _, err = podium("eval", "double")
+    order = [err.index(f"{name}: loading") for name in ("plain", "slower", "a_kernel")]
+    assert code == 0 and order == sorted(order)
+    assert re.search(r"^board so far: 1 plain [\d,.]+ µs$", err, re.MULTILINE)

@@ -23,7 +23,7 @@ from harness.cli.options import (
 )
 from harness.errors import UsageError
 from harness.model import Problem, Run, Unranked, Verdict
-from harness.render import boards, github
+from harness.render import boards, github, progress
 from harness.verbs import leaderboard
 
 UNWRAPPED = 10_000
@@ -71,7 +71,12 @@ def eval_(
     here = detect(root, device)
     waiting = evaluation.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
     with narration(as_json) as told:
-        runs = evaluation.judge(root, task, waiting, here, quick, told, allow_unsandboxed)
+
+        def stored(run: Run) -> None:
+            if run.ranked and run.submission_sha256 != waiting[-1].sha256:
+                told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
+
+        runs = evaluation.judge(root, task, waiting, here, quick, told, allow_unsandboxed, stored)
     if as_json:
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)

@@ -10,7 +10,7 @@
            submission.py   read-only for the worker
            work/           the only place where the worker can write; it owns it
 
-A worker is started by a new interpreter, or where bubblewrap does not start it forked by `fork_server`, a process that has
+A worker is started by a new interpreter, or unless bubblewrap starts it forked by `fork_server`, a process that has
 imported torch and has run no submission; keeper and waiter then are forks, too (`forked`, `program`).
 
 `isolation.strongest` says which layers hold on this machine, by trying them. Covered and not covered: docs/security.md.
