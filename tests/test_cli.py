@@ -443,7 +443,9 @@ def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root)
     assert [process.wait(120) for process in processes] == [0, 0]
     waited = [process.stderr.read() for process in processes]
     assert sum("waiting for it to finish" in text for text in waited) == 1
-    told = [f"another evaluation (process {process.pid}) has" in text for process, text in zip(processes, waited[::-1])]
+    told = [
+        f"another evaluation (process {process.pid}, --root" in text for process, text in zip(processes, waited[::-1])
+    ]
     assert sum(told) == (sys.platform == "linux")  # where /proc/locks tells
     runs = list((toy_root / "results" / "local" / "double").glob("*/2*.json"))
     assert {json.loads(path.read_text())["submission"] for path in runs} == {"one", "two"}
@@ -483,7 +485,7 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
 
 
 def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_shown_as_it_grows(
-    podium, toy_root, in_triton
+    podium, toy_root, in_triton, roomy
 ):
     submit(toy_root, "a_kernel", in_triton)
     submit(toy_root, "plain", HONEST)

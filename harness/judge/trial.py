@@ -153,10 +153,11 @@ class Trial:
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> list[dict[str, Sitting]]:
         """The sittings of each process, by the cases' keys: as many processes as the configuration says, and as many
-        more as their spread asks for."""
+        more as their spread asks for; none where the run is crowded, which is not ranked anyway."""
         sampling = self._sampling
         processes = [self._time_soundly(number, paces, anchor, null) for number in range(sampling.processes)]
-        if sampling.extra_processes and len(processes) > 1:
+        crowded = sum(any(sitting.crowded for sitting in sittings.values()) for sittings in processes)
+        if sampling.extra_processes and len(processes) > 1 and 2 * crowded <= len(processes):
             self._due = self._most = self._enough(processes)
         while len(processes) < self._due:
             processes.append(self._time_soundly(len(processes), paces, anchor, null))
