@@ -125,3 +125,22 @@ def test_a_descriptor_that_did_not_come_is_missed():
     assert came and came.pop() == 7 and not came
     with pytest.raises(NoDescriptor, match="RLIMIT_NOFILE"):
         came.pop()
+
+
+def test_a_kernel_that_stores_out_of_bounds_is_named_with_its_line_and_the_index(toy_root):
+    source = """
+        import triton, triton.language as tl
+        @triton.jit
+        def double(x, out, BLOCK: tl.constexpr):
+            i = tl.arange(0, BLOCK)
+            value = tl.load(x + i, i < 32)
+            tl.store(out + i, value * 2)
+        def custom_kernel(data):
+            out = data[0].new_empty(data[0].shape)
+            double[(1,)](data[0], out, BLOCK=1024)
+            return out
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    assert re.match(r"OutOfBounds: kernel double stores to out\[\d+\], which has elements 0 to", run.ending.message)
+    assert "(line 7)" in run.ending.message and "submissions/double/subject.py" in run.ending.detail
