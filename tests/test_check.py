@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.judge import check, mismatch
+from harness.judge import difference as chunked
+from harness.judge import mismatch
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, _scattered
 from harness.judge.reference import Selection
@@ -302,13 +303,13 @@ class TestChunks:
         mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.3
         got = torch.where(mask, want + noise * normal(*shape, dtype=dtype, seed=seed + 1), want)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(check.CHUNK_ELEMENTS, "cpu", chunk)
+            patch.setitem(chunked.CHUNK_ELEMENTS, "cpu", chunk)
             ratio = judged(want, got, {"t": tolerance}).excess["t"].ratio
         assert ratio == pytest.approx(naive(want, got, tolerance), rel=1e-9)
 
     @pytest.mark.parametrize("chunk", [1, 3, 8, 20, 1 << 20])
     def test_a_fault_in_any_chunk_counts(self, monkeypatch, chunk):
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", chunk)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", chunk)
         want = normal(6, 8)
         for row in range(6):
             got = want.clone()
@@ -319,10 +320,10 @@ class TestChunks:
 
     def test_chunks_of_all_outputs_and_of_state_are_read_in_one_secret_order(self, monkeypatch):
         """Or what is read last could be computed while the rest is read, the clock stopped."""
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", 8)
         read = []
-        whole = check.bits
-        monkeypatch.setattr(check, "bits", lambda tensor: read.append(tensor.data_ptr()) or whole(tensor))
+        whole = chunked.bits
+        monkeypatch.setattr(chunked, "bits", lambda tensor: read.append(tensor.data_ptr()) or whole(tensor))
         expected = {name: normal(16, 8, seed=seed) for seed, name in enumerate("ab")}
         cache = normal(16, 8, seed=2)
         owners = {want.data_ptr() + 32 * n: name for name, want in {**expected, "c": cache}.items() for n in range(16)}
@@ -337,7 +338,7 @@ class TestChunks:
 
     @pytest.mark.parametrize("bad_row", range(4))
     def test_the_worst_row_is_the_worst_of_all_chunks(self, monkeypatch, bad_row):
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", 8)
         want = torch.ones(4, 8)
         got = want * 1.01
         got[bad_row] = 1.5
@@ -350,7 +351,7 @@ class TestChunks:
         got = want.clone()
         got[2:] = 0.0
         assert not accepted(want, got, CLOSE), "in one piece"
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", 8)
         assert not accepted(want, got, CLOSE), "row by row"
 
 

@@ -1,6 +1,6 @@
 """Which memory each pointer of a kernel may reach, so that a load or store out of bounds is named, and does not happen.
 
-    kernel[grid](x, out, n)  ──►  x: Pointer, with the extent of x's storage
+    kernel[grid](x, out, n)  ──►  x: BoundedPointer, with the extent of x's storage
                                        │ its type: arithmetic, broadcasts and views hand it on as it is
                                        ▼
     tl.load(x + i, mask)     ──►  check: every lane that is not masked off lies inside, or OutOfBounds
@@ -41,7 +41,7 @@ class Extent:
     described: str
 
 
-class Pointer(tl.pointer_type):
+class BoundedPointer(tl.pointer_type):
     """A pointer's type that says which memory it may reach: one extent, more where a kernel has chosen between some."""
 
     def __init__(self, like: tl.pointer_type, extents: tuple[Extent, ...]) -> None:
@@ -54,8 +54,8 @@ class Provenance:
 
     def create_bitcast(self, src: TensorHandle, dst_type: tl.dtype) -> TensorHandle:
         made = upstream_bitcast(self, src, dst_type)
-        if isinstance(src.dtype, Pointer) and isinstance(made.dtype, tl.pointer_type):
-            made.dtype = Pointer(made.dtype, src.dtype.extents)
+        if isinstance(src.dtype, BoundedPointer) and isinstance(made.dtype, tl.pointer_type):
+            made.dtype = BoundedPointer(made.dtype, src.dtype.extents)
         return made
 
     def create_select(self, cond: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
@@ -72,8 +72,8 @@ def of_both(made: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorH
     """`made` of pointers of `lhs` and `rhs`: they reach what either does; anything, where that is not known of one."""
     kind = made.dtype
     if isinstance(kind, tl.pointer_type):
-        if isinstance(lhs.dtype, Pointer) and isinstance(rhs.dtype, Pointer):
-            made.dtype = Pointer(kind, tuple(dict.fromkeys(lhs.dtype.extents + rhs.dtype.extents)))
+        if isinstance(lhs.dtype, BoundedPointer) and isinstance(rhs.dtype, BoundedPointer):
+            made.dtype = BoundedPointer(kind, tuple(dict.fromkeys(lhs.dtype.extents + rhs.dtype.extents)))
         else:
             made.dtype = tl.pointer_type(kind.element_ty, kind.address_space, kind.const)
     return made
@@ -95,7 +95,7 @@ def bounded(pointer: tl.tensor, tensor: Any) -> tl.tensor:
     extent = extent_of(tensor)
     if extent is None:
         return pointer
-    kind = Pointer(pointer.dtype, (extent,))
+    kind = BoundedPointer(pointer.dtype, (extent,))
     pointer.handle.dtype = kind
     return tl.tensor(pointer.handle, kind)
 
@@ -107,7 +107,7 @@ launched: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
     """Raise OutOfBounds if a lane that `mask` (a handle, an array or None) leaves on reaches beyond its tensor."""
     kind, addresses = pointers.dtype, pointers.data
-    if not isinstance(kind, Pointer) or not addresses.size:
+    if not isinstance(kind, BoundedPointer) or not addresses.size:
         return
     size = max(kind.element_ty.primitive_bitwidth // 8, 1)
     first, last = int(addresses.min()), int(addresses.max())

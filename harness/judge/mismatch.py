@@ -17,7 +17,8 @@ from dataclasses import replace
 
 import torch
 
-from harness.judge.check import CheckedCall, Difference, bits, float64
+from harness.judge.check import CheckedCall
+from harness.judge.difference import Difference, bits, float64
 from harness.model import Case, Problem, Tolerance
 
 WORST_SHOWN = 5
