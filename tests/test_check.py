@@ -556,6 +556,26 @@ class TestReport:
         assert "has     1 NaN (expected 0), 2 -Inf (expected 0)" in text and "+Inf" not in text
         assert "[row 1, col 1]  got nan  expected 1" in text and "[row 0, col 0]" not in text
 
+    def test_an_output_of_nothing_but_nan_is_called_that_once_and_no_limit_is_said_to_hold(self, problem):
+        tolerance = Tolerance(rel_l2=0.5, row_rel_l2=0.1)
+        lines = self.report(problem, torch.ones(8, 4), torch.full((8, 4), math.nan), tolerance).splitlines()
+        assert lines[1] == "y: all 32 NaN or Inf where none belong or other ones do; tolerance tight"
+        assert [line for line in lines if "worst" in line] == [
+            "  worst   [row 0, col 0]  got nan  expected 1  and 31 more"
+        ]
+
+    def test_of_nan_and_inf_one_each_is_shown_and_then_the_worst_of_the_others(self, problem):
+        got = torch.ones(8, 4)
+        got[2], got[3, 1:], got[5, 0] = math.nan, -math.inf, 7
+        text = self.report(problem, torch.ones(8, 4), got, Tolerance(rel_l2=0.5))
+        assert "rel_l2 of the others 1.06 (limit 0.5, over)" in text
+        worst = [line.split("worst   ")[1] for line in text.splitlines() if "worst" in line]
+        assert worst[:2] == [
+            "[row 2, col 0]  got nan  expected 1  and 3 more",
+            "[row 3, col 1]  got -inf  expected 1  and 2 more",
+        ]
+        assert worst[2].startswith("[row 5, col 0]  got 7  expected 1  (6 x")
+
     def test_it_says_which_limit_was_passed(self, problem):
         tolerance = Tolerance(rel_l2=0.5, row_rel_l2=0.1)
         got = torch.ones(4, 4)

@@ -7,6 +7,9 @@ import pytest
 from test_judging import judge
 
 from harness.model import Verdict
+from harness.render import document, terminal
+from harness.render.cases import case_list
+from harness.render.run import parts
 from harness.wire.protocol import Descriptors, NoDescriptor
 from harness.worker.load import describe_failure
 
@@ -144,3 +147,51 @@ def test_a_kernel_that_stores_out_of_bounds_is_named_with_its_line_and_the_index
     assert run.ending.verdict is Verdict.RUNTIME_ERROR
     assert re.match(r"OutOfBounds: kernel double stores to out\[\d+\], which has elements 0 to", run.ending.message)
     assert "(line 7)" in run.ending.message and "submissions/double/subject.py" in run.ending.detail
+
+
+RAISES_LATER = """
+    def custom_kernel(data):
+        x = data[0]
+        if x.shape[0] == 3:
+            [][0]
+        return x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [("[][0]", Verdict.RUNTIME_ERROR), ("import os; os.abort()", Verdict.RUNTIME_ERROR), ("x.no_such", None)],
+)
+def test_a_call_that_fails_is_named_with_its_case_and_the_command_that_makes_it_again(toy_root, failure, verdict):
+    run = judge(toy_root, RAISES_LATER.replace("[][0]", failure), timed=False)
+    assert run.ending.verdict is (verdict or Verdict.RUNTIME_ERROR)
+    lines = run.ending.detail.splitlines()
+    assert lines[0] == "case rows=3 cols=5"
+    path = toy_root / "submissions" / "double" / "subject.py"
+    assert re.fullmatch(
+        rf"reproduce: python3 -m harness replay double {path} 'rows=3 cols=5' --seed \d+ --device cpu", lines[-1]
+    )
+    assert [(check.case.label, check.verdict) for check in run.checks] == [
+        ("rows=4 cols=8", Verdict.ACCEPTED),
+        ("rows=3 cols=5", Verdict.RUNTIME_ERROR),
+    ]
+
+
+def test_the_cases_of_a_run_that_failed_are_listed_one_by_one_with_how_far_each_is_off(toy_root):
+    source = "def custom_kernel(data):\n    return data[0] * (2 if data[0].shape[0] == 4 else 3)\n"
+    wrong, raises = judge(toy_root, source, timed=False), judge(toy_root, RAISES_LATER, timed=False)
+    told = [document.text([terminal.failure(run)]).splitlines() for run in (wrong, raises)]
+    assert told[0][1:3] == [
+        "  right  close: 0.00 of max_mismatch                  rows=4 cols=8",
+        "  wrong  close: max_mismatch is above its limit of 0  rows=3 cols=5",
+    ]
+    assert told[1][1].split()[0] == "right" and told[1][2].split() == ["runtime", "error", "rows=3", "cols=5"]
+    assert told[1][3].endswith("case rows=3 cols=5")
+    shown = document.text(parts(raises))  # of a check without figures
+    assert "runtime error" in shown and "of close" in shown
+    assert case_list(raises.checks[:1], ["rows=4 cols=8", "rows=9 cols=9"]).splitlines()[1].split() == [
+        "not",
+        "tried",
+        "rows=9",
+        "cols=9",
+    ]

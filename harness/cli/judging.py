@@ -22,7 +22,7 @@ from harness.cli.options import (
     verbs,
 )
 from harness.errors import UsageError
-from harness.model import Problem, Run, Unranked, Verdict
+from harness.model import Problem, Run, Unranked, Verdict, standing
 from harness.render import boards, github
 from harness.verbs import leaderboard
 
@@ -151,7 +151,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
-    click.echo(check.report or f"accepted: {case} with seed {seed} meets the tolerance {check.tolerance}")
+    click.echo(check.report or f"accepted: {case} with seed {seed} is right, {standing([check])}")
     return check.verdict.exit_code
 
 

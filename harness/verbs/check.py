@@ -29,20 +29,23 @@ from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.errors import UsageError
 from harness.machine.device import detect
-from harness.model import Case, Device, Problem, Submission, Text, Value, Verdict
+from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, standing
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
 
 
 class Judgement(Value):
-    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback."""
+    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
+    that are stated; `checks` has those that were tried, the secret ones among them."""
 
     verdict: Verdict
     message: Text
     report: Text | None
     printed: Text
     cases: tuple[str, ...]
+    checks: tuple[CaseCheck, ...] = ()
+    standing: Text | None = None
     cached: bool = False
 
 
@@ -151,6 +154,8 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
         report=_by_its_path(run.ending.detail, submission),
         printed=run.output,
         cases=tuple(case.label for case in ordered),
+        checks=run.checks,
+        standing=standing([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
         kept.write("judgement", judgement.model_dump(mode="json"))
