@@ -1,7 +1,7 @@
 """How answers stand against a problem's tolerances, in words: the one that all meet, and what misses the next stricter.
 
 within exact
-within mxfp4, not within exact: rel_l2 is 1.31 x its limit (batch_size=4 q_seq_len=1 kv_seq_len=128)
+within mxfp4, not within exact: rel_l2 is 1.31 x its limit in batch_size=4 q_seq_len=1 kv_seq_len=128
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def standing(found: Sequence[CaseCheck | Total]) -> str | None:
         return said
     stricter = names[loosest - 1]
     worst = max((each for each in found if stricter in each.excess), key=lambda each: each.excess[stricter].ratio)
-    return f"{said}, not within {stricter}: {in_words(worst.excess[stricter])} ({_what(worst)})"
+    return f"{said}, not within {stricter}: {in_words(worst.excess[stricter])} in {_what(worst)}"
 
 
 def in_words(excess: Excess) -> str:
