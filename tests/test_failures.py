@@ -122,6 +122,40 @@ def test_who_lowers_the_limit_on_open_files_is_told_that_it_is_that(toy_root, wh
     assert "the submission has lowered RLIMIT_NOFILE, or has as many files open as it may" in run.ending.message
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("from utils import make_match_reference", "copy what it uses of utils into it"),
+        ("import utils.more", "copy what it uses of utils into it"),
+        ("from reference import ref_kernel", "the reference is the judge's"),
+        ("from eval import main", "leave eval out"),
+        ("from task import Config", "task has input_t, output_t, TestSpec here"),
+    ],
+)
+def test_an_import_of_the_contest_s_that_is_not_here_is_told_what_to_write_instead(toy_root, line, said):
+    run = judge(toy_root, f"import torch\n{line}\ndef custom_kernel(data):\n    return data[0] * 2\n", timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    assert re.match(r"(ModuleNotFound|Import)Error: .*\(line 2\): ", run.ending.message) and said in run.ending.message
+
+
+def test_another_module_that_is_missing_gets_no_such_hint(tmp_path):
+    failure = reported(tmp_path, "import not_there")
+    assert failure["message"] == "ModuleNotFoundError: No module named 'not_there' (line 1)"
+    (tmp_path / "own.py").write_text("")
+    failure = reported(tmp_path, f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom own import utils")
+    assert "GPU MODE" not in failure["message"] and failure["message"].endswith("(line 3)")
+
+
+def test_what_a_contest_s_template_imports_of_task_is_there(toy_root):
+    source = """
+        from task import TestSpec, input_t, output_t
+        from typing import List
+        def custom_kernel(data: input_t, specs: List[TestSpec] = []) -> output_t:
+            return data[0] * 2
+    """
+    assert judge(toy_root, source, timed=False).ending.verdict is Verdict.ACCEPTED
+
+
 def test_a_descriptor_that_did_not_come_is_missed():
     came = Descriptors()
     came += [7]
