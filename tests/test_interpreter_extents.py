@@ -198,6 +198,12 @@ def test_a_pointer_made_of_an_integer_is_followed_unchecked() -> None:
 
 
 @interpreted
+def test_a_tensor_that_is_two_arguments_is_called_by_both_names() -> None:
+    x = torch.ones(8)
+    refused("kernel copy loads x/out[8], which has elements 0 to 7", copy[(1,)], x, x, 8, 0, 16, False)
+
+
+@interpreted
 def test_an_empty_tensor_may_not_be_touched() -> None:
     refused("stores to out[0], which has no elements", only_store[(1,)], torch.empty(0), 0, 4)
 

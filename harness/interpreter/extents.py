@@ -123,7 +123,9 @@ def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
 
 def explained(builder: Any, verb: str, extent: Extent, addresses: Any, outside: Any) -> str:
     """`kernel f stores through out at element 96, which has elements 0 to 95 (float32, 8 x 12): ...`."""
-    names = dict(arguments())
+    names: dict[Extent, str] = {}
+    for known, name in arguments():  # one tensor may be two arguments
+        names[known] = f"{names[known]}/{name}" if known in names else name
     lanes = np.argwhere(outside)
     lane = tuple(int(i) for i in lanes[0])
     address = int(addresses[lane])

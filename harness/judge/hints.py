@@ -25,8 +25,8 @@ NEAR, NEARER = 0.25, 4.0
 SAMPLED = 1 << 16
 """Positions of a whole output that are compared; of a slice 1/16 of them."""
 
-LONGEST_AXIS = 512
-"""Of which every slice is held against every other: longer ones against those that a pattern names."""
+LONGEST_AXIS, LONGEST_AT_ALL = 512, 1 << 16
+"""Of which every slice is held against every other: longer ones against those that a pattern names, the longest none."""
 
 SHARE = 0.9
 """Of the slices must follow a pattern: beyond an edge there is nothing to follow."""
@@ -109,7 +109,7 @@ def _scaled(got: torch.Tensor, want: torch.Tensor, own: float) -> str:
 def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int) -> str:
     """Whether slices along one axis hold other slices' values."""
     length, name = want.shape[dim], axis[0]
-    if length < 2:
+    if not 2 <= length <= LONGEST_AT_ALL:
         return ""
     rest = want.numel() // length
     some = _some(rest, SAMPLED // 16).to(want.device)
