@@ -110,9 +110,13 @@ def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
     if not isinstance(kind, BoundedPointer) or not addresses.size:
         return
     size = max(kind.element_ty.primitive_bitwidth // 8, 1)
-    first, last = int(addresses.min()), int(addresses.max())
-    if any(extent.begin <= first and last <= extent.end - size for extent in kind.extents):
-        return  # as nearly all are, at the cost of two passes
+    if addresses.size == 1:
+        first = last = addresses.item()
+    else:
+        first, last = int(addresses.min()), int(addresses.max())
+    for extent in kind.extents:
+        if extent.begin <= first and last <= extent.end - size:
+            return  # as nearly all do, at the cost of two passes
     inside = np.zeros(addresses.shape, np.bool_)
     for extent in kind.extents:
         inside |= (addresses >= extent.begin) & (addresses <= extent.end - size)

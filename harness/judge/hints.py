@@ -26,7 +26,7 @@ SAMPLED = 1 << 16
 """Positions of a whole output that are compared; of a slice 1/16 of them."""
 
 LONGEST_AXIS, LONGEST_AT_ALL = 512, 1 << 16
-"""Of which every slice is held against every other: longer ones against those that a pattern names, the longest none."""
+"""Of which every slice is held against every other: longer ones against those that a pattern names, if at all."""
 
 SHARE = 0.9
 """Of the slices must follow a pattern: beyond an edge there is nothing to follow."""
