@@ -72,3 +72,12 @@ def test_eval_and_check_and_replay_say_it(two_tolerances, factor, said):
     again = [*words, "replay", "double", file, "rows=3 cols=5", "--seed", "1", "--device", "cpu"]
     replayed = CliRunner().invoke(verbs, again, standalone_mode=False).stdout
     assert replayed.startswith(f"accepted: rows=3 cols=5 with seed 1 is right, {said}")
+
+
+def test_replay_of_a_wrong_case_says_by_how_much_in_its_first_line(two_tolerances):
+    file = two_tolerances / "submissions" / "double" / "subject.py"
+    file.write_text("def custom_kernel(data):\n    return data[0] * 2.4\n")
+    words = ["--root", str(two_tolerances), "replay", "double", str(file), "rows=3 cols=5", "--seed", "1"]
+    told = CliRunner().invoke(verbs, [*words, "--device", "cpu"], standalone_mode=False).stdout.splitlines()
+    assert told[0] == "  wrong  rough: rel_l2 is 2 x its limit  rows=3 cols=5"
+    assert told[1] == "case rows=3 cols=5" and told[-1].startswith("reproduce: ")
