@@ -119,10 +119,10 @@ def _headline(
         return f"{difference.name}: {share} {what}"
     reasons, rest = [], ""
     if difference.bad_specials:
-        reasons.append(f"{difference.bad_specials:,} NaN or Inf where none belong or other ones do")
-        rest = " of the others"
-    if difference.bad_specials == difference.elements:
-        return f"{difference.name}: all {reasons[0]}; tolerance {name}"
+        stray = "NaN or Inf where none belong or other ones do"
+        if difference.bad_specials == difference.elements:
+            return f"{difference.name}: all {difference.elements:,} elements are {stray}; tolerance {name}"
+        reasons, rest = [f"{difference.bad_specials:,} {stray}"], " of the others"
     if tolerance.max_mismatch is not None:
         rule = f"outside atol {tolerance.atol:g} + rtol {tolerance.rtol:g} x |expected|"
         allowed = f"at most {100 * tolerance.max_mismatch:g} % may be" if tolerance.max_mismatch else "none may be"
