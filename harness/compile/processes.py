@@ -195,7 +195,7 @@ class _Running:
         return time.monotonic() - max(self._said.told_at, self._since)
 
     def doing(self) -> str:
-        return telling.told_last(self._said.so_far()) or "starting"
+        return self._said.told
 
     def given_up(self) -> Finished:
         doing = self.doing()
@@ -235,10 +235,11 @@ def _give(folder: Path, to: Path) -> None:
 
 
 class _Tail:
-    """Drains a pipe in the background, however much comes, and keeps its end. `told_at`: when its writer last told."""
+    """Drains a pipe in the background, however much comes, and keeps its end. `told`: what its writer is at."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe, self._kept, self.told_at = pipe, b"", 0.0
+        self._pipe, self._kept = pipe, b""
+        self.told, self.told_at = "its start", 0.0
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
@@ -246,15 +247,13 @@ class _Tail:
         self._thread.join(1.0)  # all who could write to it are dead
         return self._kept.decode(errors="replace")
 
-    def so_far(self) -> str:
-        return self._kept.decode(errors="replace")
-
     def _drain(self) -> None:
         with self._pipe:
             while data := os.read(self._pipe.fileno(), 1 << 16):
-                if telling.MARK.encode() in data:
-                    self.told_at = time.monotonic()
                 self._kept = (self._kept + data)[-SAID_BYTES:]
+                if telling.MARK.encode() in data:
+                    told = telling.told_last(self._kept.decode(errors="replace"))
+                    self.told, self.told_at = told, time.monotonic()
 
 
 def name_of_signal(number: int) -> str:
