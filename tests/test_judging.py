@@ -436,18 +436,11 @@ def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tri
 
 
 OVERRUN = """
-    import torch, triton, triton.language as tl
-    @triton.jit
-    def double(X, Y, n, BLOCK: tl.constexpr):
-        i = tl.arange(0, BLOCK)
-        x = tl.load(X + i, mask=i < n)
-        tl.store(Y + i, x * 2, mask=i < n)
-        tl.store(X + i, x, mask=i < n + EXTRA)
+    import ctypes
     def custom_kernel(data):
         x = data[0]
-        y = torch.empty_like(x)
-        double[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel() + EXTRA))
-        return y
+        ctypes.memset(x.data_ptr() + x.nbytes, 0, EXTRA)
+        return x * 2
 """
 
 

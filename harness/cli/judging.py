@@ -22,8 +22,9 @@ from harness.cli.options import (
     verbs,
 )
 from harness.errors import UsageError
-from harness.model import Problem, Run, Unranked, Verdict
+from harness.model import Problem, Run, Unranked, Verdict, standing
 from harness.render import boards, github, progress
+from harness.render.cases import case_list
 from harness.verbs import leaderboard
 
 UNWRAPPED = 10_000
@@ -156,7 +157,9 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
-    click.echo(check.report or f"accepted: {case} with seed {seed} meets the tolerance {check.tolerance}")
+    wrong = f"{case_list([check])}\n{check.report}"
+    right = f"accepted: {case} with seed {seed} is right, {standing([check])}"
+    click.echo(wrong if check.report else right)
     return check.verdict.exit_code
 
 

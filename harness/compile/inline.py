@@ -32,6 +32,7 @@ from typing import Any
 from harness import hip
 from harness.chips.code_object import KernelReport
 from harness.chips.targets import TARGETS, occupancy
+from harness.compile import telling
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.compile.inputs import DescribedCase, Inputs
 from harness.hip import compilers
@@ -139,6 +140,7 @@ def compile_submission(
         if emit is not None:
             _write_program(module, emit / target)
         try:
+            telling.tell(f"the compiler for a source of {len(module.source.splitlines()):,} lines")
             report = compilers.compile(module.source, target, module.defines)
         except CompilationError as error:
             kernels.append(_not_compiled(module, text, str(error)))
@@ -176,8 +178,10 @@ def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) 
     hip.visible_gpu = lambda: rehearsal  # type: ignore[assignment]
     hip.Module.loaded = lambda module, gpu, device: module  # type: ignore[assignment,method-assign,return-value]
     try:
+        telling.tell("the import of the file")
         submission = load.load(path, interpreted=True)
         for case in cpu.cases:
+            telling.tell(f"custom_kernel with {case.label}")
             rehearsal.case = case.label
             _call(submission, case)
     except hip.NoDevice:

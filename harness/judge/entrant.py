@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
-from harness.judge.calls import Caller, Series, worst_of
+from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
@@ -153,8 +153,13 @@ class Entrant:
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
             once = self.caller.interpreted and number > 0
-            check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
-            check = check.model_copy(update={"secret": case.key in self._secret})
+            secret = {"secret": case.key in self._secret}
+            try:
+                check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
+            except FailedCall as failed:
+                failed.check = failed.check.model_copy(update=secret)
+                raise
+            check = check.model_copy(update=secret)
             tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
             yield check
 

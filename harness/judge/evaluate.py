@@ -38,6 +38,7 @@ from harness.model import (
     Total,
     Unranked,
     Verdict,
+    standing,
 )
 from harness.progress import Narrate
 from harness.ranking import roofline, stats
@@ -126,10 +127,15 @@ def replay(
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
     assembly = Assembly(Reference(problem, device), device, config.sampling(device.kind, quick=True))
-    with assembly.entrant(submission, new_master_seed()) as entrant, entrant.session() as session:
-        check = entrant.check(session, case, OneSeed(seed), 1)
-        session.finish()
-        return check
+    with assembly.entrant(submission, new_master_seed()) as entrant:
+        try:
+            with entrant.session() as session:
+                check = entrant.check(session, case, OneSeed(seed), 1)
+                session.finish()
+                return check
+        except Fault as fault:
+            fault.ending = _named(fault.ending, entrant.folder, submission)
+            raise
 
 
 def _measurement(
@@ -182,9 +188,10 @@ def _ending(trial: Trial) -> Ending:
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
     secret = sum(check.secret for check in trial.checks)
     drawn = f", {secret} of them drawn in secret," if secret else ""
-    return Ending(
-        verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases{drawn} are right{how}{untimed}"
-    )
+    met = standing([*trial.checks, *trial.totals])
+    within = f", {met}" if met else ""
+    message = f"all {len(trial.checks)} test cases{drawn} are right{how}{within}{untimed}"
+    return Ending(verdict=Verdict.ACCEPTED, message=message)
 
 
 def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -25,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.judge.deadline import Deadline
+from harness.judge.death import hint, how_it_ended
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
+from harness.judge.whereabouts import Whereabouts, traceback_of
 from harness.model import Device, Problem, Verdict
 from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
@@ -75,18 +76,21 @@ class Session:
         shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
         self.flag = Arena.create(FLAG_BYTES) if shared else None
         seen, reported = os.pipe()
+        self._whereabouts, self._path = Whereabouts(), Path()
+        told_fd = self._whereabouts.told_fd
         with theirs:
             self._enclosure = Enclosure(
-                _program(reported, theirs.fileno(), device, threads),
+                _program(reported, theirs.fileno(), told_fd, device, threads),
                 tiers.strongest(device),
                 device,
                 scratch,
                 hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
                 environment=_environment(device, threads),
-                pass_fds=(theirs.fileno(), reported),
+                pass_fds=(theirs.fileno(), reported, told_fd),
                 warm=() if fresh or device.kind != "cpu" else _WARM,
             )
         os.close(reported)
+        self._whereabouts.hand_over()
         self.leash = Leash(seen, self._enclosure.pid, spins=device.kind == "cuda")
         self._printed = Printed(self._enclosure.stdout)
 
@@ -102,7 +106,7 @@ class Session:
 
     def load(self, path: Path | None) -> None:
         """Have the worker import the submission at `path`, or nothing: then it can make null calls only."""
-        self._doing = "starting"
+        self._doing, self._path = "starting", path or Path()
         with self._faults(START_S):
             self.leash.attach(START_S)
         fds = () if self.flag is None else (self.flag.fd,)
@@ -189,7 +193,7 @@ class Session:
         except subprocess.TimeoutExpired:
             raise Fault(Verdict.TIMEOUT, "the worker did not end when told to") from None
         if status != 0:
-            raise Fault(Verdict.RUNTIME_ERROR, f"the worker {_how_it_ended(status)} after its last call")
+            raise Fault(Verdict.RUNTIME_ERROR, f"the worker {how_it_ended(status)} after its last call")
         if not self._channel.is_quiet():
             raise violation("the worker sent a message that nobody had asked for")
 
@@ -203,6 +207,7 @@ class Session:
         finally:
             self._channel.close()
             self.leash.close()
+            self._whereabouts.close()
             self._printed.close()
             self._enclosure.close()
             for arena in (*self.pools, *([self.flag] if self.flag is not None else [])):
@@ -246,9 +251,23 @@ class Session:
         return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
-        if self._deadline is not None:
-            self._deadline.check()
-        return Fault(Verdict.TIMEOUT, f"{self._doing} took longer than the limit of {limit_s:g} s")
+        message = f"{self._doing} took longer than the limit of {limit_s:g} s"
+        own = self._own_frames()
+        try:
+            if self._deadline is not None:
+                self._deadline.check()
+        except Fault as fault:
+            message = fault.ending.message
+        if not own:
+            return Fault(Verdict.TIMEOUT, message)
+        line, name = own[-1]
+        return Fault(Verdict.TIMEOUT, f"{message}; it was in {name} (line {line})", traceback_of(own, self._path))
+
+    def _own_frames(self) -> list[tuple[int, str]]:
+        """Where the submission is, if it is at work."""
+        if self.leash.stopped or self.leash.told or not self.leash.pid:
+            return []
+        return self._whereabouts.ask(self.leash.pid, self._path)
 
     @contextmanager
     def _faults(self, limit_s: float) -> Iterator[None]:
@@ -272,17 +291,13 @@ class Session:
         excess = self._enclosure.excess()
         if excess is not None:
             return Fault(Verdict.RUNTIME_ERROR, f"the submission {excess} during {doing}, and was ended")
-        hint = ""
-        if status == -signal.SIGSEGV:
-            hint = ": a load or store out of bounds, perhaps one without a mask, does this"
-        if status == -signal.SIGKILL:
-            hint = ": the system kills a process that takes too much memory"
-        return Fault(Verdict.RUNTIME_ERROR, f"the process {_how_it_ended(status)} during {doing}{hint}")
+        return Fault(Verdict.RUNTIME_ERROR, f"the process {how_it_ended(status)} during {doing}{hint(status)}")
 
 
-def _program(report_fd: int, channel_fd: int, device: Device, threads: int) -> Program:
+def _program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, threads: int) -> Program:
     """The worker, with its waiter."""
-    arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
+    arguments = {"channel": channel_fd, "stack": stack_fd, "device": device.kind, "threads": threads}
+    arguments |= {"flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
     whom = waiter.ALL if device.kind == "cpu" else waiter.ALONE
     return Program("harness.worker", tuple(options), report_fd, whom)
@@ -292,17 +307,3 @@ def _environment(device: Device, threads: int) -> dict[str, str]:
     """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
     interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
-
-
-def _how_it_ended(status: int) -> str:
-    if status < 0:
-        return f"was killed by {_name_of_signal(-status)}"
-    return f"exited with status {status}"
-
-
-def _name_of_signal(number: int) -> str:
-    """`SIGSEGV`; a real-time signal has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -20,7 +20,7 @@ from functools import reduce
 
 from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
-from harness.judge.calls import WrongTimedCall
+from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, NullWorker, Unclockable
 from harness.judge.pace import Pace
@@ -95,8 +95,8 @@ class Trial:
         try:
             with ExitStack() as stack:
                 self._run(timed, stack)
-        except WrongTimedCall as wrong:
-            self.checks.append(wrong.check)
+        except (WrongTimedCall, FailedCall) as failed:
+            self.checks.append(failed.check)
             raise
         except Unclockable as reasons:
             self.unclockable = str(reasons)

@@ -1,6 +1,6 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case  ─►  problem  ─►  run  ◄─  label
+    value  ─►  case  ─►  problem  ─►  run  ◄─  label, standing
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
@@ -45,6 +45,7 @@ from harness.model.run import (
     Verdict,
     outcome,
 )
+from harness.model.standing import in_words, standing
 from harness.model.value import (
     Nanoseconds,
     SampleNanoseconds,
@@ -91,6 +92,8 @@ __all__ = [
     "Value",
     "Verdict",
     "case_of",
+    "in_words",
     "outcome",
+    "standing",
     "told_apart",
 ]

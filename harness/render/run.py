@@ -234,7 +234,7 @@ def _rounds(rounds: Sequence[Round]) -> Table:
 
 def _checks(checks: Sequence[CaseCheck]) -> Table:
     names, title = _named([c.case for c in checks])
-    tolerances = list(checks[0].excess)
+    tolerances = max((list(c.excess) for c in checks), key=len)
     rows = [
         [
             f"{name} (secret)" if c.secret else name,

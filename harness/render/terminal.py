@@ -21,6 +21,7 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, Board, Standing
 from harness.records.entry import Entry
+from harness.render.cases import case_list
 from harness.render.document import Part, Table, Verbatim
 from harness.verbs.verify import ControlResult
 
@@ -75,8 +76,9 @@ def published(problem: Problem) -> list[Part]:
 
 
 def failure(shown: Run) -> Part:
-    """What to know of a run that failed: the detail, and the last of what the submission printed."""
-    lines = [f"{shown.submission}: {shown.ending.detail or shown.ending.message}"]
+    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed."""
+    lines = [f"{shown.submission}:", case_list(shown.checks)] if shown.checks else []
+    lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
     return Verbatim("\n".join(lines + ([printed(shown)] if shown.output.strip() else [])))
 
 
