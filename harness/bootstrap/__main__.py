@@ -7,8 +7,8 @@
       .podium-ready-dev       likewise for `make test` and `make lint`
       .podium-ready-offline   likewise for `make setup-offline`
 
-A stamp is written last. An environment that is unfinished, or made of another Python, is made anew; one that somebody
-made by hand is filled and never removed. pip's own configuration decides where packages come from.
+A stamp is written last. An environment that is unfinished, or made of another Python, is made anew; one that works and
+that somebody made by hand is filled and never removed. pip's own configuration decides where packages come from.
 
 Standard library only, and no syntax newer than Python 3.6: an old Python must get far enough to say that it is old.
 """
