@@ -298,14 +298,25 @@ class TestAFullDisk:
         (small / "filling").unlink()
         assert finished(toy_root)[0] == 0 and stored(toy_root) == ["honest", "mine"]
 
-    def test_where_workers_write_is_said(self, toy_root, small, monkeypatch, capsys):
-        submit(toy_root, "honest", HONEST)
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("eval", "double", "--quick"),
+            ("replay", "double", "FILE", "rows=3 cols=5", "--seed", "1"),
+            ("verify", "double"),
+        ],
+        ids=lambda words: words[0],
+    )
+    def test_where_workers_write_is_said(self, toy_root, small, monkeypatch, capsys, words):
+        file = submit(toy_root, "honest", HONEST)
+        (toy_root / "problems/double/controls/accepted").mkdir(parents=True)
+        (toy_root / "problems/double/controls/accepted/honest.py").write_text(HONEST)
         self.fill(small)
         # Not through $TMPDIR: where that is full from the beginning, Python takes /tmp.
         monkeypatch.setattr(tempfile, "tempdir", str(small))
-        assert main(["--root", str(toy_root), "eval", "double", "--quick"]) == 30
+        assert main(["--root", str(toy_root), *(str(file) if word == "FILE" else word for word in words)]) == 30
         err = capsys.readouterr().err
-        assert "honest could not be judged" in err and "No space left on device" in err and str(small) in err
+        assert "honest could not be judged: " in err and "No space left on device" in err and str(small) in err
         assert stored(toy_root) == []
 
 

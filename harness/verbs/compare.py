@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness import catalog
 from harness.catalog.config import MOST_DUEL_PAIRS, load_config
+from harness.errors import judging
 from harness.model import Device, Run, Submission
 from harness.ranking import comparison
 from harness.ranking.comparison import Comparison, PairedMeasurement, Speed
@@ -71,7 +72,7 @@ def duel(
     old, new = comparison.names_of(a, b)
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
-    with lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate), judging(f"{old} against {new}"):
         found = judge.duel(
             problem,
             submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
