@@ -9,7 +9,8 @@ import pytest
 
 from harness.cli import main
 from harness.model import ClockOwner, Ending, Run, Verdict
-from harness.ranking.comparison import Noise, compare_runs
+from harness.ranking.comparison import compare_runs
+from harness.ranking.speed import Noise
 from harness.records.store import Store
 from harness.render import compare as rendered
 from tests.test_comparison import DEVICE, run

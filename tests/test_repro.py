@@ -8,7 +8,7 @@ import pytest
 
 from harness.cli import main
 from harness.model import ClockOwner, Ending, Estimate, Run, Unranked, Verdict
-from harness.ranking.comparison import Noise
+from harness.ranking.speed import Noise
 from harness.records.store import load_run
 from harness.render import document
 from harness.render import repro as rendered

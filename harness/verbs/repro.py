@@ -39,7 +39,9 @@ from harness.model import (
 )
 from harness.progress import Narrate
 from harness.ranking import comparison
-from harness.ranking.comparison import Comparison, Noise, Speed
+from harness.ranking.comparison import Comparison
+from harness.ranking.doubt import doubt
+from harness.ranking.speed import Noise, Speed
 from harness.records.store import Store
 from harness.sandbox import tiers
 from harness.verbs import calibration
@@ -217,7 +219,7 @@ def hold(
     old, new = map(_but_for_its_seeds, (then, now))
     times: dict[str, list[str]] = {}
     for run, when in ((old, "then"), (new, "now")):
-        if why := comparison.doubt(run, rank_worker_timed):
+        if why := doubt(run, rank_worker_timed):
             times.setdefault(why, []).append(when)
     doubts = [f"not ranked {' and '.join(when)}, {why}" for why, when in times.items()]
     if then.problem_sha256 != now.problem_sha256:
