@@ -22,6 +22,7 @@ from harness.hip import compilers as hip
 from harness.render.check import table
 from harness.sandbox import enclosure, footprint
 from harness.temporary import remove_abandoned
+from tests.processes import alive
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -494,13 +495,6 @@ def compiling(pid: int) -> set[int]:
         return {child for child in below if b"cross_compile" in Path(f"/proc/{child}/cmdline").read_bytes()}
     except OSError:
         return set()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 # The processes themselves

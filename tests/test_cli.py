@@ -15,6 +15,7 @@ from harness.cli import main
 from harness.model import Case, Estimate, Manner, Measurement
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from tests.processes import alive
 from tests.test_store import DEVICE, SUBMISSION, make_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -22,16 +23,6 @@ HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
 PATIENCE_S = 300
 """What happens in seconds on an idle machine has happened by then on a busy one; a test that fails waits for it."""
-
-
-@pytest.fixture
-def podium(toy_root, capsys):
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(["--root", str(toy_root), *arguments])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return run
 
 
 def submit(root: Path, name: str, source: str) -> Path:
@@ -360,9 +351,9 @@ def test_a_killed_judge_takes_its_worker_along(toy_root):
     process.kill()
     process.communicate()
     deadline = time.monotonic() + PATIENCE_S
-    while any(_alive(pid) for pid in workers) and time.monotonic() < deadline:
+    while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(_alive(pid) for pid in workers) and not _workers_of(toy_root)
+    assert not any(alive(pid) for pid in workers) and not _workers_of(toy_root)
 
 
 def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
@@ -409,13 +400,6 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: generate_input draws other inputs from the same seed" in out
     code, out = verified(source, "[row, col, lane]")
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _workers_of(root: Path) -> list[int]:

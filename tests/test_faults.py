@@ -34,6 +34,7 @@ from harness.model import Ending, Estimate, Verdict
 from harness.records.store import load_run
 from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
+from tests.processes import alive
 
 SLOW = """
 import time
@@ -80,16 +81,9 @@ def await_line(process, start):
 
 def assert_gone(pids):
     deadline = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in pids if is_alive(pid)]:
+    while left := [pid for pid in pids if alive(pid)]:
         assert time.monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
         time.sleep(0.05)
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def stored(checkout):
