@@ -120,22 +120,12 @@ again:
 
 # A slip of the fingers is refused by name before anything is done.
 
-quote   = '$(subst ','\'',$(1))'
-closest = import difflib, sys; [word, *known] = sys.argv[1:]; near = lambda typed: difflib.get_close_matches(typed, \
-	known, 1, 0.5); print(*(near(word) or near(word.upper()) or near(word.lower())))
-nearest = $(shell $(call quote,$(PYTHON)) -Ic $(call quote,$(closest)) $(call quote,$(1)) $(2) 2>/dev/null)
-meant   = $(addprefix : did you mean ,$(addsuffix ?,$(call nearest,$(1),$(2))))
-
 typed   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 unknown := $(firstword $(filter-out $(VARIABLES) -*-command-variables-*-,$(typed)))
-ifneq ($(unknown),)
-$(error unknown variable $(unknown)$(or $(call meant,$(unknown),$(VARIABLES)),: there are $(VARIABLES)))
-endif
+$(if $(unknown),$(error unknown variable $(unknown): there are $(VARIABLES)))
 
 mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV) $(OFFLINE),$(MAKECMDGOALS)))
-ifneq ($(mistyped),)
-$(error unknown target $(mistyped)$(or $(call meant,$(mistyped),$(verbs)),: see make help))
-endif
+$(if $(mistyped),$(error unknown target $(mistyped): see make help))
 
 known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/problem.yml))),none yet)
 $(foreach goal,$(filter new eval check leaderboard profile,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\

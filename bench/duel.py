@@ -41,7 +41,8 @@ from harness.machine import device as devices
 from harness.machine.lock import hold
 from harness.model import Submission
 from harness.ranking import stats
-from harness.ranking.comparison import Comparison, Noise, PairedMeasurement, Speed, compare_pairs, paired_scores
+from harness.ranking.comparison import Comparison, PairedMeasurement, compare_pairs, paired_scores
+from harness.ranking.speed import Noise, Speed
 from harness.verbs import calibration
 
 ROOT = Path(__file__).resolve().parents[1]

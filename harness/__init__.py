@@ -15,7 +15,7 @@ Imports run downwards: what stands in a line uses the lines below, never its own
                       chips wire         facts of chips; memory and messages between judge and worker
                       progress           how an evaluation gets on, told to whoever listens
                         model            the words of the project, as values
-                        errors interrupts temporary
+                        errors temporary
 
 `bootstrap` makes .venv, with the standard library alone. Importing this package imports no torch; neither do the verbs
 that only read results.

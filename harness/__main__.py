@@ -5,30 +5,31 @@ import os
 import sys
 from pathlib import Path
 
-from harness import interrupts
+EXIT_INFRASTRUCTURE = 30
+EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
+    """The exit code. Ctrl-C ends every verb here (but `--watch`, which it ends as it should)."""
     try:
-        with interrupts.interruptible():  # from here on, since the imports are the longest part of many verbs
-            try:
-                from harness.cli import main as run
-            except ModuleNotFoundError as error:
-                interrupts.no_longer_wait()
-                missing = error.name
-            else:
-                interrupts.no_longer_wait()
-                code = run()
-                gc.freeze()  # Python looks for garbage as it ends: with torch imported a third of a second
-                return code
+        try:
+            from harness.cli import main as run
+        except ModuleNotFoundError as error:
+            return take_over(error.name)
+        code = run()
+        gc.freeze()  # Python looks for garbage as it ends: with torch imported a third of a second
+        return code
     except KeyboardInterrupt:
-        print(interrupts.MESSAGE, file=sys.stderr)
-        return interrupts.EXIT_CODE
+        print("\ninterrupted: the unfinished run is not stored, earlier runs are kept", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def take_over(missing: str | None) -> int:
     here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
     if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
         os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
     print(f"error: this Python lacks {missing}: `make problems` installs it in .venv", file=sys.stderr)
-    return 30
+    return EXIT_INFRASTRUCTURE
 
 
 if __name__ == "__main__":

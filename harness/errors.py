@@ -8,8 +8,10 @@ ours.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 
 
 class PodiumError(Exception):
@@ -42,6 +44,16 @@ class InfrastructureError(PodiumError):
     """The machine, not the submission, is at fault: disk, device, a missing package."""
 
     exit_code = 30
+
+
+@contextlib.contextmanager
+def judging(name: str) -> Iterator[None]:
+    """Within it, what the system refuses (OSError) is an InfrastructureError: `name` could not be judged."""
+    try:
+        yield
+    except OSError as error:
+        where = f"workers write to {tempfile.gettempdir()} ($TMPDIR)"
+        raise InfrastructureError(f"{name} could not be judged: {error}", where) from error
 
 
 LONGEST_HINT, MOST_HINTS = 100, 12

@@ -125,6 +125,19 @@ def toy_root(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def podium(toy_root, capsys):
+    """A verb on that checkout: its exit code, and what it prints on stdout and on stderr."""
+    from harness.cli import main
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["--root", str(toy_root), *arguments])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run
+
+
+@pytest.fixture
 def limited(toy_root):
     """Gives `double` limits of its own. Those that it has are never reached, however busy the machine is: only a test
     whose claim is a limit sets one, and a short one only on what never ends."""

@@ -18,7 +18,7 @@ def name_of(pid: int) -> str:
 def below(pid: int, *names: str) -> set[int]:
     """The living processes with one of `names` (default: any of NAMES) that stem from `pid`."""
     found = descendants(pid, process_table())
-    return {young for young in found if name_of(young) in (names or NAMES) and is_alive(young)}
+    return {young for young in found if name_of(young) in (names or NAMES) and alive(young)}
 
 
 def working_in(root: Path) -> list[int]:
@@ -31,7 +31,8 @@ def working_in(root: Path) -> list[int]:
     return found
 
 
-def is_alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether it computes or could: a zombie cannot."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

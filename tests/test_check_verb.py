@@ -22,7 +22,7 @@ from harness.hip import compilers as hip
 from harness.render.check import table
 from harness.sandbox import enclosure
 from harness.temporary import remove_abandoned
-from tests.processes import below, is_alive
+from tests.processes import alive, below
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -492,9 +492,9 @@ def test_stopped_it_takes_its_processes_along(toy_root, stop):
     _, err = process.communicate(timeout=300)
     assert started and "Traceback" not in err
     deadline = time.monotonic() + 300
-    while any(map(is_alive, started)) and time.monotonic() < deadline:
+    while any(map(alive, started)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(map(is_alive, started))
+    assert not any(map(alive, started))
     if stop == signal.SIGINT:
         assert process.returncode == 130
     else:
@@ -577,7 +577,7 @@ def test_leaving_the_block_kills_all_that_still_runs(tmp_path, monkeypatch):
         deadline = time.monotonic() + 300
         while len(started := below(os.getpid())) < 3 and time.monotonic() < deadline:  # the keeper and two of its own
             time.sleep(0.05)
-    assert len(started) >= 3 and not any(map(is_alive, started))
+    assert len(started) >= 3 and not any(map(alive, started))
 
 
 def test_a_process_sees_no_gpu_and_nothing_of_the_callers_environment(tmp_path, monkeypatch):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
 from harness.model import ClockOwner, Ending, Run, Verdict
-from harness.ranking.comparison import Noise, compare_runs
+from harness.ranking.comparison import compare_runs
+from harness.ranking.speed import Noise
 from harness.records.store import Store
 from harness.render import compare as rendered
 from tests.test_comparison import DEVICE, run
@@ -18,16 +18,6 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 NOISE = Noise(0.01, False, "a default")
 OLD = "import torch\n\n\ndef custom_kernel(data):\n    return data[0] * 2\n"
 NEW = OLD.replace("data[0] * 2", "data[0] + data[0]")
-
-
-@pytest.fixture
-def podium(toy_root, capsys):
-    def run_verb(*arguments: str) -> tuple[int, str, str]:
-        code = main(["--root", str(toy_root), *arguments])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return run_verb
 
 
 @pytest.fixture

@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.model import Case, ClockOwner, Device, Ending, Estimate, Measurement, Run, Unranked, Verdict
-from harness.ranking.comparison import (
-    ComparedCase,
-    Comparison,
-    Noise,
-    PairedMeasurement,
-    Speed,
-    compare_pairs,
-    compare_runs,
-    judge,
-)
+from harness.ranking.comparison import ComparedCase, Comparison, PairedMeasurement, compare_pairs, compare_runs
+from harness.ranking.speed import Noise, Speed, judge
 from harness.ranking.stats import Ratio
 from harness.verbs.compare import more_pairs
 

@@ -13,7 +13,8 @@ from harness.judge.clock import StopClock, Void
 from harness.judge.duel import Disqualified, duel
 from harness.judge.entrant import Entrant
 from harness.machine.device import detect
-from harness.ranking.comparison import Speed, compare_pairs
+from harness.ranking.comparison import compare_pairs
+from harness.ranking.speed import Speed
 from harness.sandbox.leash import SETTLING_NS
 from harness.verbs import calibration
 

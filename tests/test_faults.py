@@ -34,7 +34,7 @@ from harness.model import Ending, Estimate, Verdict
 from harness.records.store import load_run
 from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
-from tests.processes import below, is_alive, name_of
+from tests.processes import alive, below, name_of
 
 SLOW = """
 import time
@@ -81,7 +81,7 @@ def await_line(process, start):
 
 def assert_gone(pids):
     deadline = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in pids if is_alive(pid)]:
+    while left := [pid for pid in pids if alive(pid)]:
         assert time.monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
         time.sleep(0.05)
 
@@ -285,14 +285,25 @@ class TestAFullDisk:
         (small / "filling").unlink()
         assert finished(toy_root)[0] == 0 and stored(toy_root) == ["honest", "mine"]
 
-    def test_where_workers_write_is_said(self, toy_root, small, monkeypatch, capsys):
-        submit(toy_root, "honest", HONEST)
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("eval", "double", "--quick"),
+            ("replay", "double", "FILE", "rows=3 cols=5", "--seed", "1"),
+            ("verify", "double"),
+        ],
+        ids=lambda words: words[0],
+    )
+    def test_where_workers_write_is_said(self, toy_root, small, monkeypatch, capsys, words):
+        file = submit(toy_root, "honest", HONEST)
+        (toy_root / "problems/double/controls/accepted").mkdir(parents=True)
+        (toy_root / "problems/double/controls/accepted/honest.py").write_text(HONEST)
         self.fill(small)
         # Not through $TMPDIR: where that is full from the beginning, Python takes /tmp.
         monkeypatch.setattr(tempfile, "tempdir", str(small))
-        assert main(["--root", str(toy_root), "eval", "double", "--quick"]) == 30
+        assert main(["--root", str(toy_root), *(str(file) if word == "FILE" else word for word in words)]) == 30
         err = capsys.readouterr().err
-        assert "honest could not be judged" in err and "No space left on device" in err and str(small) in err
+        assert "honest could not be judged: " in err and "No space left on device" in err and str(small) in err
         assert stored(toy_root) == []
 
 

@@ -18,7 +18,7 @@ from harness.sandbox import forked, seccomp, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.program import Program
 from harness.sandbox.scratch import scratch
-from tests.processes import below, is_alive, name_of
+from tests.processes import alive, below, name_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CPU = detect(CHECKOUT, "cpu")
@@ -112,7 +112,7 @@ def test_killed_it_leaves_nothing_and_the_server_goes_on(module):
         while len(started := below(os.getpid(), "podium-worker")) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         server = enclosure._process._server.pid
-    assert len(started) == 2 and not any(map(is_alive, started))
+    assert len(started) == 2 and not any(map(alive, started))
     with enclosed(name) as (enclosure, _):
         assert enclosure._process._server.pid == server
 
@@ -124,7 +124,7 @@ def test_a_server_that_has_ended_is_an_error_with_what_it_kept_dead_and_the_next
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(InfrastructureError, match=f"process {server.pid}.* has ended"):
             enclosure.wait(60)
-        assert not is_alive(enclosure.pid)
+        assert not alive(enclosure.pid)
     assert printed(module("print(1)"), warm=WARM) == "1\n"
 
 
@@ -144,9 +144,9 @@ def test_a_judge_that_is_killed_takes_its_server_along(tmp_path):
         (server,) = map(int, Path(f"/proc/{judge.pid}/task/{judge.pid}/children").read_text().split())
         judge.kill()
     deadline = time.monotonic() + 60
-    while is_alive(server) and time.monotonic() < deadline:
+    while alive(server) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not is_alive(server)
+    assert not alive(server)
 
 
 def test_of_servers_without_work_the_oldest_are_ended(monkeypatch):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
-from harness.cli import main
 from harness.cli.options import verbs as cli
 from harness.compile.compilation import Compilation, CompiledKernel
 from harness.model import (
@@ -305,16 +304,6 @@ def test_every_field_of_a_run_is_set_in_the_run_that_show_is_tried_on():
         return names
 
     assert unset(RUN, "run") == []
-
-
-@pytest.fixture
-def podium(toy_root, capsys):
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(["--root", str(toy_root), *arguments])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return run
 
 
 @pytest.fixture

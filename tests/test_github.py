@@ -21,10 +21,10 @@ from harness.model import ClockOwner, Ending, Unranked, Verdict
 from harness.render import github
 from harness.render.legible import legible
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
-from tests.test_compare_verb import podium, store
+from tests.test_compare_verb import store
 from tests.test_comparison import run
 
-__all__ = ["podium", "store"]  # fixtures
+__all__ = ["store"]  # a fixture
 
 COMMANDS = {"error", "warning", "notice", "debug", "group", "endgroup", "add-mask", "set-output", "stop-commands"}
 IGNORED = ("Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Zl", "Zp")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from harness import catalog
-from harness.cli import main
 from harness.compile.survey import HipCompiler, Tools
 from harness.errors import InfrastructureError, ProblemError
 from harness.machine.device import detect
@@ -21,15 +20,9 @@ TEMPLATE = '"""data = (x, config); return 2 x."""\n\n\ndef custom_kernel(data):\
 
 
 @pytest.fixture
-def podium(toy_root, capsys):
+def podium(toy_root, podium):
     (toy_root / "problems" / "double" / "template.py").write_text(TEMPLATE)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(["--root", str(toy_root), *arguments])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return run
+    return podium
 
 
 def test_a_new_submission_is_the_template_and_is_accepted_at_once(podium, toy_root):

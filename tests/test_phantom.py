@@ -29,7 +29,7 @@ def test_a_terabyte_takes_no_memory_and_follows_shapes_and_dtypes(phantoms):
     x = torch.empty(1 << 38, device="cuda")
     y = (x.view(-1, 64) + 1).half()
     assert (y.shape, y.dtype, y.stride()) == ((1 << 32, 64), torch.float16, (64, 1))
-    assert torch.einsum("id,jd->ij", y[:4], y[:8]).shape == (4, 8)
+    assert torch.einsum("id,jd->ij", y[:4], y[:8]).shape == (4, 8) and y.shape.numel() == 1 << 38
 
 
 def test_a_phantom_says_that_it_is_on_the_gpu(phantoms):

@@ -26,6 +26,7 @@ from harness.profiling.excerpt import Launch, kernels
 from harness.render import document
 from harness.render import profile as rendered
 from harness.verbs import profile as profiling
+from tests.processes import alive
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "import torch\n\ndef custom_kernel(data):\n    return torch.mul(data[0], 2)\n"
@@ -338,9 +339,9 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
     found = profile(toy_root, mine, detect(toy_root, "cpu"))
     pid = re.search(r"child (\d+)", (found.folder / "printed.txt").read_text())[1]
     deadline = time.monotonic() + 300
-    while _alive(pid) and time.monotonic() < deadline:
+    while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)  # killed, and not yet gone
-    assert not _alive(pid)
+    assert not alive(pid)
 
 
 def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path):
@@ -356,14 +357,7 @@ def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path
         time.sleep(0.05)
     profiled.terminate()
     assert profiled.wait(300) == 128 + signal.SIGTERM
-    assert not _alive(told.read_text())
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not alive(told.read_text())
 
 
 @pytest.mark.parametrize(

@@ -484,6 +484,11 @@ def test_an_exact_result_stands_left_of_all_errors():
     assert plot.x_ticks[0].label == "0"
 
 
+def test_of_names_that_have_no_room_beside_each_other_the_frontier_s_is_shown():
+    sheets = [sheet("worse", 2000.0, 2e-1), sheet("best", 1999.0, 1e-1), sheet("apart", 9000.0, 1e-2)]
+    assert [bool(point.label) for point in plots.error_plot(sheets).points] == [False, True, True]
+
+
 def test_the_best_over_time_leaves_out_what_was_found_wrong(toy_root):
     store(toy_root, "first", 3000.0)
     store(toy_root, "cheat", 10.0, source="cheat")
@@ -492,7 +497,11 @@ def test_the_best_over_time_leaves_out_what_was_found_wrong(toy_root):
     store(toy_root, "cheat", source="cheat", **failed(Verdict.INTEGRITY_VIOLATION))
     lines = shelf_of(toy_root).lines
     assert [line.run.submission for line in plots.records(lines)] == ["first", "second"]
-    assert len(plots.history_plot(lines).points) == 3
+    plot = plots.history_plot(lines)
+    first, second, slower = plot.points
+    assert first.y < slower.y < second.y  # from the top: the least is lowest
+    assert plot.steps == ((first.x, first.y), (second.x, first.y), (second.x, second.y), (100.0, second.y))
+    assert first.label and second.label and not slower.label
 
 
 def test_every_text_colour_has_contrast_enough_in_light_and_dark():

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
 from harness.model import ClockOwner, Ending, Estimate, Run, Unranked, Verdict
-from harness.ranking.comparison import Noise
+from harness.ranking.speed import Noise
 from harness.records.store import load_run
 from harness.render import document
 from harness.render import repro as rendered
@@ -26,16 +25,6 @@ NOT_JUDGED = {"verdict": "infrastructure_error", "message": "mine needs an AMD G
 WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
 
 pytestmark = pytest.mark.usefixtures("roomy")  # a process timed again would have other inputs
-
-
-@pytest.fixture
-def podium(toy_root, capsys):
-    def run_verb(*arguments: str) -> tuple[int, str, str]:
-        code = main(["--root", str(toy_root), *arguments])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return run_verb
 
 
 @pytest.fixture(scope="module")

@@ -36,10 +36,10 @@ from harness.model import (
     Unranked,
     Verdict,
 )
-from harness.records import index as index_module
 from harness.records import store as store_module
 from harness.records.entry import of_run
 from harness.records.store import Store, load_run
+from harness.records.tables import COLUMNS, Tables
 from harness.render import run as rendered
 from harness.verbs.compare import take
 
@@ -538,7 +538,7 @@ class TestIndex:
         os.utime(folder(root), ns=(0, 0))  # settled: nothing but the version tells
         before = content(root)
         lacked = {"clock", "problem_sha256"}
-        columns = [name for name in index_module._COLUMNS if name not in lacked]
+        columns = [name for name in COLUMNS if name not in lacked]
         with contextlib.closing(sqlite3.connect(self.index_path(root))) as database:
             database.executescript(
                 f"DROP TABLE runs; CREATE TABLE runs ({', '.join(columns)}, PRIMARY KEY (path)); DROP TABLE standings;"
@@ -591,7 +591,7 @@ class TestIndex:
         put(root, *several())
         os.utime(folder(root), ns=(0, 0))
         before = content(root)
-        monkeypatch.setattr(index_module.Index, "_read_folder", lambda *_: pytest.fail("looked again"))
+        monkeypatch.setattr(Tables, "_read_folder", lambda *_: pytest.fail("looked again"))
         assert content(root) == before
 
     @pytest.mark.parametrize("indexed", [False, True])

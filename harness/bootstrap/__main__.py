@@ -1,52 +1,60 @@
 """Make the virtual environment that everything else runs in; the Makefile runs this before any dependency exists.
 
     .venv/                    the environment: dependencies only, Podium itself runs from the checkout
-      podium.json             which Python it was made from, and whether it keeps that Python's packages
+      podium.json             what it was made of; "unfinished" until pip has ended
       podium-constraints.txt  the pins handed to pip: constraints.txt, less what is kept
       .podium-ready           everything `make eval` needs is installed: a hash of what was asked
       .podium-ready-dev       likewise for `make test` and `make lint`
       .podium-ready-offline   likewise for `make setup-offline`
 
-A stamp is written last, so an interrupted installation is resumed: packages that are not whole on disk are installed
-again, the others stay. The lock is on the checkout's folder and is inherited by pip: no two installations meet in one
-environment, not even when the first one's parent was killed.
-
-Packages are *kept*, never replaced, when the chosen Python's torch sees a GPU (a ROCm or CUDA container) or when that
-Python already has every pin. Otherwise the pins are installed. pip's own configuration decides from where.
+A stamp is written last. An environment that is unfinished, or made of another Python, is made anew; one that works and
+that somebody made by hand is filled and never removed. pip's own configuration decides where packages come from.
 
 Standard library only, and no syntax newer than Python 3.6: an old Python must get far enough to say that it is old.
 """
 
 import contextlib
-import errno
 import fcntl
+import glob
 import hashlib
+import importlib.util
+import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
-import time
-from typing import Iterator, List, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 if not __package__:  # run as a folder, which heads the path then: put the checkout in its place
     sys.dont_write_bytecode = True  # the checkout may be another's, and an old Python's is of no use
     sys.path[0] = os.path.abspath(os.path.join(__file__, "../../.."))
 
-from harness.bootstrap.command import DISK_FULL, SetupError, runs, say
-from harness.bootstrap.packages import OLDEST_PYTHON, ask_around, probe, read_pins, read_requirements, what_to_keep
-from harness.bootstrap.virtualenv import (
-    ROOM_FOR_COMPILERS,
-    discard_partial,
-    ensure_pip,
-    pip_install,
-    prepare_venv,
-    require_free,
-    require_room,
-    venv_python,
-    works,
+from harness.bootstrap.packages import (
+    OLDEST_PYTHON,
+    Found,
+    ask_around,
+    name_of,
+    pinned,
+    probe,
+    read_pins,
+    read_requirements,
+    what_to_keep,
 )
 
 EXIT_INFRASTRUCTURE = 30
 EXIT_INTERRUPTED = 130
+
+UNFINISHED = '"unfinished"'
+AGAIN = "run the same command again"
+PIP_FAILED = (
+    "pip failed, its words are above. Is there a network? Connect, or point PIP_INDEX_URL or PIP_FIND_LINKS at a place"
+    f" that has the packages. Is the disk full? They take 3 GB, torch's CUDA build 9 GB. Then {AGAIN}."
+)
+
+
+class SetupError(Exception):
+    """The environment cannot be made; the message says why and what to do, in one or two sentences."""
 
 
 def main(words: List[str]) -> int:
@@ -60,51 +68,16 @@ def main(words: List[str]) -> int:
         say(str(error))
         return EXIT_INFRASTRUCTURE
     except OSError as error:
-        say(explain_os_error(error, root))
+        say(f"cannot write {error.filename or root} ({error.strerror}): work in a copy that you own and that has room.")
         return EXIT_INFRASTRUCTURE
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on from here")
+        say(f"interrupted: {AGAIN}")
         return EXIT_INTERRUPTED
     return 0
 
 
-def install(root: str, extras: List[str]) -> None:
-    """Make `root`/.venv ready, with the `extras` of pyproject.toml, or leave it alone if it is.
-
-    Raises SetupError, OSError.
-    """
-    venv = os.path.realpath(os.path.join(root, ".venv"))
-    if os.path.realpath(sys.prefix) == venv:  # it is activated, and cannot be remade from within
-        os.execv(base_python(), [base_python(), "-I", *sys.argv])
-    with locked(root):
-        started = time.monotonic()
-        wanted = wanted_hash(root)
-        if all(is_ready(venv, wanted, stage) for stage in ["", *extras]):
-            with contextlib.suppress(OSError):  # ready, if read-only
-                stamp(venv, wanted, extras)  # newer than pyproject.toml and constraints.txt again
-            return
-        made_by_hand = works(venv) and not os.path.exists(os.path.join(venv, "podium.json"))
-        source = venv_python(venv) if made_by_hand else sys.executable
-        say(f"checking which packages {source} already has")
-        found = probe(source)
-        pins = read_pins(os.path.join(root, "constraints.txt"))
-        runtime, optional = read_requirements(os.path.join(root, "pyproject.toml"))
-        asked = sum((optional[extra] for extra in extras), runtime)
-        kept = what_to_keep(found, pins, runtime)
-        if kept:
-            say(f"keeping {kept}")
-            asked, pins = ask_around(asked, pins, found)
-        if not made_by_hand:
-            prepare_venv(venv, {"python": source if kept else base_python(), "keeps": bool(kept)}, found)
-        require_room(venv, bool(kept))
-        if "offline" in extras:
-            require_free(venv, ROOM_FOR_COMPILERS, "the compilers")
-        discard_partial(venv)
-        ensure_pip(venv)
-        say(f"installing {len(asked)} packages and what they need, with pip")
-        pip_install(venv, asked, pins)
-        stamp(venv, wanted, extras)
-        say(f"ready in {time.monotonic() - started:.0f} s")
+def say(line: str) -> None:
+    print(f"podium: {line}", file=sys.stderr, flush=True)
 
 
 def require_new_python(version: Tuple[int, ...]) -> None:
@@ -115,25 +88,62 @@ def require_new_python(version: Tuple[int, ...]) -> None:
         raise SetupError(f"Podium needs Python {oldest} or newer, but {sys.executable} is {here}: {remedy}.")
 
 
-def explain_os_error(error: OSError, root: str) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DISK_FULL
-    return f"cannot write {error.filename or root} ({error.strerror}): work in a copy of the checkout that you own."
+def install(root: str, extras: List[str]) -> None:
+    """Make `root`/.venv ready, with the `extras` of pyproject.toml, or leave it alone if it is.
+
+    Raises SetupError, OSError.
+    """
+    venv = os.path.realpath(os.path.join(root, ".venv"))
+    base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    if os.path.realpath(sys.prefix) == venv:  # it is activated, and cannot be remade from within
+        os.execv(base, [base, "-I", *sys.argv])
+    with locked(root):
+        stamps = [os.path.join(venv, ".podium-ready")]
+        stamps += [f"{stamps[0]}-{extra}" for extra in extras]
+        wanted = wanted_hash(root)
+        if works(venv) and all(read(stamp) == wanted for stamp in stamps):
+            with contextlib.suppress(OSError):  # ready, if read-only
+                for stamp in stamps:  # newer than pyproject.toml and constraints.txt again
+                    os.utime(stamp)
+            return
+        record = os.path.join(venv, "podium.json")
+        made_by_hand = works(venv) and not os.path.exists(record)
+        source = venv_python(venv) if made_by_hand else sys.executable
+        found = probe(source)
+        pins = read_pins(os.path.join(root, "constraints.txt"))
+        runtime, optional = read_requirements(os.path.join(root, "pyproject.toml"))
+        asked = sum((optional[extra] for extra in extras), runtime)
+        kept = what_to_keep(found, pins, runtime)
+        if kept:
+            say(f"keeping {kept}")
+            asked, pins = ask_around(asked, pins, found)
+        made_of = json.dumps({"python": source if kept else base, "keeps": bool(kept)})
+        if not made_by_hand:
+            if not works(venv) or read(record) != made_of:
+                make(venv, bool(kept), found)
+            write(record, UNFINISHED)
+        code = pip_install(venv, asked, pins)
+        if code >= 0 and not made_by_hand:  # pip ended by itself: what it has installed is whole
+            write(record, made_of)
+        if code != 0:
+            raise SetupError(PIP_FAILED)
+        for stamp in stamps:
+            write(stamp, wanted)
 
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """One at a time. Children inherit the lock, and the kernel frees it with the last process that holds it."""
+    """One at a time. pip inherits the lock, and the kernel frees it with the last process that holds it."""
     descriptor = os.open(folder, os.O_RDONLY)
     os.set_inheritable(descriptor, True)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another installation is at work in {folder}: waiting for it")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"another installation is at work in {folder}: waiting for it")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks
+    try:
         yield
     finally:
         os.close(descriptor)
@@ -143,34 +153,84 @@ def wanted_hash(root: str) -> str:
     """Of all that decides what is in the environment; an edit that changes nothing costs no installation."""
     digest = hashlib.sha256(os.path.abspath(sys.executable).encode())
     for name in ("pyproject.toml", "constraints.txt"):
-        with open(os.path.join(root, name), "rb") as file:
-            digest.update(file.read())
+        digest.update(read(os.path.join(root, name)).encode())
     return digest.hexdigest()
 
 
-def stamp_path(venv: str, extra: str) -> str:
-    return os.path.join(venv, ".podium-ready-" + extra if extra else ".podium-ready")
+def venv_python(venv: str) -> str:
+    return os.path.join(venv, "bin", "python")
 
 
-def is_ready(venv: str, wanted: str, extra: str) -> bool:
+def works(venv: str) -> bool:
+    test = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON} or sys.prefix == sys.base_prefix)"
+    return os.path.exists(os.path.join(venv, "pyvenv.cfg")) and runs([venv_python(venv), "-I", "-c", test])
+
+
+def make(venv: str, keeps: bool, found: Found) -> None:
+    """An empty environment in place of what is there; with `keeps` it has the packages of this Python too."""
+    if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
+        remedy = f"on Debian and Ubuntu `apt install python3-venv`, then {AGAIN}"
+        raise SetupError(f"{sys.executable} has no venv or no ensurepip module: {remedy}.")
+    if os.path.isdir(venv) and os.listdir(venv):
+        if not any(os.path.exists(os.path.join(venv, name)) for name in ("podium.json", "pyvenv.cfg")):
+            raise SetupError(f"{venv} is no virtual environment: move it away and {AGAIN}.")
+        shutil.rmtree(venv)
+    say(f"making .venv with Python {sys.version.split()[0]} ({sys.executable})")
+    os.makedirs(venv, exist_ok=True)
+    write(os.path.join(venv, "podium.json"), UNFINISHED)
+    command = [sys.executable, "-I", "-m", "venv", "--without-pip", "--prompt", "podium"]
+    if run(command + (["--system-site-packages"] if keeps else []) + [venv]) != 0:
+        raise SetupError("venv failed: its words are above.")
+    if keeps and sys.prefix != sys.base_prefix:
+        # --system-site-packages reaches the base Python only: name the environment that torch was found in as well.
+        (packages,) = glob.glob(os.path.join(glob.escape(venv), "lib", "python3*", "site-packages"))
+        lines = "".join(f"import site; site.addsitedir({site!r})\n" for site in found.sites)
+        write(os.path.join(packages, "podium-kept.pth"), lines)
+
+
+def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
+    """pip's exit code; negative if it was killed."""
+    pip = [venv_python(venv), "-I", "-m", "pip"]
+    if not runs([*pip, "--version"]):
+        run([venv_python(venv), "-I", "-m", "ensurepip"])
+    constraints, temporary = os.path.join(venv, "podium-constraints.txt"), os.path.join(venv, "tmp")
+    # What is asked for carries its pin itself: pip calls a constraint that is nowhere to be had a conflict.
+    others = sorted(pins.keys() - set(map(name_of, asked)))
+    write(constraints, "".join(f"{name}=={pins[name]}\n" for name in others))
+    os.makedirs(temporary, exist_ok=True)
+    say(f"installing {len(asked)} packages and what they need, with pip")
+    command = [*pip, "install", "--no-input", "--disable-pip-version-check", "--constraint", constraints]
+    # /tmp is often too small for torch.
+    return run([*command, *(pinned(requirement, pins) for requirement in asked)], PIP_USER="0", TMPDIR=temporary)
+
+
+def run(command: List[str], **variables: str) -> int:
+    """The exit code of `command`, which prints on stderr, inherits the lock, and is killed with us."""
+    environment = dict(os.environ, **variables)
+    return subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, close_fds=False)
+
+
+def runs(command: List[str]) -> bool:
     try:
-        with open(stamp_path(venv, extra)) as file:
-            return file.read() == wanted and works(venv)
+        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
     except OSError:
         return False
 
 
-def stamp(venv: str, wanted: str, extras: List[str]) -> None:
-    for stage in ["", *extras]:
-        path = stamp_path(venv, stage)
-        with open(path + ".new", "w") as file:
-            file.write(wanted)
-        os.replace(path + ".new", path)
+def read(path: str) -> str:
+    """What is in a file; "" where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
-def base_python() -> str:
-    """The interpreter behind an activated environment: leaving that environment is no reason to install again."""
-    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+def write(path: str, text: str) -> None:
+    """All of `text` or nothing: make takes a stamp for what it says."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
 
 
 if __name__ == "__main__":

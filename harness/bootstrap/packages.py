@@ -6,8 +6,6 @@ import re
 import subprocess
 from typing import Dict, List, NamedTuple, Tuple
 
-from harness.bootstrap.command import say
-
 OLDEST_PYTHON = (3, 11)  # pyproject.toml, requires-python
 OLDEST = {"torch": (2, 11), "triton": (3, 6)}  # pyproject.toml, dependencies
 
@@ -76,7 +74,9 @@ def read_requirements(path: str) -> Tuple[List[str], Dict[str, List[str]]]:
 def what_to_keep(found: Found, pins: Dict[str, str], requirements: List[str]) -> str:
     """What is kept and why, or "" to install the pins."""
     if found.gpu:
-        names = " and ".join(f"{module} {version}" for module, version in sorted(found.modules.items()))
+        names = " and ".join(
+            f"{module} {version}{too_old(module, version)}" for module, version in sorted(found.modules.items())
+        )
         return f"the {names} that are here, with what is beside them: this torch sees a GPU"
     here = {name: found.versions.get(name, "").split("+")[0] for name in map(name_of, requirements)}
     if all(version and version == pins.get(name) for name, version in here.items()):
@@ -84,12 +84,13 @@ def what_to_keep(found: Found, pins: Dict[str, str], requirements: List[str]) ->
     return ""
 
 
+def too_old(module: str, version: str) -> str:
+    here, oldest = tuple(int(number) for number in re.findall(r"\d+", version)[:2]), OLDEST[module]
+    return "" if here >= oldest else f" (older than {oldest[0]}.{oldest[1]}, the oldest that is supported)"
+
+
 def ask_around(asked: List[str], pins: Dict[str, str], found: Found) -> Tuple[List[str], Dict[str, str]]:
     """`asked` and `pins` such that pip keeps what is here: torch and triton always, the rest where its range allows."""
-    for module, version in sorted(found.modules.items()):
-        if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < OLDEST[module]:
-            oldest = ".".join(map(str, OLDEST[module]))
-            say(f"warning: {module} {version} is older than {oldest}, the oldest that is supported")
     # By module, not by distribution: ROCm's triton has other names, and a torch built from source is 2.11.0a0 to pip.
     asked = [requirement for requirement in asked if name_of(requirement) not in found.modules]
     pins = {name: version for name, version in pins.items() if name not in found.versions and name not in found.modules}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from harness import interrupts
 from harness.cli import judging, looking, working
 from harness.cli.options import verbs
 from harness.errors import PodiumError
@@ -17,30 +16,27 @@ __all__ = ["judging", "looking", "main", "verbs", "working"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit code. Nothing but a bug of ours gets past this."""
-    with github.obeyed_by_nobody(), interrupts.interruptible():
-        return _main(arguments)
-
-
-def _main(arguments: Sequence[str] | None) -> int:
-    try:
-        code = verbs.main(args=arguments, prog_name="python3 -m harness", standalone_mode=False)
-        return code if isinstance(code, int) else 0
-    except PodiumError as error:
-        click.echo(f"error: {error}", err=True)
-        github.annotate([github.command("error", str(error), "podium")])
-        return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 0
-    except click.ClickException as error:
-        said = error.format_message().rstrip(".")
-        hint = f"\n  {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
-        click.echo(f"error: {said[:1].lower()}{said[1:]}{hint}", err=True)
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo(interrupts.MESSAGE, err=True)
-        return interrupts.EXIT_CODE
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    """Run one verb; the exit code. Nothing but Ctrl-C and a bug of ours gets past this."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    with github.obeyed_by_nobody():
+        try:
+            with verbs.make_context("python3 -m harness", given) as context:  # click's own main catches Ctrl-C
+                code = verbs.invoke(context)
+                return code if isinstance(code, int) else 0
+        except click.exceptions.Exit as done:  # --help was printed
+            return done.exit_code
+        except PodiumError as error:
+            click.echo(f"error: {error}", err=True)
+            github.annotate([github.command("error", str(error), "podium")])
+            return error.exit_code
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            return 0
+        except click.ClickException as error:
+            said = error.format_message().rstrip(".")
+            hint = f"\n  {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+            click.echo(f"error: {said[:1].lower()}{said[1:]}{hint}", err=True)
+            return error.exit_code
+        except BrokenPipeError:
+            sys.stderr.close()
+            return 0

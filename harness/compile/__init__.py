@@ -3,7 +3,8 @@
     described ─► inputs ─┐                               whoever knows the problem says what the inputs are
                          ▼
     processes ─► [ cross_compile   Triton: triton_compiler, in a fork each (apart), for a device that is not here
-                   inline          HIP and CUDA          (absent_device, phantom); fault: why not, in a sentence
+                   inline          HIP and CUDA          (absent_device, phantom, nested); fault: why not
+                     rehearsal     whose launches are noted
                    survey ]        what compilers there are       in brackets: confined, beside the submission
                          │
                          └─► compilation, tools          the documents that they print, read as strangers' words

@@ -7,25 +7,20 @@
 
 `verbs/check` starts this in the sandbox; by itself it confines nothing.
 
-The submission is imported and called on the small CPU cases with a GPU that notes launches and runs none: its host code
-goes on with outputs that nothing was written to. One that refuses a processor is called again, with the other cases,
-on the target's card, which is not there (`absent_device`). Then every `harness.hip` module that it made is compiled,
-and what came of it is printed as one `Compilation` document. Of torch's load_inline, the sources are noted: those
-without headers are compiled likewise, others need torch's headers and the vendor's compiler, and the document says so.
+The submission is called with a GPU that notes launches (`rehearsal`). Then every `harness.hip` module that it made is
+compiled, and what came of it is printed as one `Compilation` document. So are the sources that it gave to torch's
+load_inline, if they have no headers; others need torch's headers and the vendor's compiler, and the document says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
-import math
 import os
 import re
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,68 +29,15 @@ from harness.chips.code_object import KernelReport
 from harness.chips.targets import TARGETS, occupancy
 from harness.compile import telling
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
-from harness.compile.inputs import DescribedCase, Inputs
+from harness.compile.inputs import Inputs
+from harness.compile.rehearsal import Launched, Rehearsal, follow, needs_torch, rehearse
 from harness.hip import compilers
-from harness.hip.runtime import AMD, NVIDIA, CompilationError, Gpu
-from harness.worker import load
+from harness.hip.runtime import CompilationError
 
 NEEDS_TORCH = {
     "amd": "load_inline's sources include headers; torch builds them, with hipcc and a ROCm build of torch",
     "nvidia": "load_inline's sources include headers; torch builds them, with nvcc and a CUDA build of torch",
 }
-
-
-@dataclass
-class Launched:
-    """How one kernel of one module was launched, over all cases. shared_bytes, threads: of the largest block."""
-
-    cases: list[str] = field(default_factory=list)
-    shared_bytes: int = 0
-    threads: int = 0
-
-
-class Rehearsal(Gpu):
-    """A GPU of the target's vendor that notes each launch and runs none."""
-
-    def __init__(self, target: str) -> None:
-        self.vendor = AMD if TARGETS[target].vendor == "amd" else NVIDIA
-        self.launched: dict[tuple[hip.Module, str], Launched] = {}
-        self.launches = 0
-        self.case = ""
-
-    def index_of(self, tensor: Any) -> int:
-        return 0
-
-    def current_device(self) -> int:
-        return 0
-
-    def function(self, module: Any, name: str) -> Any:
-        return module, name
-
-    def grant_shared(self, function: Any, count: int) -> None: ...
-
-    def follow(self) -> None: ...
-
-    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, packed: list[Any]) -> None:
-        self.launches += 1
-        launched = self.launched.setdefault(function, Launched())
-        launched.shared_bytes = max(launched.shared_bytes, shared)
-        launched.threads = max(launched.threads, math.prod(block))
-        if self.case not in launched.cases:
-            launched.cases.append(self.case)
-
-
-class NotedOnly(Exception):
-    """Stands for the call of an extension that load_inline would have built."""
-
-
-class NotedExtension:
-    """What load_inline gives here: a module whose functions cannot be called."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise NotedOnly(name)
 
 
 def main() -> None:
@@ -162,70 +104,6 @@ def compile_submission(
         hip=True,
         missing=missing,
     )
-
-
-def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) -> tuple[Flaw | None, bool]:
-    """Import the file and call it on each CPU test case; the first thing that went wrong, and whether the file says
-    itself that it needs another device than a processor (NoDevice), which is nothing wrong here."""
-    from torch.utils import cpp_extension
-
-    def noted(*arguments: Any, **named: Any) -> NotedExtension:
-        given = named.get("cuda_sources", arguments[2] if len(arguments) > 2 else None) or []
-        sources.extend([given] if isinstance(given, str) else given)
-        return NotedExtension()
-
-    cpp_extension.load_inline = noted
-    hip.visible_gpu = lambda: rehearsal  # type: ignore[assignment]
-    hip.Module.loaded = lambda module, gpu, device: module  # type: ignore[assignment,method-assign,return-value]
-    try:
-        telling.tell("the import of the file")
-        submission = load.load(path, interpreted=True)
-        for case in cpu.cases:
-            telling.tell(f"custom_kernel with {case.label}")
-            rehearsal.case = case.label
-            _call(submission, case)
-    except hip.NoDevice:
-        return None, True
-    except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
-        return _flaw(error, path), False
-    return None, False
-
-
-def follow(inputs: Inputs, path: Path, target: str, rehearsal: Rehearsal, sources: list[str]) -> Flaw | None:
-    """Import the file again and call it on each case of a GPU, on a machine with the target's card; the first thing
-    that went wrong. Triton kernels that it has as well are passed over: `cross_compile` compiles them."""
-    try:
-        from triton import knobs
-
-        from harness.compile.cross_compile import followed
-        from harness.compile.triton_compiler import NoCompiler
-    except ImportError:  # Triton, whose driver is a part of that machine, is for Linux
-        return None
-    knobs.runtime.interpret = False  # as the file is imported again its kernels are for that card
-    hip.modules.clear()  # the file makes them again
-    sources.clear()
-    fault = followed(inputs, path, NoCompiler(target, path), rehearsal)
-    return Flaw(message=fault.message, line=fault.line) if fault else None
-
-
-def needs_torch(source: str) -> bool:
-    """Whether a source of load_inline is more than device code. torch's headers stand before it there, unasked."""
-    return re.search(r"#\s*include|\b(?:torch|at|c10)::|<<<", source) is not None
-
-
-def _call(submission: load.LoadedSubmission, case: DescribedCase) -> None:
-    data = case.data()
-    with contextlib.suppress(NotedOnly), submission.around_call():
-        submission.kernel(data)
-
-
-def _flaw(error: BaseException, path: Path) -> Flaw:
-    """What went wrong in the submission's code, and the line of its own where it did."""
-    own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
-    first_line = (str(error).strip().splitlines() or [""])[0]
-    message = first_line if isinstance(error, load.Unloadable) else f"{type(error).__name__}: {first_line}"
-    return Flaw(message=message.removesuffix(": "), line=line)
 
 
 def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, rehearsal: Rehearsal) -> CompiledKernel:

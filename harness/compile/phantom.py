@@ -24,6 +24,7 @@ import torch
 import torch.utils._device
 from torch.overrides import TorchFunctionMode
 
+from harness.compile.nested import leaves, rebuilt, replaced
 from harness.interpreter.cuda_on_cpu import means_cuda
 
 KNOWN_BYTES = 1 << 20
@@ -219,10 +220,8 @@ class Phantoms(TorchFunctionMode):
 
 def requested_device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """The device that a call names: cuda:0, the CPU or the meta device."""
-    if func is torch.Tensor.cuda:
-        return CUDA
-    if func is torch.Tensor.cpu:
-        return CPU
+    if func in (torch.Tensor.cuda, torch.Tensor.cpu):
+        return CUDA if func is torch.Tensor.cuda else CPU
     named = kwargs.get("device")
     if func is torch.Tensor.to and named is None:
         second = args[1] if len(args) > 1 else kwargs.get("other")
@@ -255,32 +254,6 @@ def written_to(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iter
     if in_place or name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__")):
         yield from leaves(args[:1])
     yield from leaves(kwargs.get("out"))
-
-
-def leaves(data: Any) -> Iterator[Any]:
-    """The tensors in tuples, lists and dicts of tuples, lists and dicts."""
-    if isinstance(data, torch.Tensor):
-        yield data
-    elif isinstance(data, dict):
-        for value in data.values():
-            yield from leaves(value)
-    elif isinstance(data, tuple | list):
-        for value in data:
-            yield from leaves(value)
-
-
-def replaced(data: Any, replacement: Callable[[Any], Any]) -> Any:
-    """`data` with `replacement` of everything in its tuples, lists and dicts."""
-    if isinstance(data, dict):
-        return {key: replaced(value, replacement) for key, value in data.items()}
-    if isinstance(data, tuple | list):
-        return rebuilt(data, [replaced(value, replacement) for value in data])
-    return replacement(data)
-
-
-def rebuilt(like: Any, parts: list[Any]) -> Any:
-    """A sequence of the type of `like`; torch's results with names are made as tuples are, namedtuples are not."""
-    return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
 
 
 def unstored(leaf: Any) -> Any:

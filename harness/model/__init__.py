@@ -1,6 +1,8 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case  ─►  problem  ─►  run  ◄─  label, standing
+    value  ─►  case  ─┬─►  problem  ─┬─►  run, standing
+                label  ─┴─►  timing   ─┤
+                        └─►  verdict  ─┘
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
@@ -26,32 +28,16 @@ from harness.model.problem import (
     Submission,
     Tolerance,
 )
-from harness.model.run import (
-    SCHEMA_VERSION,
-    CaseCheck,
-    ClockOwner,
-    Constant,
-    Ending,
-    Estimate,
-    Excess,
-    Finding,
-    Floor,
-    Manner,
-    Measurement,
-    Round,
-    Run,
-    Skipped,
-    Total,
-    Verdict,
-    outcome,
-)
+from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
 from harness.model.standing import in_words, standing
+from harness.model.timing import ClockOwner, Constant, Estimate, Floor, Manner, Measurement, Round
 from harness.model.value import (
     Nanoseconds,
     SampleNanoseconds,
     Text,
     Value,
 )
+from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, outcome
 
 __all__ = [
     "NO_ISOLATION",

@@ -1,203 +1,20 @@
-"""What came of it: verdicts, checks, measurements, and the run that holds them."""
+"""What came of it: the run, which holds the verdict, the checks and the measurements."""
 
 from __future__ import annotations
 
-import enum
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.model.label import Label, Unranked
-from harness.model.problem import Case, Device
-from harness.model.value import LONGEST_NS, SHORTEST_NS, Nanoseconds, StoredSampleNanoseconds, Text, Value
+from harness.model.case import Case
+from harness.model.label import Unranked
+from harness.model.problem import Device
+from harness.model.timing import ClockOwner, Constant, Estimate, Measurement, Round
+from harness.model.value import LONGEST_NS, SHORTEST_NS, Text, Value
+from harness.model.verdict import CaseCheck, Ending, Total, Verdict
 
 SCHEMA_VERSION = 2
 """Version of the run files in `results/`; a reader refuses a file from the future. 1: times by the worker's clock."""
-
-
-class Verdict(enum.StrEnum):
-    """How a run ended. The values are the words used in files, folders of controls and messages."""
-
-    ACCEPTED = "accepted"
-    WRONG_ANSWER = "wrong_answer"
-    COMPILE_ERROR = "compile_error"
-    RUNTIME_ERROR = "runtime_error"
-    TIMEOUT = "timeout"
-    INTEGRITY_VIOLATION = "integrity_violation"
-    INFRASTRUCTURE_ERROR = "infrastructure_error"
-
-    @property
-    def exit_code(self) -> int:
-        return _EXIT_CODES[self]
-
-    @property
-    def words(self) -> str:
-        return self.value.replace("_", " ")
-
-    @property
-    def disqualifies(self) -> bool:
-        """Whether a source that ever got it is shown with it, whatever its other runs say."""
-        return self in (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
-
-
-_EXIT_CODES = {
-    Verdict.ACCEPTED: 0,
-    Verdict.WRONG_ANSWER: 10,
-    Verdict.COMPILE_ERROR: 11,
-    Verdict.RUNTIME_ERROR: 12,
-    Verdict.TIMEOUT: 13,
-    Verdict.INTEGRITY_VIOLATION: 14,
-    Verdict.INFRASTRUCTURE_ERROR: 30,
-}
-
-
-class Floor(Value):
-    """The least time that the device's datasheet allows for a case, and what binds it."""
-
-    latency_ns: Nanoseconds
-    binds: str
-    format: str
-
-
-class Estimate(Value):
-    """A centre with its confidence interval, all in nanoseconds. A single process gives no interval: low and high are
-    None."""
-
-    latency_ns: Nanoseconds
-    low_ns: Nanoseconds | None = None
-    high_ns: Nanoseconds | None = None
-
-
-class ClockOwner(enum.StrEnum):
-    """Whose clock the scores of a run come from. Those of different clocks are never compared.
-
-    judge: stamps of the judge's own enclose each call. worker: the worker's own events or counter, which a submission
-    can change; all runs of schema version 1 are of this kind.
-    """
-
-    JUDGE = "judge"
-    WORKER = "worker"
-
-
-class Manner(enum.StrEnum):
-    """How the judge times the calls of a case (docs/measurement.md).
-
-    sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
-    large for one time slice are poured. long: the same, for calls longer than a time slice. gated long: both. stopped:
-    the worker is stopped, continued, and stops itself again. worker: the worker times its own call.
-    """
-
-    SANDWICH = "sandwich"
-    GATED = "gated"
-    LONG = "long"
-    GATED_LONG = "gated long"
-    STOPPED = "stopped"
-    WORKER = "worker"
-
-    @property
-    def gated(self) -> bool:
-        """Whether the call waits at a gate until its inputs are poured."""
-        return self in (Manner.GATED, Manner.GATED_LONG)
-
-    @property
-    def long(self) -> bool:
-        """Whether the judge waits for a word behind the call before it asks for its second stamp."""
-        return self in (Manner.LONG, Manner.GATED_LONG)
-
-
-class Constant(Value):
-    """What timing a call that computes nothing takes in this manner, measured before a run: the interquartile mean,
-    the interquartile range and the number of calls. It is subtracted from each call."""
-
-    manner: Manner
-    latency_ns: Nanoseconds
-    spread_ns: float = Field(ge=0)
-    calls: int = Field(ge=1)
-
-
-class Round(Value):
-    """What the machine did while one process of a run was timed: the judge's own copy and matrix product, timed after
-    it, what the device's driver says (`machine/gauges`, in its own words and units), and which share of the processors
-    others took (None where the system does not tell).
-
-    `disturbed` says what was wrong. Such a process is timed again and then not `kept`. `objection` is set in runs of
-    schema version 1 alone.
-    """
-
-    copy_ns: Nanoseconds
-    product_ns: Nanoseconds
-    gauges: dict[str, Text] = Field(default_factory=dict)
-    others_share: float | None = Field(default=None, ge=0, le=1)
-    disturbed: Text | None = None
-    objection: Text | None = None
-    kept: bool = True
-
-
-class Measurement(Value):
-    """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
-
-    `bound_ns`: by how much at most a submission can make its latency seem less than it is, in this `manner`.
-    `inside_ns`: the latency as the worker's own events saw it in the pilot, which is a diagnosis and never the score.
-    `voids`: how many calls were taken again, by the reason. `hidden_ns` and `idle_excess_ns` are of schema version 1.
-    """
-
-    case: Case
-    samples_ns: tuple[Annotated[tuple[StoredSampleNanoseconds, ...], Field(min_length=1)], ...] = Field(min_length=1)
-    latency: Estimate
-    floor: Floor | None = None
-    labels: tuple[Annotated[Label | Text, Field(union_mode="left_to_right")], ...] = ()
-    manner: Manner | None = None
-    bound_ns: float | None = Field(default=None, ge=0)
-    inside_ns: float | None = Field(default=None, ge=0)
-    voids: dict[Text, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    hidden_ns: tuple[float, ...] = ()
-    idle_excess_ns: tuple[float, ...] = ()
-
-    @property
-    def fraction_of_floor(self) -> float | None:
-        """The floor over the latency; None without a floor, or where a launch alone takes as long as half the floor."""
-        if self.floor is None or Label.LATENCY_BOUND in self.labels:
-            return None
-        return self.floor.latency_ns / self.latency.latency_ns
-
-
-class Excess(Value):
-    """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.
-
-    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, layout ...).
-    """
-
-    limit: str
-    ratio: float
-
-
-class CaseCheck(Value):
-    """The comparison of one case's output with the reference, over all its checked calls. `secret`: this run drew the
-    case."""
-
-    case: Case
-    verdict: Verdict
-    tolerance: str | None
-    excess: dict[str, Excess]
-    error: float | None
-    reference_error: float | None = None
-    report: Text | None = None
-    calls: int = 1
-    secret: bool = False
-
-
-class Total(Value):
-    """What the outputs of many calls come to together: of all test cases, or of all timed calls of one benchmark case.
-
-    `gain`, `row_gain`, `dim_rel_l2` and `parts` as in Tolerance; `tolerance` is the strictest that they meet."""
-
-    what: Text
-    gain: float | None
-    row_gain: float | None
-    dim_rel_l2: float | None
-    parts: dict[str, float]
-    excess: dict[str, Excess]
-    tolerance: str | None
 
 
 class Skipped(Value):
@@ -205,14 +22,6 @@ class Skipped(Value):
 
     case: Case
     reason: str
-
-
-class Ending(Value):
-    """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
-
-    verdict: Verdict
-    message: Text
-    detail: Text | None = None
 
 
 class Finding(Value):
@@ -226,11 +35,6 @@ class Finding(Value):
     def flagged(self) -> bool:
         """Whether boards show it: what is less severe, honest submissions have too."""
         return self.severity in ("high", "critical")
-
-
-def outcome(verdict: Verdict, unranked: str | None) -> str:
-    """The verdict in words, for a run that is unranked because of `unranked`."""
-    return "not judged here" if unranked == Unranked.UNJUDGED else verdict.words
 
 
 class Run(Value):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from harness.model.run import CaseCheck, Excess, Total
+from harness.model.verdict import CaseCheck, Excess, Total
 
 _WITHOUT_A_VALUE = {
     "bitwise": "some bits differ",

@@ -3,5 +3,7 @@
 stats        samples ─► latency, interval, ratio
 roofline     cost and datasheet ─► floor: the least time that a device allows
 board        entries ─► ranks
-comparison   two runs, or a duel's pairs ─► faster, slower, same, ambiguous
+speed        a ratio and the device's noise ─► faster, slower, same, ambiguous
+doubt        what speaks against holding two runs against each other
+comparison   two runs, or a duel's pairs ─► a finding of each case and of all
 """

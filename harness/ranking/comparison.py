@@ -1,74 +1,24 @@
-"""Two submissions held against each other: is B faster than A, slower, the same, or can that not be said?
+"""Two submissions held against each other, over all cases and case by case.
 
-    two stored runs      ─► compare_runs  ─┐  ratio B / A of each case and of the scores, with intervals
-    a duel's worker pairs ─► compare_pairs ─┴► FASTER | SLOWER | SAME | AMBIGUOUS, each with its reason
+    two stored runs       ─► compare_runs  ─┐  ratio B / A of each case and of the scores, with intervals
+    a duel's worker pairs ─► compare_pairs ─┴► judged by `speed`: FASTER | SLOWER | SAME | AMBIGUOUS, with the reason
 
-        -noise      0      +noise          log(B / A)
-           │   ├──┼──┤       │             SAME        the interval lies within the noise
-           │        │   ├────┼──●───┤      SLOWER      the interval excludes 0, its centre is beyond the noise
-           │   ├────────●────┼──┤          AMBIGUOUS   anything else
-
-The noise is how far apart this device finds a source from itself (`calibration`). Nothing here reads or measures.
+Nothing here reads or measures.
 """
 
 from __future__ import annotations
 
-import enum
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.errors import UsageError
-from harness.model import (
-    Case,
-    ClockOwner,
-    Label,
-    Measurement,
-    Run,
-    Unranked,
-    Verdict,
-    outcome,
-)
+from harness.model import Case, ClockOwner, Measurement, Run, Verdict, outcome
 from harness.ranking import stats
-from harness.ranking.stats import Ratio
+from harness.ranking.doubt import check_comparable, doubt, named_apart, names_of
+from harness.ranking.speed import Noise, Speed, SpeedFinding, judge
 
 ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cuda", "hip", "packages")
 """What of a run's environment is said where two runs differ in it."""
-
-DOUBTFUL_LABELS = (Label.HOST_BOUND, Label.VOIDED, Label.CROWDED)
-"""Cases with one of these are called faster or slower, but never the same."""
-
-
-class Speed(enum.StrEnum):
-    """What can be said of B against A."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    SAME = "same"
-    AMBIGUOUS = "ambiguous"
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How far from 0 the log-ratio of a source to itself reaches on a device; `source` says where that is from."""
-
-    log_ratio: float
-    calibrated: bool
-    source: str
-
-    @property
-    def percent(self) -> float:
-        return 100 * math.expm1(self.log_ratio)
-
-
-@dataclass(frozen=True)
-class SpeedFinding:
-    """B's latency over A's, what that means, and why. No ratio where one of them has no latency."""
-
-    speed: Speed
-    reason: str
-    ratio: Ratio | None = None
 
 
 @dataclass(frozen=True)
@@ -120,17 +70,6 @@ class PairedMeasurement:
     a_samples_ns: tuple[tuple[float, ...], ...]
     b_samples_ns: tuple[tuple[float, ...], ...]
     labels: tuple[str, ...] = ()
-
-
-def named_apart(names: tuple[str, str], runs: tuple[str | None, str | None]) -> tuple[str, str]:
-    """The names of two submissions; of two versions of one, each with the id of its run."""
-    (a, b), (a_run, b_run) = names, runs
-    return names if a != b or a_run == b_run else (f"{a} ({a_run})", f"{b} ({b_run})")
-
-
-def names_of(a: Run, b: Run) -> tuple[str, str]:
-    """What to call the submissions of two runs."""
-    return named_apart((a.submission, b.submission), (a.id, b.id))
 
 
 def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_timed: bool = False) -> Comparison:
@@ -208,71 +147,6 @@ def paired_scores(measurements: Sequence[PairedMeasurement]) -> tuple[list[float
     )
 
 
-def doubt(run: Run, rank_worker_timed: bool = False) -> str | None:
-    """Why the times of `run` are not to be trusted, in words; None where nothing speaks against them.
-
-    A reason that this Podium does not know is one not to trust them. Those of a run with skipped cases are sound, and
-    those that the worker took are where the configuration says `rank_worker_timed`.
-    """
-    reason = run.unranked_because
-    if reason in (None, Unranked.SKIPPED, Unranked.WORKER_TIMED):
-        if run.clock is ClockOwner.JUDGE or run.score is None or rank_worker_timed:
-            return None
-        reason = Unranked.WORKER_TIMED
-    return f"{reason}: {reason.why}" if isinstance(reason, Unranked) else reason
-
-
-def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str = "") -> SpeedFinding:
-    """What the ratio B / A means where a source differs from itself by up to `noise`. `doubtful` says why nothing can
-    be said of it, if so."""
-    if ratio.low is None or ratio.high is None:
-        return SpeedFinding(
-            Speed.AMBIGUOUS,
-            "too few processes: an interval needs two of each run, and a `--quick` run has one",
-            ratio,
-        )
-    band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
-    if doubtful:
-        return SpeedFinding(Speed.AMBIGUOUS, doubtful, ratio)
-    difference, interval = _signed(ratio.value), _between(ratio.low, ratio.high)
-    if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
-        speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
-        reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes equality"
-        return SpeedFinding(speed, reason, ratio)
-    if doubts := [f"{label}: {label.why}" for label in DOUBTFUL_LABELS if label in labels]:
-        return SpeedFinding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
-    if max(-math.log(ratio.low), math.log(ratio.high)) <= noise.log_ratio:
-        return SpeedFinding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
-    if ratio.low <= 1 <= ratio.high:
-        return SpeedFinding(
-            Speed.AMBIGUOUS, f"the interval, {interval}, holds equality and reaches beyond {band}", ratio
-        )
-    return SpeedFinding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
-
-
-def check_of_one_problem(a: Run, b: Run) -> None:
-    """Raises UsageError if these are runs of two problems, which not even a duel can compare."""
-    if a.problem != b.problem:
-        old, new = names_of(a, b)
-        raise UsageError(f"{old} is a run of {a.problem}, {new} of {b.problem}: compare runs of one problem")
-
-
-def check_comparable(a: Run, b: Run) -> None:
-    """Raises UsageError saying why these two runs cannot be compared."""
-    check_of_one_problem(a, b)
-    old, new = names_of(a, b)
-    if a.problem_revision != b.problem_revision:
-        what = f"revision {a.problem_revision} of {a.problem}, {new} one of revision {b.problem_revision}"
-        raise UsageError(f"{old} is a run of {what}: they are different tasks", "judge the older one again")
-    if a.score and b.score and a.clock is not b.clock:
-        judged, other = (old, new) if a.clock is ClockOwner.JUDGE else (new, old)
-        what = f"the judge timed {judged}, the submission's own process timed {other}"
-        raise UsageError(f"{what}: such times are not compared", f"judge {other} again")
-    if a.device.slug != b.device.slug:
-        where = f"{old} ran on {a.device.name}, {new} on {b.device.name}"
-        raise UsageError(f"{where}: their latencies say nothing about the sources", "judge both on one device")
-
-
 def _finding_of_runs(
     a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float, doubtful: str
 ) -> SpeedFinding:
@@ -336,25 +210,3 @@ def _differences(a: Run, b: Run) -> list[str]:
 
 def _said(environment: Mapping[str, Any], name: str) -> str:
     return str(environment.get(name, "unknown"))
-
-
-def _between(low: float, high: float) -> str:
-    """Both ends of an interval: factors if either takes one, since `÷2.4 to -21 %` is hard to picture."""
-    factors = _takes_factor(low) or _takes_factor(high)
-    return " to ".join(_factor(end) if factors else _signed(end) for end in (low, high))
-
-
-def _takes_factor(ratio: float) -> bool:
-    return not 0.5 <= ratio <= 2
-
-
-def _factor(ratio: float) -> str:
-    return f"×{ratio:.3g}" if ratio >= 1 else f"÷{1 / ratio:.3g}"
-
-
-def _signed(ratio: float) -> str:
-    """`+3.1 %` for 1.031; `×9.7` and `÷9.7` beyond twice as long or short."""
-    if _takes_factor(ratio):
-        return _factor(ratio)
-    percent = 100 * (ratio - 1)
-    return f"{percent:+.{0 if abs(percent) >= 10 else 2}{'f' if abs(percent) >= 10 else 'g'}}\N{NO-BREAK SPACE}%"

@@ -16,7 +16,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from harness.model import Estimate, told_apart
-from harness.ranking.comparison import Comparison, PairedMeasurement, Speed, SpeedFinding
+from harness.ranking.comparison import Comparison, PairedMeasurement
+from harness.ranking.speed import Speed, SpeedFinding
 from harness.ranking.stats import Ratio
 from harness.render import document
 from harness.render.document import Part, Table, Verbatim

@@ -20,7 +20,6 @@ import os
 import re
 import sys
 import traceback
-import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +30,6 @@ from harness.render.legible import legible
 
 MESSAGE_CHARACTERS = 4000
 DETAIL_LINES = 12
-
-# .NET compares by culture, for which such characters are not there: it may find `::` with one of them in its middle.
-_IGNORED_BY_COMPARISON = ("Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn", "Zl", "Zp")
 
 
 def wanted() -> bool:
@@ -101,18 +97,13 @@ def obeyed_by_nobody() -> Iterator[None]:
 class Defused(io.TextIOBase):
     """A stream whose lines hold no workflow command. It prints whole lines; the rest follows with `finish`."""
 
-    encoding = "utf-8"
-    errors = "replace"
-
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
         self._line = ""
 
     def write(self, text: str) -> int:
-        lines = (self._line + text).split("\n")
-        self._line = lines.pop()
-        if lines:
-            self._print("".join(f"{defused(line)}\n" for line in lines))
+        *lines, self._line = (self._line + text).split("\n")
+        self.raw.write("".join(f"{_defused(line)}\n" for line in lines))
         return len(text)
 
     def writable(self) -> bool:
@@ -123,42 +114,20 @@ class Defused(io.TextIOBase):
 
     def finish(self) -> None:
         """Print what has no end of line."""
-        if self._line:
-            self._print(defused(self._line))
-            self._line = ""
+        self.raw.write(_defused(self._line))
+        self._line = ""
         self.flush()
 
-    def isatty(self) -> bool:
-        return False
 
-    def fileno(self) -> int:
-        return self.raw.fileno()
-
-    def _print(self, text: str) -> None:
-        try:
-            self.raw.write(text)
-        except UnicodeEncodeError:
-            encoding = self.raw.encoding or "ascii"
-            self.raw.write(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def defused(line: str) -> str:
+def _defused(line: str) -> str:
     """`line` with a backslash where a command would begin."""
-    if line.isascii() and line.isprintable():
-        return _without_commands(line)
-    # A carriage return ends a line for a runner.
-    return "\r".join(_without_commands(part) for part in line.split("\r"))
-
-
-def _without_commands(line: str) -> str:
-    bare = line if line.isascii() and line.isprintable() else _compared(line)
-    if "##[" in bare:
-        line = line.replace("[", "\\[")
-    return f"\\{line}" if bare.lstrip().startswith("::") else line
-
-
-def _compared(line: str) -> str:
-    return "".join(c for c in line if c == "\t" or unicodedata.category(c) not in _IGNORED_BY_COMPARISON)
+    parts = []
+    for part in line.split("\r"):  # which ends a line for a runner
+        # .NET compares by culture, for which some characters are not there: no command has any but these.
+        bare = "".join(character for character in part if " " <= character <= "~" or character == "\t")
+        part = part.replace("[", "\\[") if "##[" in bare else part
+        parts.append(f"\\{part}" if bare.lstrip().startswith("::") else part)
+    return "\r".join(parts)
 
 
 def line_of(verdict: Verdict, detail: str | None, path: str) -> int | None:

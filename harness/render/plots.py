@@ -5,11 +5,10 @@ As in `charts`, x is in per cent of the width and y in pixels from the top.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from harness.model import Estimate
@@ -19,10 +18,8 @@ from harness.render.terminal import microseconds
 from harness.verbs.report import Line, Sheet
 
 PLOT_HEIGHT = 280
-NAMED_POINTS = 12
-"""Points of a plot that carry their name; every point has it as its tooltip, and the table has it."""
-LABEL_HEIGHT, CHARACTER_WIDTH, ASSUMED_WIDTH = 14, 7, 480
-"""Pixels; the width of a plot, which only the browser knows, for telling whether names would overlap."""
+LABEL_HEIGHT = 14
+"""Pixels from one name to the next; every point has its name as its tooltip, and the table has it."""
 EXACT_AT = 3.0
 """Where an error of 0 stands, in per cent of the width."""
 
@@ -75,7 +72,7 @@ def frontier(sheets: Sequence[Sheet]) -> list[Sheet]:
 
 def error_plot(sheets: Sequence[Sheet]) -> Plot | None:
     """Score in microseconds against error; None where fewer than two errors are above 0, which is nothing to plot."""
-    shown = _with_error(sheets)
+    shown, edge = _with_error(sheets), frontier(sheets)
     positive = [s.entry.error for s in shown if s.entry.error]
     if len(positive) < 2:
         return None
@@ -83,52 +80,51 @@ def error_plot(sheets: Sequence[Sheet]) -> Plot | None:
     # An exact result has no place on a log axis: it stands to the left of all the others, under a tick of its own.
     x_axis = log_axis([*positive, min(positive) / 3] if exact else positive)
     y_axis = log_axis([v for s in shown for v in extent(_score(s))])
-    edge = frontier(sheets)
-    points = [_point(x_axis.at(s.entry.error or 0.0) or EXACT_AT, s, y_axis) for s in shown]
-    corners = [(x_axis.at(s.entry.error or 0.0) or EXACT_AT, _height(y_axis, _score(s).latency_ns / 1e3)) for s in edge]
+
+    def point(sheet: Sheet) -> Point:
+        entry = sheet.entry
+        x, more = x_axis.at(entry.error or 0.0) or EXACT_AT, f", error {entry.error:.2g}"
+        return _point(x, _score(sheet), y_axis, entry.submission, more, sheet.baseline)
+
+    points, best = [point(sheet) for sheet in shown], [point(sheet) for sheet in edge]
     # Level from the right, where any error will do, to a point's own error; there up to the next more exact one.
-    steps = [
-        corner for (x, y), (from_x, _) in zip(corners, [(100.0, 0.0), *corners]) for corner in ((from_x, y), (x, y))
-    ]
-    x_ticks = [tick for tick in x_axis.ticks if not exact or tick.at > 4 * EXACT_AT]
-    ticks = ([Tick(EXACT_AT, "0")] if exact else []) + x_ticks
-    named = [s.entry.submission for s in edge] + [s.entry.submission for s in shown]
-    return Plot(_named(points, named), tuple(steps), tuple(ticks), _upright(y_axis))
+    steps = [(x, point.y) for point, right in zip(best, [100.0, *(p.x for p in best)]) for x in (right, point.x)]
+    x_ticks = [Tick(EXACT_AT, "0")] if exact else []
+    x_ticks += [tick for tick in x_axis.ticks if not exact or tick.at > 4 * EXACT_AT]
+    return Plot(_named(points, [*best, *points]), tuple(steps), tuple(x_ticks), _upright(y_axis))
 
 
 def records(lines: Sequence[Line]) -> list[Line]:
     """The ranked runs that were faster than every one before, in the order they began."""
     found: list[Line] = []
     for line in _dated(lines):
-        if not found or _latency_ns(line) < _latency_ns(found[-1]):
+        if not found or _latency(line).latency_ns < _latency(found[-1]).latency_ns:
             found.append(line)
     return found
 
 
 def history_plot(lines: Sequence[Line]) -> Plot | None:
     """Every ranked run's score by its date, and the least until then; None with fewer than two moments."""
-    shown = _dated(lines)
-    moments = [moment for line in shown if (moment := date(line.run.started_at))]
-    if len(set(moments)) < 2:
+    shown, best = _dated(lines), records(lines)
+    moments = sorted({_began(line) for line in shown})
+    if len(moments) < 2:
         return None
     x_axis = time_axis(moments)
-    y_axis = log_axis([value for line in shown if line.run.score for value in extent(line.run.score)])
-    best = records(shown)
-    points: list[Point] = []
-    steps: list[tuple[float, float]] = []
-    for moment, line in zip(moments, shown):
-        assert line.run.score is not None
-        x, y = x_axis.at(moment.timestamp()), _height(y_axis, _latency_ns(line) / 1e3)
-        record = line in best
-        if record:
-            steps += [*([(x, steps[-1][1])] if steps else []), (x, y)]
-        name = line.run.submission if record else ""
-        tip = f"{line.run.submission}, {line.run.started_at[:16]}: {microseconds(line.run.score)} µs"
-        points.append(_point_at(x, y, line.run.score, y_axis, name, tip, line.baseline))
-    steps.append((100.0, steps[-1][1]))
-    return Plot(
-        _named(points, [line.run.submission for line in best[::-1]]), tuple(steps), x_axis.ticks, _upright(y_axis)
-    )
+    y_axis = log_axis([value for line in shown for value in extent(_latency(line))])
+
+    def point(line: Line) -> Point:
+        run = line.run
+        x, more = x_axis.at(_began(line).timestamp()), f", {run.started_at[:16]}"
+        return _point(x, _latency(line), y_axis, run.submission, more, line.baseline)
+
+    points, corners = [point(line) for line in shown], [point(line) for line in best]
+    # At each record down from the one before, then level to the next, and from the last to the present.
+    steps = [
+        (x, corner.y)
+        for corner, after in itertools.zip_longest(corners, corners[1:])
+        for x in (corner.x, after.x if after else 100.0)
+    ]
+    return Plot(_named(points, corners[::-1]), tuple(steps), x_axis.ticks, _upright(y_axis))
 
 
 def date(text: str) -> datetime | None:
@@ -154,74 +150,39 @@ def _score(sheet: Sheet) -> Estimate:
 def _dated(lines: Sequence[Line]) -> list[Line]:
     """The ranked runs of sources that were never found wrong, in the order they began."""
     ranked = [line for line in lines if line.ranked and not line.disqualified]
-    dated = [(moment, line) for line in ranked if (moment := date(line.run.started_at))]
-    return [line for _, line in sorted(dated, key=lambda item: item[0])]
+    return sorted((line for line in ranked if date(line.run.started_at)), key=_began)
 
 
-def _latency_ns(line: Line) -> float:
+def _began(line: Line) -> datetime:
+    moment = date(line.run.started_at)
+    assert moment is not None
+    return moment
+
+
+def _latency(line: Line) -> Estimate:
     assert line.run.score is not None
-    return line.run.score.latency_ns
+    return line.run.score
 
 
-def _height(axis: Axis, value: float) -> float:
-    """Pixels from the top."""
-    return PLOT_HEIGHT * (1 - axis.at(value) / 100)
+def _height(percent: float) -> float:
+    """Pixels from the top of what lies at `percent` of an axis."""
+    return PLOT_HEIGHT * (1 - percent / 100)
 
 
 def _upright(axis: Axis) -> tuple[Tick, ...]:
-    return tuple(Tick(PLOT_HEIGHT * (1 - tick.at / 100), tick.label) for tick in axis.ticks)
+    return tuple(Tick(_height(tick.at), tick.label) for tick in axis.ticks)
 
 
-def _point(x: float, sheet: Sheet, axis: Axis) -> Point:
-    score, entry = _score(sheet), sheet.entry
-    tip = f"{entry.submission}: {microseconds(score)} µs, error {entry.error:.2g}"
-    return _point_at(x, _height(axis, score.latency_ns / 1e3), score, axis, entry.submission, tip, sheet.baseline)
+def _point(x: float, latency: Estimate, axis: Axis, name: str, more: str, baseline: bool) -> Point:
+    low, high = (None if end is None else _height(end) for end in ends(latency, axis))
+    tip = f"{name}: {microseconds(latency)} µs{more}"
+    return Point(x, _height(axis.at(latency.latency_ns / 1e3)), low, high, name, tip, baseline)
 
 
-def _point_at(x: float, y: float, score: Estimate, axis: Axis, name: str, tip: str, baseline: bool) -> Point:
-    low, high = ends(score, axis)
-    if low is None or high is None:
-        return Point(x, y, None, None, name, tip, baseline)
-    return Point(x, y, PLOT_HEIGHT * (1 - low / 100), PLOT_HEIGHT * (1 - high / 100), name, tip, baseline)
-
-
-def _named(points: Sequence[Point], wanted: Sequence[str]) -> tuple[Point, ...]:
-    """`points` with labels for those of the first `wanted` names that find room beside them."""
-    taken = [_box(point.x, point.y, 10, 10) for point in points]
-    placed = {}
-    for name in list(dict.fromkeys(name for name in wanted if name))[:NAMED_POINTS]:
-        number, point = next((i, p) for i, p in enumerate(points) if p.name == name)
-        for label in _places(point):
-            box = _label_box(point, label)
-            if not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                placed[number] = dataclasses.replace(point, label=label)
-                break
-    return tuple(placed.get(i, point) for i, point in enumerate(points))
-
-
-def _places(point: Point) -> list[PlotLabel]:
-    """Where the name of `point` may stand, the best place first: inwards, at its own height."""
-    inwards = point.x < 50
-    heights = [point.y + shift for shift in (0, -LABEL_HEIGHT, LABEL_HEIGHT)]
-    return [PlotLabel(y, side) for side in (inwards, not inwards) for y in heights if 8 < y < PLOT_HEIGHT - 4]
-
-
-_Box = tuple[float, float, float, float]
-
-
-def _label_box(point: Point, label: PlotLabel) -> _Box:
-    width = CHARACTER_WIDTH * len(point.name)
-    shift = (9 + width / 2) * (1 if label.right else -1)
-    return _box(point.x + 100 * shift / ASSUMED_WIDTH, label.y, width, LABEL_HEIGHT)
-
-
-def _box(x: float, y: float, width: float, height: float) -> _Box:
-    """Left, top, right, bottom in pixels, of what is centred at `x` per cent and `y` pixels."""
-    middle = x * ASSUMED_WIDTH / 100
-    return middle - width / 2, y - height / 2, middle + width / 2, y + height / 2
-
-
-def _overlap(one: _Box, other: _Box) -> bool:
-    beside = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-    return not beside or one[0] < 0 or one[2] > ASSUMED_WIDTH
+def _named(points: Sequence[Point], wanted: Sequence[Point]) -> tuple[Point, ...]:
+    """`points`; of the `wanted` ones, the first first, those have a name that stand apart from the others with one."""
+    named: list[Point] = []
+    for point in wanted:
+        if all(abs(point.y - other.y) >= LABEL_HEIGHT for other in named):
+            named.append(point)
+    return tuple(replace(p, label=PlotLabel(p.y, right=p.x < 50)) if p in named else p for p in points)

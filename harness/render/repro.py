@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from harness.model import Run, Verdict, outcome
-from harness.ranking.comparison import Speed
+from harness.ranking.speed import Speed
 from harness.render import compare, document, terminal
 from harness.render.document import Part, Table
 from harness.render.legible import legible

@@ -23,7 +23,8 @@ from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, ProblemError
 from harness.model import Device, Nanoseconds, Problem, Submission, Value
 from harness.ranking import stats
-from harness.ranking.comparison import Noise, paired_scores
+from harness.ranking.comparison import paired_scores
+from harness.ranking.speed import Noise
 from harness.records import whole_file
 
 SCHEMA_VERSION = 2

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from harness import catalog
 from harness.catalog.config import MOST_DUEL_PAIRS, load_config
+from harness.errors import judging
 from harness.model import Device, Run, Submission
-from harness.ranking import comparison
-from harness.ranking.comparison import Comparison, PairedMeasurement, Speed
+from harness.ranking import comparison, doubt
+from harness.ranking.comparison import Comparison, PairedMeasurement
+from harness.ranking.speed import DOUBTFUL_LABELS, Speed
 from harness.records.store import Store
 from harness.verbs import calibration
 
@@ -50,7 +52,7 @@ def take(root: Path, a: str, b: str) -> Versions:
 
 def compare(root: Path, versions: Versions) -> Comparison:
     """B's stored run against A's. Raises UsageError where they are no measurements of the same thing."""
-    comparison.check_comparable(versions.a, versions.b)
+    doubt.check_comparable(versions.a, versions.b)
     noise = calibration.noise(root, versions.a.device, None)
     config = load_config(root)
     return comparison.compare_runs(versions.a, versions.b, noise, config.confidence, config.rank_worker_timed)
@@ -67,11 +69,11 @@ def duel(
     from harness.machine import lock
 
     a, b = versions.a, versions.b
-    comparison.check_of_one_problem(a, b)
-    old, new = comparison.names_of(a, b)
+    doubt.check_of_one_problem(a, b)
+    old, new = doubt.names_of(a, b)
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
-    with lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate), judging(f"{old} against {new}"):
         found = judge.duel(
             problem,
             submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
@@ -93,7 +95,7 @@ def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
     The noise floor and the interval both shrink with the square root of their number.
     """
     ratio, noise = compared.finding.ratio, compared.noise
-    doubtful = any(label in comparison.DOUBTFUL_LABELS for case in compared.cases for label in case.labels)
+    doubtful = any(label in DOUBTFUL_LABELS for case in compared.cases for label in case.labels)
     if compared.finding.speed is not Speed.AMBIGUOUS or doubtful or ratio is None:
         return
     assert ratio.low is not None and ratio.high is not None

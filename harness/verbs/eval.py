@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness import catalog
 from harness.catalog import triage
 from harness.catalog.config import load_config
-from harness.errors import InfrastructureError, UsageError
+from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
 from harness.model import Device, Problem, Run, Submission, outcome
 from harness.progress import Narrate, named
@@ -81,7 +80,7 @@ def judge(
     with lock.hold_if_gpu(device, narrate):
         for submission in submissions:
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
-            try:
+            with judging(submission.name):
                 run = evaluate(
                     problem,
                     submission,
@@ -92,11 +91,6 @@ def judge(
                     exclusive=lambda: lock.hold(device, narrate),
                     narrate=named(narrate, submission.name),
                 )
-            except OSError as error:
-                raise InfrastructureError(
-                    f"{submission.name} could not be judged: {error}",
-                    f"workers write to {tempfile.gettempdir()} ($TMPDIR); what was stored before is untouched",
-                ) from error
             run = run.model_copy(update={"triage": triage.scan(submission.text)})
             try:
                 store.write(run, submission)

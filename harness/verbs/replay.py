@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness import catalog
 from harness.catalog.config import load_config
-from harness.errors import UsageError, did_you_mean
+from harness.errors import UsageError, did_you_mean, judging
 from harness.machine import lock
 from harness.model import CaseCheck, Device, Problem
 from harness.progress import Narrate
@@ -26,5 +26,5 @@ def replay(
         labels = {known.label for known in problem.every_case}
         raise UsageError(f"{problem.name} has no case {case!r}", did_you_mean(case, labels))
     submission = catalog.load_submission(problem, file)
-    with lock.hold_if_gpu(device, narrate):
+    with lock.hold_if_gpu(device, narrate), judging(submission.name):
         return judge_again(problem, submission, device, load_config(root), chosen, seed)

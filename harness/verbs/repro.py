@@ -13,7 +13,6 @@ same amount to the last digit. Since those inputs are known, the new run is stor
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from pydantic import ValidationError
 from harness import catalog
 from harness.catalog import triage
 from harness.catalog.config import EvalConfig, load_config
-from harness.errors import InfrastructureError, UsageError
+from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
 from harness.machine.device import detect
 from harness.machine.environment import flat
@@ -40,7 +39,9 @@ from harness.model import (
 )
 from harness.progress import Narrate
 from harness.ranking import comparison
-from harness.ranking.comparison import Comparison, Noise, Speed
+from harness.ranking.comparison import Comparison
+from harness.ranking.doubt import doubt
+from harness.ranking.speed import Noise, Speed
 from harness.records.store import Store
 from harness.sandbox import tiers
 from harness.verbs import calibration
@@ -178,22 +179,17 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
     narrate(recipe.problem.limits.sentence)
-    with lock.hold_if_gpu(device, narrate):
-        try:
-            run = evaluate(
-                recipe.problem,
-                recipe.submission,
-                device,
-                recipe.config,
-                quick=recipe.quick,
-                master_seed=then.master_seed,
-                exclusive=lambda: lock.hold(device, narrate),
-                narrate=narrate,
-            )
-        except OSError as error:
-            raise InfrastructureError(
-                f"{then.id} could not be judged again: {error}", f"workers write to {tempfile.gettempdir()} ($TMPDIR)"
-            ) from error
+    with lock.hold_if_gpu(device, narrate), judging(then.id):
+        run = evaluate(
+            recipe.problem,
+            recipe.submission,
+            device,
+            recipe.config,
+            quick=recipe.quick,
+            master_seed=then.master_seed,
+            exclusive=lambda: lock.hold(device, narrate),
+            narrate=narrate,
+        )
     noise = calibration.noise(root, device, None)
     differences, rank_worker_timed = (*recipe.unlike, *_differences(then, run)), load_config(root).rank_worker_timed
     found = hold(then, run, noise, recipe.config.confidence, differences, rank_worker_timed)
@@ -223,7 +219,7 @@ def hold(
     old, new = map(_but_for_its_seeds, (then, now))
     times: dict[str, list[str]] = {}
     for run, when in ((old, "then"), (new, "now")):
-        if why := comparison.doubt(run, rank_worker_timed):
+        if why := doubt(run, rank_worker_timed):
             times.setdefault(why, []).append(when)
     doubts = [f"not ranked {' and '.join(when)}, {why}" for why, when in times.items()]
     if then.problem_sha256 != now.problem_sha256:

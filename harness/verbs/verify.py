@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import catalog
 from harness.catalog.config import load_config
-from harness.errors import ProblemError
+from harness.errors import ProblemError, judging
 from harness.machine import lock
 from harness.model import Device, Excess, Problem, Run, Submission, Verdict
 from harness.progress import Narrate, Step, tell
@@ -60,7 +60,8 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         submission, due = control
         line = f"{problem.name}: {submission.name}"
         tell(narrate, Step("control", submission.name, len(judged), len(controls), line))
-        run = evaluate(problem, submission, device, config, timed=False, threads=1)
+        with judging(submission.name):
+            run = evaluate(problem, submission, device, config, timed=False, threads=1)
         judged.append(submission.name)
         tell(narrate, Step("control", submission.name, len(judged), len(controls)))
         return _result(submission.name, due, run, problem)

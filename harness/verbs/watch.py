@@ -14,7 +14,6 @@ import functools
 import hashlib
 import os
 import stat
-import tempfile
 import time
 import traceback
 import warnings
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from harness import catalog
 from harness.catalog.config import EvalConfig, load_config
-from harness.errors import InfrastructureError, UsageError
+from harness.errors import UsageError, judging
 from harness.machine import lock
 from harness.model import Device, Ending, Problem, Run, Submission, Verdict
 from harness.progress import Step
@@ -170,14 +169,11 @@ def _judge(
         return None
     narrator = _Narrator(saves, show, saved)
     try:
-        with lock.hold_if_gpu(device, narrator):
+        with lock.hold_if_gpu(device, narrator), judging(submission.name):
             alone = functools.partial(lock.hold, device, narrator)
             run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
     except _SavedAgain:
         return None
-    except OSError as error:
-        message = f"{submission.name} could not be judged: {error}"
-        raise InfrastructureError(message, f"workers write to {tempfile.gettempdir()} ($TMPDIR)") from error
     words = "" if run.ending.verdict is Verdict.ACCEPTED else f"{run.ending.verdict.words}: "
     detail = None if narrator.found_wrong else run.ending.detail  # of a wrong test case it was shown
     show(Feedback(f"{words}{run.ending.message}", time.monotonic() - saved, detail, run, before))

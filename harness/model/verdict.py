@@ -1,0 +1,97 @@
+"""What is found of a submission's answers: the verdict, and how each case and all calls stand to the tolerances."""
+
+from __future__ import annotations
+
+import enum
+
+from harness.model.case import Case
+from harness.model.label import Unranked
+from harness.model.value import Text, Value
+
+
+class Verdict(enum.StrEnum):
+    """How a run ended. The values are the words used in files, folders of controls and messages."""
+
+    ACCEPTED = "accepted"
+    WRONG_ANSWER = "wrong_answer"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    INTEGRITY_VIOLATION = "integrity_violation"
+    INFRASTRUCTURE_ERROR = "infrastructure_error"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+    @property
+    def disqualifies(self) -> bool:
+        """Whether a source that ever got it is shown with it, whatever its other runs say."""
+        return self in (Verdict.WRONG_ANSWER, Verdict.INTEGRITY_VIOLATION)
+
+
+_EXIT_CODES = {
+    Verdict.ACCEPTED: 0,
+    Verdict.WRONG_ANSWER: 10,
+    Verdict.COMPILE_ERROR: 11,
+    Verdict.RUNTIME_ERROR: 12,
+    Verdict.TIMEOUT: 13,
+    Verdict.INTEGRITY_VIOLATION: 14,
+    Verdict.INFRASTRUCTURE_ERROR: 30,
+}
+
+
+class Ending(Value):
+    """The verdict, one sentence that says why, and whatever helps to mend it (traceback, mismatch report)."""
+
+    verdict: Verdict
+    message: Text
+    detail: Text | None = None
+
+
+def outcome(verdict: Verdict, unranked: str | None) -> str:
+    """The verdict in words, for a run that is unranked because of `unranked`."""
+    return "not judged here" if unranked == Unranked.UNJUDGED else verdict.words
+
+
+class Excess(Value):
+    """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.
+
+    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, layout ...).
+    """
+
+    limit: str
+    ratio: float
+
+
+class CaseCheck(Value):
+    """The comparison of one case's output with the reference, over all its checked calls. `secret`: this run drew the
+    case."""
+
+    case: Case
+    verdict: Verdict
+    tolerance: str | None
+    excess: dict[str, Excess]
+    error: float | None
+    reference_error: float | None = None
+    report: Text | None = None
+    calls: int = 1
+    secret: bool = False
+
+
+class Total(Value):
+    """What the outputs of many calls come to together: of all test cases, or of all timed calls of one benchmark case.
+
+    `gain`, `row_gain`, `dim_rel_l2` and `parts` as in Tolerance; `tolerance` is the strictest that they meet."""
+
+    what: Text
+    gain: float | None
+    row_gain: float | None
+    dim_rel_l2: float | None
+    parts: dict[str, float]
+    excess: dict[str, Excess]
+    tolerance: str | None

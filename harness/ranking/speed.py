@@ -1,0 +1,103 @@
+"""Is B faster than A, slower, the same, or can that not be said? A ratio of latencies and its interval, judged.
+
+        -noise      0      +noise          log(B / A)
+           │   ├──┼──┤       │             SAME        the interval lies within the noise
+           │        │   ├────┼──●───┤      SLOWER      the interval excludes 0, its centre is beyond the noise
+           │   ├────────●────┼──┤          AMBIGUOUS   anything else
+
+The noise is how far apart this device finds a source from itself (`calibration`).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.model import Label
+from harness.ranking.stats import Ratio
+
+DOUBTFUL_LABELS = (Label.HOST_BOUND, Label.VOIDED, Label.CROWDED)
+"""Cases with one of these are called faster or slower, but never the same."""
+
+
+class Speed(enum.StrEnum):
+    """What can be said of B against A."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far from 0 the log-ratio of a source to itself reaches on a device; `source` says where that is from."""
+
+    log_ratio: float
+    calibrated: bool
+    source: str
+
+    @property
+    def percent(self) -> float:
+        return 100 * math.expm1(self.log_ratio)
+
+
+@dataclass(frozen=True)
+class SpeedFinding:
+    """B's latency over A's, what that means, and why. No ratio where one of them has no latency."""
+
+    speed: Speed
+    reason: str
+    ratio: Ratio | None = None
+
+
+def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str = "") -> SpeedFinding:
+    """What the ratio B / A means where a source differs from itself by up to `noise`. `doubtful` says why nothing can
+    be said of it, if so."""
+    if ratio.low is None or ratio.high is None:
+        return SpeedFinding(
+            Speed.AMBIGUOUS,
+            "too few processes: an interval needs two of each run, and a `--quick` run has one",
+            ratio,
+        )
+    band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
+    if doubtful:
+        return SpeedFinding(Speed.AMBIGUOUS, doubtful, ratio)
+    difference, interval = _signed(ratio.value), _between(ratio.low, ratio.high)
+    if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
+        speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
+        reason = f"{difference} in latency is beyond {band}, and its interval, {interval}, excludes equality"
+        return SpeedFinding(speed, reason, ratio)
+    if doubts := [f"{label}: {label.why}" for label in DOUBTFUL_LABELS if label in labels]:
+        return SpeedFinding(Speed.AMBIGUOUS, "; ".join(doubts), ratio)
+    if max(-math.log(ratio.low), math.log(ratio.high)) <= noise.log_ratio:
+        return SpeedFinding(Speed.SAME, f"the interval, {interval}, lies within {band}", ratio)
+    if ratio.low <= 1 <= ratio.high:
+        return SpeedFinding(
+            Speed.AMBIGUOUS, f"the interval, {interval}, holds equality and reaches beyond {band}", ratio
+        )
+    return SpeedFinding(Speed.AMBIGUOUS, f"{difference} is within {band}, but its interval, {interval}, is not", ratio)
+
+
+def _between(low: float, high: float) -> str:
+    """Both ends of an interval: factors if either takes one, since `÷2.4 to -21 %` is hard to picture."""
+    factors = _takes_factor(low) or _takes_factor(high)
+    return " to ".join(_factor(end) if factors else _signed(end) for end in (low, high))
+
+
+def _takes_factor(ratio: float) -> bool:
+    return not 0.5 <= ratio <= 2
+
+
+def _factor(ratio: float) -> str:
+    return f"×{ratio:.3g}" if ratio >= 1 else f"÷{1 / ratio:.3g}"
+
+
+def _signed(ratio: float) -> str:
+    """`+3.1 %` for 1.031; `×9.7` and `÷9.7` beyond twice as long or short."""
+    if _takes_factor(ratio):
+        return _factor(ratio)
+    percent = 100 * (ratio - 1)
+    return f"{percent:+.{0 if abs(percent) >= 10 else 2}{'f' if abs(percent) >= 10 else 'g'}}\N{NO-BREAK SPACE}%"
