@@ -33,7 +33,8 @@ import tabulate as tables
 from tabulate import tabulate
 
 from harness.model import Case, ClockOwner, Run, told_apart
-from harness.records.store import Store, load_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -24,7 +24,8 @@ from harness.judge import bounds
 from harness.machine.device import DeviceFile, _described
 from harness.model import OLDER_SOURCE, ClockOwner, Device, Verdict
 from harness.records.entry import of_run
-from harness.records.store import Store, load_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
 from harness.render.terminal import error_figure, microseconds
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ import pytest
 from harness.cli import main
 from harness.model import ClockOwner, Ending, Estimate, Run, Unranked, Verdict
 from harness.ranking.comparison import Noise
-from harness.records.store import load_run
+from harness.records.run_file import load_run
 from harness.render import document
 from harness.render import repro as rendered
 from harness.verbs.repro import Reproduction, hold

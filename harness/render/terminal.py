@@ -164,6 +164,11 @@ def runs(entries: Sequence[Entry]) -> Part:
     return Table(headers, rows) if rows else "No runs yet."
 
 
+def left_alone(faults: Sequence[tuple[str, str]]) -> list[str]:
+    """What lies in results/ and is no run, and why."""
+    return [f"Left alone in results/: {path}: {fault}" for path, fault in faults]
+
+
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     """What a caller wants to read last.
 

@@ -19,7 +19,8 @@ from harness.model import Case, Device, Problem, Run, Verdict
 from harness.ranking.board import Board, Standing, rank
 from harness.records.entry import Entry, of_present, of_run
 from harness.records.index import Index
-from harness.records.store import Store, load_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
 
 
 @dataclass(frozen=True)
