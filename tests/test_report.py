@@ -1,8 +1,10 @@
 """A report is one file that needs no network, shows what the boards say, and obeys nobody whose text is in it."""
 
 import base64
+import contextlib
 import hashlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -231,6 +233,50 @@ def test_a_wrong_word_is_answered_in_a_sentence_with_exit_code_2(toy_root, capsy
     store(toy_root, "mine")
     assert main(["--root", str(toy_root), "report", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def disk_with_room_for(size):
+    """As on a full disk: no file grows beyond `size` bytes. Python ignores SIGXFSZ; writes fail with EFBIG."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("before", [b"the good board", None])
+def test_a_full_disk_costs_no_report_that_was_there_and_leaves_no_half_of_one(toy_root, capsys, before):
+    store(toy_root, "mine")
+    folder = toy_root / "out"
+    folder.mkdir()
+    if before is not None:
+        (folder / "board.html").write_bytes(before)
+    main(["--root", str(toy_root), "show"])  # the index is made while there is room
+    with disk_with_room_for(20_000):
+        code = main(["--root", str(toy_root), "report", "double", "--out", str(folder / "board.html")])
+    said = capsys.readouterr().err
+    assert code == 30 and "board.html cannot be written: File too large" in said
+    assert ("untouched" in said) is (before is not None)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == ({"board.html": before} if before else {})
+
+
+def test_a_report_is_written_through_a_link_with_the_permissions_that_its_file_has(toy_root):
+    store(toy_root, "mine")
+    (toy_root / "real.html").write_text("old")
+    (toy_root / "real.html").chmod(0o600)
+    (toy_root / "link.html").symlink_to("real.html")
+    assert main(["--root", str(toy_root), "report", "double", "--out", str(toy_root / "link.html")]) == 0
+    assert (toy_root / "link.html").is_symlink() and "mine" in (toy_root / "real.html").read_text()
+    assert (toy_root / "real.html").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_report_can_be_written_into_a_pipe(toy_root):
+    store(toy_root, "mine")
+    command = [sys.executable, "-m", "harness", "--root", str(toy_root), "report", "double", "--out", "/dev/stdout"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.startswith("<!doctype html>") and "</html>" in done.stdout
 
 
 def test_nothing_in_a_page_leads_out_of_it(toy_root):

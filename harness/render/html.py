@@ -19,8 +19,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import __version__
-from harness.errors import UsageError
+from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
+from harness.records import whole_file
 from harness.render import charts, legible, plots, run, terminal
 from harness.verbs.report import read
 
@@ -33,12 +34,19 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
-    """Write a report to `out`, and say so in a line. Raises UsageError."""
+    """Write a report to `out`, and say so in a line; what was there stays if that fails.
+
+    Raises UsageError where `out` is no place for a file, InfrastructureError where it could not be written.
+    """
     page = report(root, problems, datetime.now(UTC), device).encode("utf-8", "replace")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out} cannot be written: {out.parent} is no directory", "name another file with --out")
     try:
-        out.write_bytes(page)
+        whole_file.write(out, page)
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}", "name another file with --out") from None
+        untouched = "; the one that is there is untouched" if out.exists() else ""
+        hint = f"make room or name another file with --out{untouched}"
+        raise InfrastructureError(f"{out} cannot be written: {error.strerror}", hint) from None
     return f"{out}: {len(page) / 1e6:.1f} MB, for any browser, with or without a network"
 
 
