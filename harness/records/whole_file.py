@@ -16,10 +16,10 @@ def write(path: Path, content: bytes) -> None:
     such as /dev/stdout, is written as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
+    path = Path(os.path.realpath(path))
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
