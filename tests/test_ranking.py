@@ -43,6 +43,7 @@ def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unran
         low_ns=low,
         high_ns=high,
         floor_ns=floor,
+        floor_format="bf16" if floor else None,
     )
     return replace(of_judge, **changes)
 
@@ -120,9 +121,9 @@ def test_without_a_baseline_on_the_board_there_is_no_ratio():
     assert rank([entry("mine", 50, 49, 51)], ["torch"]).standings[0].times_baseline is None
 
 
-def test_the_share_of_the_floor_is_floor_over_score():
+def test_what_a_score_is_of_the_limit_is_floor_over_score():
     known, unknown = rank([entry("a", 50, floor=20), entry("b", 60)], []).standings
-    assert known.fraction_of_floor == pytest.approx(0.4) and unknown.fraction_of_floor is None
+    assert known.of_limit == pytest.approx(0.4) and unknown.of_limit is None
 
 
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.ACCEPTED])
@@ -135,8 +136,8 @@ def test_a_run_is_held_against_the_best_baseline_but_itself_and_the_best_before_
     mine, torch = entry("mine", 50, floor=20), entry("torch", 100)
     board = rank([mine, torch, entry("aiter", 80)], ["torch", "aiter"])
     found = bearings(mine, board, ["torch", "aiter"], torch)
-    assert found == Bearings(0.4, 1.6, 2.0, "torch", level=True)  # without intervals nothing is certain
-    assert bearings(torch, board, ["torch"], None) == Bearings(None, None, None, None)
+    assert found == Bearings(0.4, "bf16", 1.6, 2.0, "torch", level=True)  # without intervals nothing is certain
+    assert bearings(torch, board, ["torch"], None) == Bearings(None, None, None, None, None)
     assert bearings(entry("failed", verdict=Verdict.TIMEOUT), board, ["torch"], torch) is None
 
 
@@ -154,9 +155,9 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
 
 def test_the_last_line_says_all_that_is_known_of_a_score():
     accepted, wrong = make_run(score=100.0), make_run(score=None, verdict=Verdict.WRONG_ANSWER)
-    where = Bearings(fraction_of_floor=0.312, times_baseline=1.5, times_best=0.966, best="triton_fp8")
+    where = Bearings(of_limit=0.312, floor_format="mxfp4", times_baseline=1.5, times_best=0.966, best="triton_fp8")
     assert terminal.verdict_line(accepted, where) == (
-        "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31 % of the floor, "
+        "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31\xa0% of the limit (mxfp4), "
         "1.50 × as fast as the best baseline, 0.97 × as fast as the best so far (triton_fp8) (show run-1)"
     )
     assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
@@ -256,7 +257,8 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
     text = document.text(terminal.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
     row = next(line for line in text.splitlines() if "mine" in line)
     rank_shown, name, score, ratio, share = [cell.strip() for cell in row.strip("│ ").split("│")][:5]
-    assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40") and score.startswith("50.00 ±")
+    assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40\xa0%") and score.startswith("50.00 ±")
+    assert f"{terminal.OF_THE_LIMIT}, here for bf16 data." in text
     for words in ("a quick look with one process", "interpreted time is no measurement", "left out (1)", "a note"):
         assert words in text
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)

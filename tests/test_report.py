@@ -29,6 +29,7 @@ from harness.model import (
     Estimate,
     Excess,
     Floor,
+    Label,
     Manner,
     Measurement,
     Run,
@@ -39,7 +40,8 @@ from harness.model import (
 from harness.ranking.board import rank
 from harness.records.entry import Entry
 from harness.records.store import Store
-from harness.render import charts, html, legible, plots
+from harness.render import charts, document, html, legible, plots, terminal
+from harness.render import run as rendered
 from harness.render.axis import log_axis
 from harness.verbs import report
 from harness.verbs.report import Sheet
@@ -195,7 +197,7 @@ def test_every_figure_in_a_table_that_sorts_has_its_number(toy_root):
                 assert (attributes["data-v"] == "") is (text.strip() == ""), (title, text)
                 assert attributes["data-v"] == "" or float(attributes["data-v"]) >= 0
                 seen.add(title.strip())
-    assert seen >= {"interval", "floor µs", "% of floor", "latency µs", "score µs", "error", "of close", "took s"}
+    assert seen >= {"interval", "floor µs", "of the limit", "latency µs", "score µs", "error", "of close", "took s"}
 
 
 def test_an_interval_sorts_by_how_wide_it_is_for_its_centre():
@@ -413,7 +415,25 @@ def test_a_board_has_rank_score_interval_floor_and_error(toy_root):
     store(toy_root, "fast", 1000.0)
     words = Elements(page_of(toy_root)).words
     assert "score with its 95 % interval, in µs" in words
-    assert "1 fast 1.000 ±1.0 % 71 0.01 close 1 2026-01-01 01:00 2 slow 3.000 ±1.0 % 24 0.01" in words
+    assert "1 fast 1.000 ±1.0 % 71 % 0.01 close 1 2026-01-01 01:00 2 slow 3.000 ±1.0 % 24 % 0.01" in words
+
+
+def test_what_a_chart_says_of_the_limit_stands_in_the_tables_beside_it_with_the_floor_s_format(toy_root):
+    """Of a case that a launch alone takes long for, too."""
+    bound = measurement(CASES[0], 1000.0, 100.0, 3, 8).model_copy(update={"labels": (Label.LATENCY_BOUND,)})
+    run = store(toy_root, "mine", measurements=(bound, measurement(CASES[1], 4000.0, 1000.0, 3, 8)))
+    notes = [panel.rows[0].note for panel in charts.case_panels(shelf_of(toy_root).ranked, CASES)]
+    assert notes == ["10\xa0%", "25\xa0%"]
+    page = page_of(toy_root)
+    found = []
+    for _, (headers, *rows) in Cells(page).tables:
+        titles = [title.strip() for _, title in headers]
+        if "floor µs" in titles:
+            found.append([(row[titles.index("of the limit")][1], row[titles.index("binds")][1][:19]) for row in rows])
+    assert found == [[(note, "bandwidth (float32)") for note in notes]] * 2
+    assert "Of the limit: floor ÷ latency; 100 % is best." in Elements(page).words
+    shown = document.text([rendered.case_table(run)])
+    assert all(note in shown for note in notes) and terminal.OF_THE_LIMIT in shown and "float32 data" in shown
 
 
 def test_a_source_that_is_not_what_was_judged_is_not_shown(toy_root):
@@ -660,7 +680,7 @@ def test_a_table_sorts_by_a_click_and_by_the_keyboard(opened):
     assert names_on_board(page)[:2] == ["try_11", "try_10"] and names_on_board(page)[-1] == "try_0"
     assert "sorted by error, descending" in page.get_by_role("status").inner_text()
     page.keyboard.press("Shift+Tab")
-    assert "of floor" in page.evaluate("document.activeElement.textContent")
+    assert "of the limit" in page.evaluate("document.activeElement.textContent")
     page.locator("table.board thead button").first.click()
     assert names_on_board(page) == ranked and len(ranked) == RANKED
     assert page.locator("table.board [aria-sort]").count() == 1

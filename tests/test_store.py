@@ -845,7 +845,7 @@ class TestStandings:
         put(root, make_run("a", 1.0))
         assert standings(root)["mine"].runs == 1
 
-    def test_a_score_without_all_floors_has_no_share_of_the_floor(self, root):
+    def test_a_score_without_all_floors_is_nothing_of_the_limit(self, root):
         whole = make_run().measurements[0]
         put(root, make_run(measurements=(whole, whole.model_copy(update={"floor": None}))))
         assert standings(root)["mine"].floor_ns is None

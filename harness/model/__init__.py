@@ -1,6 +1,6 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case  ─►  problem  ─►  run  ◄─  label
+    value  ─►  case  ─►  problem  ─►  run  ◄─  floor, label
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
@@ -15,6 +15,7 @@ from harness.model.case import (
     case_of,
     told_apart,
 )
+from harness.model.floor import Floor, of_limit
 from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
@@ -35,7 +36,6 @@ from harness.model.run import (
     Estimate,
     Excess,
     Finding,
-    Floor,
     Manner,
     Measurement,
     Round,
@@ -91,6 +91,7 @@ __all__ = [
     "Value",
     "Verdict",
     "case_of",
+    "of_limit",
     "outcome",
     "told_apart",
 ]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from harness.model.floor import Floor, of_limit
 from harness.model.label import Label, Unranked
 from harness.model.problem import Case, Device
 from harness.model.value import LONGEST_NS, SHORTEST_NS, Nanoseconds, StoredSampleNanoseconds, Text, Value
@@ -49,14 +50,6 @@ _EXIT_CODES = {
     Verdict.INTEGRITY_VIOLATION: 14,
     Verdict.INFRASTRUCTURE_ERROR: 30,
 }
-
-
-class Floor(Value):
-    """The least time that the device's datasheet allows for a case, and what binds it."""
-
-    latency_ns: Nanoseconds
-    binds: str
-    format: str
 
 
 class Estimate(Value):
@@ -154,11 +147,9 @@ class Measurement(Value):
     idle_excess_ns: tuple[float, ...] = ()
 
     @property
-    def fraction_of_floor(self) -> float | None:
-        """The floor over the latency; None without a floor, or where a launch alone takes as long as half the floor."""
-        if self.floor is None or Label.LATENCY_BOUND in self.labels:
-            return None
-        return self.floor.latency_ns / self.latency.latency_ns
+    def of_limit(self) -> float | None:
+        """See `of_limit`; None without a floor."""
+        return of_limit(self.floor.latency_ns, self.latency.latency_ns) if self.floor else None
 
 
 class Excess(Value):

@@ -92,6 +92,8 @@ def _environment() -> Environment:
         highlighted=legible.highlighted,
         place=lambda percent: f"{percent:.2f}%",
         pixel=lambda height: f"{height:.1f}",
+        percent=terminal.percent,
+        binds=run.binds,
         ratio=terminal.ratio,
         span=run.span,
         clock=run.clock,
@@ -103,6 +105,7 @@ def _environment() -> Environment:
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
     environment.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    environment.globals.update(limit_note=terminal.limit_note)
     environment.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
     return environment
 

@@ -13,6 +13,7 @@ from harness.model import (
     Constant,
     Device,
     Estimate,
+    Floor,
     Label,
     Measurement,
     Round,
@@ -25,7 +26,15 @@ from harness.model import (
 from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Facts, Part, Table, Verbatim
-from harness.render.terminal import error_figure, microseconds, ratio, significant, why_unranked
+from harness.render.terminal import (
+    error_figure,
+    limit_note,
+    microseconds,
+    percent,
+    ratio,
+    significant,
+    why_unranked,
+)
 
 _THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
 _LABELS = {
@@ -110,7 +119,7 @@ def clock(shown: Run) -> str:
 
 
 def case_table(shown: Run, title: str = "") -> Table:
-    """Latency, floor, percentage of it, what binds, and the bound where it is worth a word."""
+    """Latency, floor, what it reaches of the limit, what binds, and the bound where it is worth a word."""
     names, shared = _named([m.case for m in shown.measurements])
     rows = []
     for name, m in zip(names, shown.measurements, strict=True):
@@ -120,14 +129,20 @@ def case_table(shown: Run, title: str = "") -> Table:
                 name,
                 microseconds(m.latency),
                 f"{floor.latency_ns / 1e3:.2f}" if floor else "",
-                f"{100 * m.fraction_of_floor:.0f}" if m.fraction_of_floor else "",
-                f"{floor.binds} ({floor.format})" if floor else "",
+                percent(m.of_limit),
+                binds(floor),
                 significant(m.bound_ns / 1e3, 2) if m.bound_ns and _wide_bound(m, shown.device) else "",
                 ", ".join(labels(shown, m)),
             ]
         )
-    headers = ["case", "latency µs", "floor µs", "%\xa0of floor", "binds", "bound µs", "labels"]
-    return Table(headers, rows, title="; ".join(filter(None, (title, shared))))
+    headers = ["case", "latency µs", "floor µs", "of the limit", "binds", "bound µs", "labels"]
+    below = limit_note(m.floor.format for m in shown.measurements if m.floor)
+    return Table(headers, rows, below, title="; ".join(filter(None, (title, shared))))
+
+
+def binds(floor: Floor | None) -> str:
+    """`bandwidth (mxfp4)`: what binds a floor, and the format of the data that it is the floor of."""
+    return f"{floor.binds} ({floor.format})" if floor else ""
 
 
 def label_notes(shown: Run) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.model import (
     NO_ISOLATION,
@@ -31,7 +31,8 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     """A leaderboard: the ranked table, what is not ranked and why, and notes."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
-        below = [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
+        below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
+        below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
     else:
@@ -92,7 +93,7 @@ _RANKED_HEADERS = [
     "submission",
     "score µs",
     "×\xa0best baseline",
-    "%\xa0of floor",
+    "of the limit",
     "error",
     "tolerance",
     "runs",
@@ -100,6 +101,8 @@ _RANKED_HEADERS = [
     "isolation",
     "flags",
 ]
+OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
+"""Stands below what shows it, with the formats of the floors: the same words everywhere."""
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
 SOURCE_CHANGED = (
@@ -140,7 +143,7 @@ def _ranked_row(standing: Standing) -> list[object]:
         entry.submission,
         microseconds(estimate),
         f"{standing.times_baseline:.2f}" if standing.times_baseline else "",
-        f"{100 * standing.fraction_of_floor:.0f}" if standing.fraction_of_floor else "",
+        percent(standing.of_limit),
         error_figure(entry.error),
         entry.tolerance,
         entry.runs,
@@ -172,16 +175,16 @@ def left_alone(faults: Sequence[tuple[str, str]]) -> list[str]:
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     """What a caller wants to read last.
 
-    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the floor, 1.5 × as fast as the best
-    baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
+    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the limit (mxfp4), 1.5 × as fast as the
+    best baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
     """
     words = outcome(shown.ending.verdict, shown.unranked_because)
     figures = []
     if shown.score:
         centre, *interval = microseconds(shown.score).split(" ", 1)
         figures.append(" ".join([centre, "µs", *interval]))
-    if bearings and bearings.fraction_of_floor:
-        figures.append(f"{significant(100 * bearings.fraction_of_floor, 2)} % of the floor")
+    if bearings and bearings.of_limit:
+        figures.append(f"{percent(bearings.of_limit)} of the limit ({bearings.floor_format})")
     if bearings and bearings.times_baseline:
         figures.append(f"{bearings.times_baseline:.2f} \N{MULTIPLICATION SIGN} as fast as the best baseline")
     if bearings and bearings.times_best:
@@ -230,6 +233,17 @@ def microseconds(estimate: Estimate) -> str:
     if factor > 1.2:
         return f"{centre} \N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}\xa0{significant(factor, 2)}"
     return f"{centre} ±{significant(100 * (factor - 1), 2)}\xa0%"
+
+
+def percent(share: float | None) -> str:
+    """`24 %`, `5.6 %`; "" where nothing is known."""
+    return "" if share is None else f"{significant(100 * share, 2)}\xa0%"
+
+
+def limit_note(formats: Iterable[str | None]) -> list[str]:
+    """What "of the limit" means where floors of these `formats` are shown; nothing where there is none."""
+    named = sorted({name for each in formats if each for name in each.split(", ")})
+    return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
 
 
 def ratio(excess: Excess | None) -> str:
