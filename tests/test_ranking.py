@@ -246,6 +246,26 @@ def problem(toy_root):
     return catalog.load_problem(toy_root, "double")
 
 
+@pytest.mark.parametrize(
+    ("baselines", "said"),
+    [
+        (("torch", "aiter"), "no baseline is ranked here. Judge torch or aiter for one."),
+        ((), "the problem names no baseline."),
+    ],
+)
+def test_a_board_without_a_baseline_says_so_and_one_with_it_has_the_ratio(problem, baselines, said):
+    mine, torch = entry("mine", 50_000, 49_000, 51_000), entry("torch", 100_000, 99_000, 101_000)
+    named = problem.model_copy(update={"baselines": baselines})
+
+    def shown(*entries):
+        return document.text(terminal.board(named, "A Device", rank(entries, baselines), []))
+
+    assert f"no × best baseline: {said}" in shown(mine)
+    if baselines:
+        assert "no × best baseline" not in shown(mine, torch) and "×\xa0best baseline" in shown(mine, torch)
+    assert "best baseline" not in shown(entry("hasty", 40_000, unranked="quick"))  # where nothing is ranked
+
+
 def test_the_table_shows_ranks_ratios_and_reasons(problem):
     entries = [
         entry("mine", 50_000, 49_000, 51_000, floor=20_000),

@@ -431,9 +431,24 @@ def test_what_a_chart_says_of_the_limit_stands_in_the_tables_beside_it_with_the_
         if "floor µs" in titles:
             found.append([(row[titles.index("of the limit")][1], row[titles.index("binds")][1][:19]) for row in rows])
     assert found == [[(note, "bandwidth (float32)") for note in notes]] * 2
-    assert "Of the limit: floor ÷ latency; 100 % is best." in Elements(page).words
+    assert "Of the limit: floor ÷ latency; 100 % is best. The floor is" in Elements(page).words
     shown = document.text([rendered.case_table(run)])
     assert all(note in shown for note in notes) and terminal.OF_THE_LIMIT in shown and "float32 data" in shown
+
+
+def test_a_page_speaks_of_baselines_only_where_one_is_ranked_and_says_so_where_none_is(toy_root):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    (toy_root / "submissions" / "double" / "torch_twice.py").touch()
+    path.write_text(path.read_text() + "baselines: [torch_twice]\n")
+    store(toy_root, "mine")
+    store(toy_root, "hasty", unranked_because="quick")
+    words = Elements(page_of(toy_root)).words
+    assert "No × best baseline: no baseline is ranked here. Judge torch_twice for one." in words
+    assert words.lower().count("baseline") == 2 and "key baseline" not in page_of(toy_root)
+    store(toy_root, "torch_twice", 2000.0)
+    words = Elements(page_of(toy_root)).words
+    assert "No × best baseline" not in words and "how many times faster than the fastest of them" in words
+    assert "interval × best baseline" in words and "2.00" in words and "key baseline" in page_of(toy_root)
 
 
 def test_a_source_that_is_not_what_was_judged_is_not_shown(toy_root):

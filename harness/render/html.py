@@ -100,12 +100,13 @@ def _environment() -> Environment:
         taken_again=run.taken_again,
         because=terminal.why_unranked,
         size=_size,
+        sentence=lambda text: text[:1].upper() + text[1:],
     )
     environment.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
     environment.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
-    environment.globals.update(limit_note=terminal.limit_note)
+    environment.globals.update(limit_note=terminal.limit_note, no_baseline=terminal.no_baseline)
     environment.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
     return environment
 

@@ -32,6 +32,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
+        below += no_baseline(problem, ranked)
         below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
@@ -244,6 +245,15 @@ def limit_note(formats: Iterable[str | None]) -> list[str]:
     """What "of the limit" means where floors of these `formats` are shown; nothing where there is none."""
     named = sorted({name for each in formats if each for name in each.split(", ")})
     return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
+
+
+def no_baseline(problem: Problem, ranked: Board) -> list[str]:
+    """Why a board has no column `× best baseline`, and how to get it; nothing where it has."""
+    if not ranked.standings or any(standing.times_baseline for standing in ranked.standings):
+        return []
+    if not problem.baselines:
+        return ["no × best baseline: the problem names no baseline."]
+    return [f"no × best baseline: no baseline is ranked here. Judge {' or '.join(problem.baselines)} for one."]
 
 
 def ratio(excess: Excess | None) -> str:

@@ -78,6 +78,11 @@ class Shelf:
         return [sheet for sheet in self.sheets if sheet.standing is not None]
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether a baseline is ranked, which the others are held against."""
+        return any(sheet.baseline for sheet in self.ranked)
+
+    @property
     def verified(self) -> list[Sheet]:
         """Accepted, but not ranked."""
         return [s for s in self.sheets if s.standing is None and s.entry.verdict is Verdict.ACCEPTED]
