@@ -16,7 +16,7 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, bearings, close, rank
 from harness.records.entry import Entry
-from harness.render import document, terminal
+from harness.render import document, left_out, terminal
 from harness.render.boards import _duels
 from tests.test_store import make_run
 
@@ -264,6 +264,48 @@ def test_a_board_without_a_baseline_says_so_and_one_with_it_has_the_ratio(proble
     if baselines:
         assert "no × best baseline" not in shown(mine, torch) and "×\xa0best baseline" in shown(mine, torch)
     assert "best baseline" not in shown(entry("hasty", 40_000, unranked="quick"))  # where nothing is ranked
+
+
+CASE = "batch_size=1 seq_len=9 num_kv_heads=3 num_q_heads=21 head_dim=80 dtype=float16"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            f"6 of 10 test cases are wrong; the first is {CASE}: k_out: 10,080 of 15,120 elements differ",
+            "k_out: 10,080 of 15,120 elements differ (6 of 10 test cases are wrong)",
+        ),
+        (
+            f"a call with {CASE} took longer than the limit of 60 s; in f (line 5)",
+            "took longer than the limit of 60 s; in f (line 5)",
+        ),
+        (
+            f"the process was killed by SIGABRT during a call with {CASE}",
+            "the process was killed by SIGABRT during a call",
+        ),
+        ("IndexError: list index out of range (line 5)", "IndexError: list index out of range (line 5)"),
+        ("the worker's reply is malformed: a=b", "the worker's reply is malformed: a=b"),
+    ],
+)
+def test_what_is_left_out_is_shown_with_its_cause_first(problem, monkeypatch, message, shown):
+    monkeypatch.setenv("COLUMNS", "80")
+    failed = entry("failed", verdict=Verdict.WRONG_ANSWER, message=message)
+    assert left_out.cause(message) == shown
+    lines = document.text(terminal.board(problem, "A Device", rank([failed], []), [])).splitlines()
+    seen = " ".join(line.split("│")[3].strip() for line in lines if line.count("│") == 4).partition("what was seen ")[2]
+    assert seen == shown and max(map(len, lines)) <= 80
+
+
+def test_quick_tries_that_failed_fill_no_board_and_are_named(problem):
+    tries = [entry(f"try_{n}", verdict=Verdict.RUNTIME_ERROR, unranked=Unranked.QUICK) for n in range(17)]
+    others = [entry("liar", verdict=Verdict.INTEGRITY_VIOLATION), entry("hasty", 40_000, unranked=Unranked.QUICK)]
+    parts = terminal.board(problem, "A Device", rank([*tries, *others], []), [])
+    tables = [part for part in parts if isinstance(part, document.Table)]
+    assert [[row[0] for row in table.rows] for table in tables] == [["hasty"], ["liar"]]
+    (line,) = [part for part in parts if isinstance(part, str) and "try_0" in part]
+    assert all(f"try_{n}" in line for n in range(17)) and "show NAME" in line and "forget NAME" in line
+    assert "left out (1)" in document.text(parts)
 
 
 def test_the_table_shows_ranks_ratios_and_reasons(problem):

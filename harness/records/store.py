@@ -49,6 +49,21 @@ class Store:
             ) from None
         return path
 
+    def remove(self, files: Sequence[tuple[str, Entry | None]]) -> None:
+        """Remove run files, each with its entry if it is a run, and the sources that no other run has. Raises
+        InfrastructureError."""
+        try:
+            for path, _ in files:
+                (self._results / path).unlink(missing_ok=True)
+            with self.index() as index:
+                kept = {(run.problem, run.sha256) for run in index.runs()}
+            for path, run in files:
+                if run and (run.problem, run.sha256) not in kept and _SHA256.fullmatch(run.sha256):
+                    tier = path.partition("/")[0]
+                    (self._results / tier / run.problem / "sources" / f"{run.sha256}.py").unlink(missing_ok=True)
+        except OSError as error:
+            raise InfrastructureError(f"{error.filename} cannot be removed: {error.strerror}") from None
+
     def source(self, problem: str, sha256: str) -> bytes:
         """The source that a run of `problem` judged. Raises InfrastructureError, which says why there is none."""
         if not _SHA256.fullmatch(sha256):

@@ -22,7 +22,7 @@ from harness import __version__
 from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
 from harness.records import whole_file
-from harness.render import charts, legible, plots, run, terminal
+from harness.render import charts, legible, plots, run, terminal, timing
 from harness.verbs.report import read
 
 RUNS_LISTED = 500
@@ -95,9 +95,9 @@ def _environment() -> Environment:
         percent=terminal.percent,
         binds=run.binds,
         ratio=terminal.ratio,
-        span=run.span,
+        span=timing.span,
         clock=run.clock,
-        taken_again=run.taken_again,
+        taken_again=timing.taken_again,
         because=terminal.why_unranked,
         size=_size,
         sentence=lambda text: text[:1].upper() + text[1:],

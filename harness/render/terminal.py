@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterable, Sequence
 
 from harness.model import (
@@ -21,6 +20,8 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, Board, Standing
 from harness.records.entry import Entry
+from harness.render import left_out
+from harness.render.columns import shortened
 from harness.render.document import Part, Table, Verbatim
 from harness.verbs.verify import ControlResult
 
@@ -39,19 +40,12 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     else:
         parts.append("Nothing is ranked here yet.")
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
-    left_out = [entry for entry in ranked.unranked if entry.verdict is not Verdict.ACCEPTED]
     if verified:
         rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
         parts.append(Table(["accepted, not ranked", "error", "tolerance", "runs", "because", "flags"], rows))
         reasons = sorted({reason for e in verified for reason in (e.unranked or "").split(", ")})
         parts += [f"{reason or 'not timed'}: {why_unranked(reason)}." for reason in reasons]
-    if left_out:
-        room = max(_width() - 45, 40)
-        rows = [
-            [e.submission, outcome(e.verdict, e.unranked), Unranked.OLDER if e.older else "", _shorten(e.message, room)]
-            for e in left_out
-        ]
-        parts.append(Table([f"left out ({len(left_out)})", "verdict", "judged", "what was seen"], rows))
+    parts += left_out.parts(ranked.unranked)
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
         parts.append("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more.")
     return [*parts, *notes]
@@ -86,7 +80,7 @@ def printed(shown: Run) -> str:
     """The last of what the submission printed."""
     lines = shown.output.strip().splitlines()
     more = f" (the last {PRINTED_LINES} of {len(lines)} lines)" if len(lines) > PRINTED_LINES else ""
-    return "\n".join([f"It printed{more}:", *(f"  {_shorten(line, 200)}" for line in lines[-PRINTED_LINES:])])
+    return "\n".join([f"It printed{more}:", *(f"  {shortened(line, 200)}" for line in lines[-PRINTED_LINES:])])
 
 
 _RANKED_HEADERS = [
@@ -263,10 +257,6 @@ def ratio(excess: Excess | None) -> str:
     return f"{excess.ratio:.2f} {excess.limit}" if math.isfinite(excess.ratio) else excess.limit
 
 
-def _width() -> int:
-    return shutil.get_terminal_size((120, 24)).columns
-
-
 def error_figure(error: float | None) -> str:
     return "" if error is None else f"{error:.2g}"
 
@@ -278,7 +268,3 @@ def significant(value: float, digits: int = 4) -> str:
         return f"{value:g}"
     decimals = max(digits - 1 - math.floor(math.log10(value)), 0)
     return f"{value:,.{decimals}f}"
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
