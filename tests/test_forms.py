@@ -204,7 +204,8 @@ def test_facts_titles_and_notes_fit_a_narrow_terminal_and_commands_stay_whole(mo
     sha256, command = "0f" * 29, "python3 -m harness compare one_name another_name --duel tells which is faster"
     facts = Facts([("source", sha256), ("device", "many words " * 9), ("clock", "the judge's")], title="words " * 20)
     table = Table(["a"], [["1"]], below=["a note " * 20], title="a title " * 20)
-    lines = document.text([facts, table, "plain words " * 20, command]).splitlines()
+    rows = Table(["a", "b", "c"], [["figures " * 9, "published " * 9, "by others " * 9]], frame=False)
+    lines = document.text([facts, table, rows, "plain words " * 20, command]).splitlines()
     assert max(len(line) for line in lines if line != command) <= 60 and command in lines
     assert (
         lines[2:4] == ["source", f"  {sha256}"]

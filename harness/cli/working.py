@@ -66,7 +66,7 @@ def new(root: Path, problem: str, name: str) -> None:
 
 
 @verbs.command()
-@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.argument("runs", metavar="[RUN…]", nargs=-1)
 @click.option("--older-than", metavar="AGE", help="Only runs that began longer ago, such as 30d, 12h or 2w.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.pass_obj

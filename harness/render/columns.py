@@ -41,7 +41,9 @@ def stacked(columns: Sequence[Column], room: int) -> str:
     headers, *rows = zip(*columns, strict=True)
     lines: list[str] = []
     for first, *others in rows:
-        told = " · ".join(f"{header} {value}" for header, value in zip(headers[1:], others, strict=True) if value)
+        told = " · ".join(
+            f"{header} {value}".strip() for header, value in zip(headers[1:], others, strict=True) if value
+        )
         lines += [filled(first, room), filled(told, room, " " * INDENT)]
     return "\n".join(line for line in lines if line)
 

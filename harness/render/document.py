@@ -98,14 +98,14 @@ def _text(part: Part) -> str:
     title, below = _filled(legible(part.title)), [_filled(legible(line)) for line in part.below]
     # Numbers come formatted; tabulate must not read them again.
     if not part.frame:
-        return _lines(title, tabulate(cells, tablefmt="plain", disable_numparse=True), *below)
+        headers = [""] * len(headers)
     most = [part.widths[i] if part.widths else None for i in kept]
     columns = list(zip(headers, *cells, strict=True))
     # Not by tabulate's maxcolwidths, which takes -1,034 for an integer and fails.
     found = fit.pieces(columns, most, _room())
-    if found is None:
+    if found is None or (len(found) > 1 and not part.frame):
         return _lines(title, fit.stacked(columns, _room()), *below)
-    return _lines(title, *map(_grid_of, found), *below)
+    return _lines(title, *(_grid_of(each, part.frame) for each in found), *below)
 
 
 def _markdown(part: Part) -> str:
@@ -155,8 +155,10 @@ def _facts(part: Facts) -> Iterator[str]:
             yield f"{name:{margin}}{fit.filled(value, _room(), ' ' * margin).lstrip(' ')}".rstrip()
 
 
-def _grid_of(columns: Sequence[fit.Column]) -> str:
+def _grid_of(columns: Sequence[fit.Column], frame: bool) -> str:
     headers, *rows = zip(*columns, strict=True)
+    if not frame:
+        return tabulate(rows, tablefmt="plain", disable_numparse=True)
     return tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
 
 

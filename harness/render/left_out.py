@@ -31,7 +31,7 @@ def parts(entries: Sequence[Entry]) -> list[Part]:
             e.submission,
             outcome(e.verdict, e.unranked),
             Unranked.OLDER if e.older else "",
-            shortened(cause(e.message), LINES * room),
+            shortened(cause(e.message), LINES * room - room // 4),  # words do not fill their lines
         ]
         for e in shown
     ]
