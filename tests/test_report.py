@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import itertools
 import re
 import resource
 import shutil
@@ -35,6 +36,7 @@ from harness.model import (
     Run,
     Skipped,
     Submission,
+    Unranked,
     Verdict,
 )
 from harness.ranking.board import rank
@@ -42,7 +44,7 @@ from harness.records.entry import Entry
 from harness.records.store import Store
 from harness.render import charts, document, html, legible, plots, terminal
 from harness.render import run as rendered
-from harness.render.axis import log_axis
+from harness.render.axis import NARROW, WIDE, label_ends, log_axis
 from harness.verbs import report
 from harness.verbs.report import Sheet
 
@@ -381,7 +383,7 @@ def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_roo
     assert "own" in verified and "the submission's own process timed it" in verified
     assert "old" in verified and "files have changed since it was judged" in verified
     assert "old_and_bad wrong answer of an older revision" in left_out
-    runs = Elements(page.partition("All runs")[2]).words
+    runs = Elements(page.partition("<summary>All runs")[2]).words
     assert runs.count(" worker-timed ") == 1 and runs.count(" of an older revision ") == 1
     assert [line.run.submission for line in plots.records(shelf_of(toy_root).lines)] == ["judged"]
 
@@ -500,7 +502,7 @@ def test_of_very_many_runs_the_latest_are_listed_and_the_page_says_so(toy_root, 
     monkeypatch.setattr(html, "RUNS_LISTED", 3)
     for number in range(5):
         store(toy_root, f"try_{number}")
-    all_runs = page_of(toy_root).partition("All runs")[2]
+    all_runs = page_of(toy_root).partition("<summary>All runs")[2]
     assert "The latest 3 of 5 runs" in all_runs and "run-0002" in all_runs and "run-0001" not in all_runs
 
 
@@ -600,6 +602,91 @@ def contrast(one, other):
 
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_a_page_is_called_after_its_problem_and_best_score_and_a_link_to_it_has_a_preview(toy_root):
+    def head():
+        page = page_of(toy_root)
+        named = {a.get("property", a.get("name")): a.get("content") for _, a in Elements(page).elements}
+        assert named["og:title"] == re.search("<title>([^<]*)</title>", page)[1]
+        assert named["description"] == named["og:description"] and named["og:type"] == "website"
+        return named["og:title"], named["og:description"]
+
+    assert head()[0] == "Twice as much · Podium"
+    store(toy_root, "slow", 3000.0)
+    store(toy_root, "fast", 1000.0)
+    title, told = head()
+    assert title == "Twice as much: 1.000 µs by fast on Test 1000 · Podium"
+    assert told == "double on Test 1000: 1.000 µs by fast, the best of 2 ranked."
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('File "/home/ann/work/x/kernel.py", line 3', 'File "…/kernel.py", line 3'),
+        ("/root/v/lib/python3.11/site-packages/torch/_ops.py:9", "site-packages/torch/_ops.py:9"),
+        ("(/usr/lib/python3.11/ast.py)", "(python3.11/ast.py)"),
+        ("in /srv/podium/submissions/mla/mine.py", "in submissions/mla/mine.py"),
+        ("cache=/home/ann", "cache=~"),
+        ("/tmp/podium-ab12/work/", "…/work"),
+        ("reads /dev/shm/x and /proc/self/maps", "reads /dev/shm/x and /proc/self/maps"),
+        ("12 µs/call, a/b, and/or, 1 / 2, //, </a></b>", "12 µs/call, a/b, and/or, 1 / 2, //, </a></b>"),
+        ("see https://example.org/a/b/c.html", "see https://example.org/a/b/c.html"),
+    ],
+)
+def test_no_path_of_somebody_s_machine_is_shown_and_what_names_a_file_stays(text, shown):
+    assert legible.without_paths(text) == shown
+
+
+def test_a_page_holds_no_path_of_the_machine_that_made_it(toy_root):
+    where = "/home/ann/secret/kernel.py"
+    ending = Ending(verdict=Verdict.RUNTIME_ERROR, message=f"OSError: {where}", detail=f'File "{where}", line 1')
+    changes = {"output": f"wrote {where}\n", "environment": ENVIRONMENT | {"compiler": f"nvcc at {where}"}}
+    store(toy_root, "mine", **changes, **failed() | {"ending": ending})
+    (toy_root / "results" / "local" / "double" / "test-1000" / "odd.json").write_text("{")
+    page = page_of(toy_root)
+    assert "secret" not in page and str(toy_root) not in page and page.count("…/kernel.py") >= 4
+
+
+def test_every_label_and_every_reason_is_explained_where_it_stands(toy_root):
+    timed = measurement(CASES[0], 1000.0, 100.0, 1, 4)
+    for label in Label:
+        store(toy_root, f"case_{label}", measurements=(timed.model_copy(update={"labels": (label,)}),))
+    unranked = [reason for reason in Unranked if reason is not Unranked.WORKER_TIMED]
+    for reason in unranked:
+        store(toy_root, f"run_{reason}".replace(" ", "_"), unranked_because=reason)
+    page = page_of(toy_root)
+    for label in Label:
+        sheet = page.partition(f'data-name="case_{label}">\n  <summary>')[2].partition("</figure>")[0]
+        words = " ".join(Elements(sheet).text.split())
+        assert re.search(rf"{label}: .*{re.escape(label.why)}", words, re.IGNORECASE), label
+    table = page.partition("<caption>Accepted, not ranked</caption>")[2].partition("</table>")[0]
+    below = page.partition("<summary>All runs")[2].partition("<summary>Environments")[0]
+    for reason in unranked:
+        for part in (table, below):
+            words = " ".join(Elements(part).text.split())
+            assert re.search(rf"{reason}: {re.escape(reason.why)}", words, re.IGNORECASE), reason
+
+
+def test_quick_tries_that_failed_are_folded_and_the_cause_comes_first(toy_root):
+    store(toy_root, "mine")
+    wrong = f"2 of 3 test cases are wrong; the first is {CASES[0].label}: y: rel_l2 0.3 (limit 0.2)"
+    store(toy_root, "wrong", **failed(message=wrong))
+    for number in range(3):
+        store(toy_root, f"try_{number}", unranked_because="quick", **failed(message=wrong))
+    words = Elements(page_of(toy_root)).words
+    table, _, folded = words.partition("Quick tries that failed 3")
+    assert "wrong answer y: rel_l2 0.3 (limit 0.2) (2 of 3 test cases are wrong)" in table
+    assert "Not accepted submission verdict what was seen wrong wrong answer" in table
+    assert all(f"try_{number} wrong answer" in folded for number in range(3)) and "try_0" not in table
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1.0, 1e6))
+def test_no_two_labels_of_an_axis_run_into_one_another(low, factor):
+    axis = log_axis([low, low * factor])
+    for length_px, ticks in ((WIDE, axis.ticks), (NARROW, [tick for tick in axis.ticks if tick.narrow])):
+        ends = [label_ends(tick, length_px) for tick in ticks]
+        assert len(ends) >= 1 and all(one[1] + 4 <= other[0] for one, other in itertools.pairwise(ends))
 
 
 # In a browser
@@ -726,6 +813,74 @@ def test_rows_are_filtered_by_words(opened):
     assert sorted(names_on_board(page)) == ["try_1", "try_10", "try_11"]
     field.fill("")
     assert len(names_on_board(page)) == RANKED
+
+
+def test_the_field_in_the_bar_leaves_the_submissions_whose_name_has_each_word(opened):
+    page = opened()
+    page.evaluate(OPEN_ALL)
+    field = page.get_by_role("searchbox", name="Filter submissions")
+    field.fill("try_1")
+    assert sorted(names_on_board(page)) == ["try_1", "try_10", "try_11"]
+    assert sorted(page.locator("details.sheet:visible .title").all_inner_texts()) == ["try_1", "try_10", "try_11"]
+    rows = page.get_by_role("region", name="All runs").locator("tbody tr:visible")
+    assert rows.count() == 3 and page.get_by_role("status").inner_text() == "3 submissions"
+    field.fill("")
+    assert len(names_on_board(page)) == RANKED
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_contents_and_filter_stay_and_the_contents_lead_to_each_part(opened, width):
+    page = opened(width)
+    bar = page.locator(".top")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_timeout(100)
+    assert bar.bounding_box()["y"] == 0 and bar.bounding_box()["height"] < 60
+    parts = ["Board", "Latency by case", "Latency against error", "Best over time", "Submissions", "All runs"]
+    for name in [*parts, "Environments"]:
+        page.locator(".contents > summary").click()
+        page.locator(".contents").get_by_role("link", name=name, exact=True).click()
+        page.wait_for_timeout(50)
+        target = page.locator(page.evaluate("location.hash"))
+        below = bar.bounding_box()["y"] + bar.bounding_box()["height"]
+        assert below <= target.bounding_box()["y"] + 1 < 800 and target.inner_text().strip(), name
+        assert page.locator(".contents[open]").count() == 0
+
+
+SMALL_TARGETS = """[...document.querySelectorAll('a, button, summary, input')].filter(part => part.checkVisibility())
+    .map(part => [part.outerHTML.slice(0, 90), part.getBoundingClientRect()])
+    .filter(([, box]) => box.bottom > 0 && (box.width < 24 || box.height < 24))
+    .map(([name, box]) => `${name} ${box.width} x ${box.height}`)"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_whatever_is_clicked_is_24_pixels_wide_and_high(opened, width):
+    """https://www.w3.org/TR/WCAG22/#target-size-minimum"""
+    page = opened(width)
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate(SMALL_TARGETS) == []
+
+
+COLLISIONS = """[...document.querySelectorAll('svg.scale, svg.upright')].flatMap(axis => {
+    const boxes = [...axis.querySelectorAll('text')].filter(text => text.checkVisibility())
+        .map(text => text.getBoundingClientRect());
+    return boxes.flatMap((one, i) => boxes.slice(i + 1).filter(other => one.left < other.right + 3
+        && other.left < one.right + 3 && one.top < other.bottom && other.top < one.bottom).map(() => axis.outerHTML));
+})"""
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_labels_of_an_axis_stay_apart_in_any_window(opened, width):
+    page = opened(width)
+    page.evaluate(OPEN_ALL)
+    assert page.locator("svg.scale").count() > 10 and page.evaluate(COLLISIONS) == []
+
+
+def test_a_table_that_goes_on_shows_a_shadow_at_the_edge_where_it_does(opened):
+    """Two covers move with the table, two shadows below them do not; cells let them through."""
+    board = opened(390).locator(".scroll").first
+    assert board.evaluate("part => part.scrollWidth > part.clientWidth")
+    assert board.evaluate("part => getComputedStyle(part).backgroundAttachment") == "local, local, scroll, scroll"
+    assert board.evaluate("part => getComputedStyle(part.querySelector('td')).backgroundColor") == "rgba(0, 0, 0, 0)"
 
 
 def test_a_link_on_the_board_opens_what_it_leads_to(opened):
