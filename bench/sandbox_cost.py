@@ -3,11 +3,11 @@
     python bench/sandbox_cost.py [--device auto] [--repeats 10]
 
 `try` is trying the isolation, once an evaluation. `empty` is a Python program that does nothing, from its start until
-it and the keeper are gone; `worker` a real worker, until it has imported torch and the smallest submission; `forked` the
-same forked from a process that has imported torch, which is not done with bubblewrap; `kill` its end. What a call pays is
-in the last four: stopping the worker's group and letting it go on, as the judge sees it, which it does once a call on a
-GPU and two or three times on a CPU; a message of 300 bytes to the process and back over the worker's channel; and two
-system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and close).
+it and the keeper are gone; `worker` a real worker, until it has imported torch and the smallest submission; `forked`
+the same forked from a process that has imported torch, which is not done with bubblewrap; `kill` its end. What a call
+pays is in the last four: stopping the worker's group and letting it go on, as the judge sees it, which it does once a
+call on a GPU and two or three times on a CPU; a message of 300 bytes to the process and back over the worker's channel;
+and two system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and close).
 Medians. The isolation called none is the same worker and keeper, with limits only. A table, then one line of JSON.
 """
 

@@ -14,6 +14,7 @@ import pytest
 from harness import catalog
 from harness.cli import main
 from harness.model import Case, Estimate, Manner, Measurement
+from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
 from tests.processes import alive, working_in
@@ -34,6 +35,33 @@ def submit(root: Path, name: str, source: str) -> Path:
 
 def command(root: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "harness", "--root", str(root), *arguments]
+
+
+def test_a_run_that_is_truncated_after_it_was_indexed_is_on_no_board_list_or_report(podium, toy_root, monkeypatch):
+    monkeypatch.setattr(scan, "SETTLED_NS", 0)
+    page = toy_root / "board.html"
+    looks = [("leaderboard", "double"), ("show",), ("report", "double", "--out", str(page))]
+
+    def shown(look):
+        code, out, _ = podium(*look)
+        assert code == 0
+        return re.sub(r"<[^>]*>", "", page.read_text()) if look[0] == "report" else out
+
+    sha256 = catalog.load_problem(toy_root, "double").sha256
+    ids = [f"20260101T000000-{number}-{name}" for number, name in enumerate(("whole", "spoilt"))]
+    for run_id in ids:
+        run = make_run(run_id, submission=run_id.split("-")[2], problem_sha256=sha256)
+        path = Store(toy_root).write(run, SUBMISSION)
+    assert all("whole" in shown(look) and "spoilt" in shown(look) for look in looks)
+    path.write_bytes(path.read_bytes()[:700])
+    for look in looks:
+        (line,) = [line for line in shown(look).splitlines() if "spoilt" in line]
+        assert path.name in line and "is no run" in line and "whole" in shown(look)
+    for look in [("leaderboard", "double", "--json"), ("show", "--json")]:
+        assert list(json.loads(podium(*look)[1])["left_alone"]) == [f"local/double/test-1000/{path.name}"]
+    for name in ("spoilt", path.stem, path.stem[:20]):
+        code, out, err = podium("show", name)
+        assert (code, out) == (30, "") and f"{path.name} is no run" in err
 
 
 def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):

@@ -31,7 +31,7 @@ from harness.errors import InfrastructureError, ProblemError
 from harness.judge.reference import Reference
 from harness.machine.device import check_answers, detect
 from harness.model import Ending, Estimate, Verdict
-from harness.records.store import load_run
+from harness.records.run_file import load_run
 from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
 from tests.processes import alive, below, name_of

@@ -82,7 +82,7 @@ def eval_(
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)
         where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
-        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, "boards": board})
+        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
     else:
         _print_outcome(root, task, here.slug, runs, as_markdown)
     github.annotate([github.of_run(run) for run in runs])

@@ -1,7 +1,7 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
     value  ─►  case  ─┬─►  problem  ─┬─►  run, standing
-                label  ─┴─►  timing   ─┤
+      floor, label  ─┴─►  timing   ─┤
                         └─►  verdict  ─┘
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
@@ -17,6 +17,7 @@ from harness.model.case import (
     case_of,
     told_apart,
 )
+from harness.model.floor import Floor, of_limit
 from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
@@ -30,7 +31,7 @@ from harness.model.problem import (
 )
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
 from harness.model.standing import in_words, standing
-from harness.model.timing import ClockOwner, Constant, Estimate, Floor, Manner, Measurement, Round
+from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round
 from harness.model.value import (
     Nanoseconds,
     SampleNanoseconds,
@@ -79,6 +80,7 @@ __all__ = [
     "Verdict",
     "case_of",
     "in_words",
+    "of_limit",
     "outcome",
     "standing",
     "told_apart",
