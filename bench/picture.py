@@ -1,5 +1,7 @@
 """The pictures of the board in README: docs/board.png and docs/board-dark.png, of the published runs.
 
+The board is that of the revision of the problem at which the latest of them was judged.
+
     python bench/picture.py [--problem mla]
 
 Needs Chromium (Debian and Ubuntu: apt install chromium) and playwright, which `make test` installs.
@@ -19,10 +21,12 @@ if not __package__:
 from playwright.sync_api import sync_playwright
 
 from harness import catalog
+from harness.model import Problem
+from harness.records.run_file import load_run
 from harness.render import html
 
 ROOT = Path(__file__).resolve().parents[1]
-SIZE = {"width": 1100, "height": 880}
+SIZE = {"width": 1100, "height": 980}
 PICTURES = {"light": ROOT / "docs" / "board.png", "dark": ROOT / "docs" / "board-dark.png"}
 
 
@@ -39,14 +43,22 @@ def main() -> None:
         for name in ("results/published", "submissions", "configs"):
             (Path(folder) / name).symlink_to(ROOT / name)
         page_file = Path(folder) / "board.html"
-        html.write(Path(folder), [problem], page_file)
+        html.write(Path(folder), [as_judged(problem)], page_file)
         browser = started.chromium.launch(executable_path=program)
         for scheme, path in PICTURES.items():
             page = browser.new_context(viewport=SIZE, color_scheme=scheme, device_scale_factor=1.5).new_page()
             page.goto(page_file.as_uri())
+            page.evaluate("scrollTo(0, document.querySelector('.top').offsetTop)")  # past the page's own head
             page.screenshot(path=path)
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
         browser.close()
+
+
+def as_judged(problem: Problem) -> Problem:
+    """`problem` as it was when the latest of the published runs was judged: the board shows those as ranked."""
+    paths = (ROOT / "results" / "published" / problem.name).glob("*/*.json")
+    latest = max(map(load_run, paths), key=lambda run: run.started_at)
+    return problem.model_copy(update={"revision": latest.problem_revision, "sha256": latest.problem_sha256})
 
 
 if __name__ == "__main__":
