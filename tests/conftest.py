@@ -19,6 +19,9 @@ _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
 for _name in _MAKEFILE.partition("VARIABLES :=")[2].partition("\n")[0].split():
     os.environ.pop(_name, None)
 
+# pytest-xdist tells its processes a width: a test that is about one sets it.
+os.environ.pop("COLUMNS", None)
+
 # Whoever was started in the background ignores Ctrl-C, and so would all that is started from here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
