@@ -215,9 +215,9 @@ def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy
         assert podium("eval", "double", str(path), "--device", "cpu")[0] == 0
         path.unlink()
     code, out, err = podium(
-        "compare", "old", "new", "--duel", "--pairs", "3", "--device", "cpu", "--json", "--fail-if-slower", "5"
+        "compare", "old", "new", "--duel", "--pairs", "4", "--device", "cpu", "--json", "--fail-if-slower", "5"
     )
     document = json.loads(out)
-    assert code == 20 and document["verdict"] == "slower" and "pair 3 of 3" in err
+    assert code == 20 and document["verdict"] == "slower" and "pair 4 of 4" in err
     assert len(document["samples"][0]["a_samples_ns"]) == 3
     assert document["a"]["run"].endswith("-old") and document["b"]["run"].endswith("-new")

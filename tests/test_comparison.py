@@ -1,13 +1,15 @@
 """What is said of two runs, and of sources timed in turns, follows from the interval, the noise and what was run."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.model import Case, ClockOwner, Device, Ending, Estimate, Measurement, Run, Unranked, Verdict
+from harness.model import Case, ClockOwner, Device, Ending, Estimate, Label, Measurement, Run, Unranked, Verdict
 from harness.ranking.comparison import ComparedCase, Comparison, PairedMeasurement, compare_pairs, compare_runs
 from harness.ranking.speed import Noise, Speed, judge
 from harness.ranking.stats import Ratio
@@ -267,3 +269,34 @@ def test_pairs_see_three_percent_through_weather_of_thirty(factor, speed):
     assert compared.finding.speed is speed
     assert compared.finding.ratio.value == pytest.approx(factor, rel=1e-3)
     assert compared.b_ns / compared.a_ns == pytest.approx(factor, rel=1e-3)
+
+
+@pytest.mark.parametrize("label", [Label.CROWDED, Label.VOIDED])
+def test_a_duel_that_others_disturbed_tells_nothing_however_far_apart_the_two_are(label):
+    (measured,) = paired(5.0)
+    disturbed = [replace(measured, labels=(label,))]
+    compared = compare_pairs("double", "Box", ("a", "b"), disturbed, NOISE, 0.95)
+    assert compared.finding.speed is Speed.AMBIGUOUS and label.why in compared.finding.reason
+    assert [case.finding.speed for case in compared.cases] == [Speed.AMBIGUOUS]
+
+
+def test_fewer_than_four_pairs_tell_nothing():
+    few = compare_pairs("double", "Box", ("a", "b"), paired(5.0, (1.0, 1.1, 1.0), (1.0, 1.0, 1.0)), NOISE, 0.95)
+    assert few.finding.speed is Speed.AMBIGUOUS and "3 pairs are too few to tell: it takes 4" in few.finding.reason
+    enough = compare_pairs("double", "Box", ("a", "b"), paired(5.0), NOISE, 0.95)
+    assert enough.finding.speed is Speed.SLOWER
+
+
+@pytest.mark.parametrize("pairs", [4, 8, 32])
+@pytest.mark.parametrize("spread", [0.001, 0.05, 0.5])
+def test_duels_of_a_source_with_itself_find_a_difference_in_at_most_five_of_a_hundred(pairs, spread):
+    """Simulated: whatever the spread between processes, without any noise floor to help."""
+    random = np.random.default_rng(pairs)
+    none = Noise(0.0, calibrated=True, source="")
+    told = 0
+    for _ in range(DUELS := 1500):
+        old, new = (tuple((math.exp(x),) for x in random.normal(0, spread, pairs)) for _ in range(2))
+        measured = PairedMeasurement(Case(parameters={"n": 1}), old, new)
+        finding = compare_pairs("double", "Box", ("a", "b"), [measured], none, 0.95).finding
+        told += finding.speed in (Speed.FASTER, Speed.SLOWER)
+    assert told / DUELS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DUELS)

@@ -57,8 +57,8 @@ def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
 
 
 def test_one_that_is_far_slower_is_found_slower(fight, toy_root, roomy):
-    found = fight(SLEEPING.replace("SECONDS", "0.03"), SLEEPING.replace("SECONDS", "0.2"), pairs=3)
-    noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 3)
+    found = fight(SLEEPING.replace("SECONDS", "0.03"), SLEEPING.replace("SECONDS", "0.2"), pairs=4)
+    noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 4)
     compared = compare_pairs("double", "here", ("first", "second"), found.measurements, noise, 0.95)
     assert compared.finding.speed is Speed.SLOWER and compared.finding.ratio.value > 2
 
@@ -69,8 +69,8 @@ def test_both_get_the_same_inputs_and_every_call_others(fight, monkeypatch):
     session = Entrant.session
 
     @contextmanager
-    def overheard(self, another_follows=False):
-        with session(self, another_follows) as worker:
+    def overheard(self, **how):
+        with session(self, **how) as worker:
             yield worker
         said.setdefault(self.caller._path.rpartition("/")[2], []).append(self.printed)
 

@@ -21,6 +21,10 @@ ENVIRONMENT = ("podium", "python", "system", "cpus", "isolation", "driver", "cud
 """What of a run's environment is said where two runs differ in it."""
 
 
+LEAST_PAIRS = 4
+"""Of a duel that says FASTER or SLOWER. The spread of fewer is hardly known, and one disturbance is half of them."""
+
+
 @dataclass(frozen=True)
 class ComparedCase:
     """One benchmark case: both latencies in nanoseconds, and the finding. `labels` are those that either bore."""
@@ -115,12 +119,15 @@ def compare_pairs(
     noise: Noise,
     confidence: float,
 ) -> Comparison:
-    """The second of `names` against the first, from a duel's samples, at least two pairs of them."""
+    """The second of `names` against the first, from a duel's samples, at least two pairs of them. AMBIGUOUS below
+    LEAST_PAIRS."""
+    pairs = len(measurements[0].a_samples_ns) if measurements else 0
+    few = f"{pairs} pairs are too few to tell: it takes {LEAST_PAIRS}" if pairs < LEAST_PAIRS else ""
     strict = _each_of(len(measurements), confidence)
     cases = []
     for measurement in measurements:
         old, new = _centres(measurement.a_samples_ns), _centres(measurement.b_samples_ns)
-        finding = judge(stats.ratio_of_pairs(new, old, strict), noise, measurement.labels)
+        finding = judge(stats.ratio_of_pairs(new, old, strict), noise, measurement.labels, few)
         compared = stats.geometric_mean(old), stats.geometric_mean(new)
         cases.append(ComparedCase(measurement.case, *compared, measurement.labels, finding))
     old, new = paired_scores(measurements)
@@ -132,7 +139,7 @@ def compare_pairs(
         b=names[1],
         a_ns=stats.geometric_mean(old),
         b_ns=stats.geometric_mean(new),
-        finding=judge(stats.ratio_of_pairs(new, old, confidence), noise, labels),
+        finding=judge(stats.ratio_of_pairs(new, old, confidence), noise, labels, few),
         cases=tuple(cases),
         noise=noise,
         confidence=confidence,

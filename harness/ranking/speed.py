@@ -19,7 +19,10 @@ from harness.model import Label
 from harness.ranking.stats import Ratio
 
 DOUBTFUL_LABELS = (Label.HOST_BOUND, Label.VOIDED, Label.CROWDED)
-"""Cases with one of these are called faster or slower, but never the same."""
+"""Cases with one of these are never called the same."""
+
+_DISTURBED = (Label.VOIDED, Label.CROWDED)
+"""Nor are those with one of these called faster or slower: others decided how long they took."""
 
 
 class Speed(enum.StrEnum):
@@ -65,6 +68,8 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str 
     band = f"the noise, ±{noise.percent:.2g}\N{NO-BREAK SPACE}%"
     if doubtful:
         return SpeedFinding(Speed.AMBIGUOUS, doubtful, ratio)
+    if disturbed := [f"{label}: {label.why}" for label in _DISTURBED if label in labels]:
+        return SpeedFinding(Speed.AMBIGUOUS, "; ".join(disturbed), ratio)
     difference, interval = _signed(ratio.value), _between(ratio.low, ratio.high)
     if abs(math.log(ratio.value)) > noise.log_ratio and (ratio.low > 1 or ratio.high < 1):
         speed = Speed.SLOWER if ratio.value > 1 else Speed.FASTER
