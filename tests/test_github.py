@@ -225,6 +225,7 @@ def test_a_check_and_a_comparison_are_annotated(podium, toy_root, store, on_gith
     code, _, err = podium("compare", "old", "new", "--fail-if-slower", "5")
     ((level, _, message),) = obeyed(err)
     assert code == 20 and level == "error" and message.startswith("SLOWER: new is slower than old")
+    assert "\nSLOWER: new is slower than old" in (toy_root / "summary.md").read_text()
     _, _, err = podium("compare", "new", "old", "--fail-if-slower", "5")
     assert obeyed(err)[0][0] == "notice"
 
