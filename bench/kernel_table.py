@@ -6,9 +6,9 @@
     {"problem", "variant", "case", "floor_us", "us"}     "error" in the place of "us" where there is no time
 
 A bundled kernel's cell is its latency in the latest ranked run under results/published on that device, by the judge's
-clock, with the share of the floor; behind the dot stands what a pair of events in the worker said of it: in the run's
-own pilot, or where there is no such run in bench/tune.py's process. Rivals are no submissions: of them there is only
-what events said, which is longer by a launch. Runs that the worker's own clock timed are left out.
+clock, with what that is of the limit (floor / latency); behind the dot stands what a pair of events in the worker said
+of it: in the run's own pilot, or where there is no such run in bench/tune.py's process. Rivals are no submissions: of
+them there is only what events said, which is longer by a launch. Runs that the worker's own clock timed are left out.
 
 A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME".
 Of a submission's variants only the one without options counts: it is what `custom_kernel` does. Where a line comes
@@ -32,8 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tabulate as tables
 from tabulate import tabulate
 
-from harness.model import Case, ClockOwner, Run, told_apart
-from harness.records.store import Store, load_run
+from harness.model import Case, ClockOwner, Run, of_limit, told_apart
+from harness.records.entry import of_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
+from harness.render.terminal import percent
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -51,7 +54,11 @@ TARGETS = {
     "mla/gluon_bf16": 85,
     "prefill/gluon_hopper": 60,
 }
-"""Percent of the floor of the format that is read: geometric mean over the cases with a floor above LONG_US."""
+"""Of the limit, in percent, by the floor of the format that is read: geometric mean over the cases with a floor above
+LONG_US."""
+
+FORMATS = {"mla": ("mxfp4", "fp8", "bf16")}
+"""Of problems that leave the data's format to choose: the formats, the one with the lowest floor first."""
 
 NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
 """Than which other kernel a kernel is to be no slower: geometric mean over its own cases with a floor above LONG_US."""
@@ -98,7 +105,8 @@ def renewed(text: str, files: Sequence[Path]) -> str:
     _, _, tail = rest.partition(END)
     runs = published(measured_on["device"])
     judged = {kernel: latencies(run) for kernel, run in runs.items()}
-    parts = [BEGIN, provenance(measured_on, dates, nulls), changes(runs), targets(times, judged, nulls)]
+    board = {kernel: on_board(run) for kernel, run in runs.items()}
+    parts = [BEGIN, provenance(measured_on, dates, nulls), changes(runs), targets(times, judged, nulls, board)]
     parts += [table(problem, times, judged) for problem in PROBLEMS]
     return head + "\n\n".join(filter(None, parts)) + "\n\n" + END + tail
 
@@ -166,7 +174,13 @@ def latencies(run: Run) -> dict[str, Judged]:
     }
 
 
-def targets(times: Times, judged: Runs, nulls: dict[str, float]) -> str:
+def on_board(run: Run) -> str:
+    """`24 % (mxfp4)`: what the run's score is of the limit, as the board has it."""
+    entry = of_run("", run)
+    return f"{_share(entry.floor_ns, entry.score_ns)} ({entry.floor_format})"
+
+
+def targets(times: Times, judged: Runs, nulls: dict[str, float], board: dict[str, str]) -> str:
     """Which targets are met, and the short cases, which should stay within twice the null kernel and the floor.
 
     Those are by events, back to back, by the process that timed the null kernel, too.
@@ -181,12 +195,13 @@ def targets(times: Times, judged: Runs, nulls: dict[str, float]) -> str:
         within = sum(us <= 2 * (nulls[kernel] + floor) for us, floor in short)
         rows.append(
             [
-                kernel,
+                named(kernel, times),
                 f"{wanted} %",
                 "not measured" if shares[0] is None else f"{shares[0]:.1f} %",
                 "not measured" if shares[1] is None else f"{shares[1]:.1f} %",
                 "" if decisive is None else "met" if decisive >= wanted else "missed",
                 f"{within} of {len(short)}" if short else "none",
+                board.get(kernel, "not measured"),
             ]
         )
     for kernel, other in NO_SLOWER.items():
@@ -205,16 +220,18 @@ def targets(times: Times, judged: Runs, nulls: dict[str, float]) -> str:
                 "not measured" if in_run is None else f"{in_run:.2f} ×",
                 "not measured" if sampled is None else f"{sampled:.2f} ×",
                 "" if decisive is None else "met" if decisive <= 1 else "missed",
+                "",
+                board.get(kernel, "not measured"),
             ]
         )
     head = ["kernel", "target", "judged run", "back to back, by events", ""]
-    head.append(f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)")
-    return "## Targets\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
+    head += [f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)", "score on the board"]
+    return "## Targets, of the limit\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
 
 
 def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
-    """Geometric mean of floor / latency over the long cases, in percent."""
-    shares = [floor / us for us, floor in found.values() if floor > LONG_US]
+    """What the long cases are of the limit: the geometric mean, in percent."""
+    shares = [share for us, floor in found.values() if floor > LONG_US and (share := of_limit(floor, us))]
     return 100 * math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
 
 
@@ -241,24 +258,37 @@ def table(problem: str, times: Times, judged: Runs) -> str:
                 *(cell(mine[kernel].get(case), judged.get(kernel, {}).get(case)) for kernel in ours + rivals),
             ]
         )
-    names = [kernel.partition("/")[2] for kernel in ours] + [kernel.partition("/rival ")[2] for kernel in rivals]
-    shown = tabulate(rows, ["case", "floor µs", *names], tablefmt="pipe", disable_numparse=True)
+    names = [named(kernel, times).partition("/")[2].removeprefix("rival ") for kernel in ours + rivals]
+    formats = f": {' / '.join(FORMATS[problem])}" if problem in FORMATS else ""
+    shown = tabulate(rows, ["case", f"floor µs{formats}", *names], tablefmt="pipe", disable_numparse=True)
     return f"## {problem}\n\n" + (f"Every case: `{common}`.\n\n" if common else "") + shown
 
 
+def named(kernel: str, times: Times) -> str:
+    """The kernel with the format whose floor its figures are of the limit by, where its problem has several."""
+    problem = kernel.partition("/")[0]
+    if problem not in FORMATS:
+        return kernel
+    case, (_, floor) = max(times[kernel].items(), key=lambda item: item[1][1])
+    floors = sorted(
+        {found[case][1] for other, found in times.items() if other.startswith(f"{problem}/") and case in found}
+    )
+    return f"{kernel} ({FORMATS[problem][floors.index(floor)]})"
+
+
 def cell(by_events: tuple[float, float] | None, judged: Judged | None = None) -> str:
-    """`31.7 (38 %) · 34.1`: judged, and by events; without a judged run the latter alone, with its share."""
+    """`31.7 (38 %) · 34.1`: judged, of the limit, and by events; without a judged run the latter alone."""
     if by_events is None:
         return ""
     us, floor = by_events
     if judged is None:
-        return f"{us:.1f} ({_share(floor, us)} %)"
+        return f"{us:.1f} ({_share(floor, us)})"
     beside = judged.events_us if judged.events_us is not None else us
-    return f"{judged.us:.1f} ({_share(floor, judged.us)} %) · {beside:.1f}"
+    return f"{judged.us:.1f} ({_share(floor, judged.us)}) · {beside:.1f}"
 
 
-def _share(floor: float, us: float) -> str:
-    return f"{100 * floor / us:.{0 if floor > 0.1 * us else 1}f}"
+def _share(floor: float | None, us: float | None) -> str:
+    return percent(of_limit(floor, us)).replace("\N{NO-BREAK SPACE}", " ")
 
 
 if __name__ == "__main__":

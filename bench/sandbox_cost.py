@@ -3,11 +3,11 @@
     python bench/sandbox_cost.py [--device auto] [--repeats 10]
 
 `try` is trying the isolation, once an evaluation. `empty` is a Python program that does nothing, from its start until
-it and the keeper are gone; `worker` a real worker, until it has imported torch and the smallest submission; `kill` its
-end. What a call pays is in the last four: stopping the worker's group and letting it go on, as the judge sees it, which
-it does once a call on a GPU and two or three times on a CPU; a message of 300 bytes to the process and back over the
-worker's channel; and two system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and
-close).
+it and the keeper are gone; `worker` a real worker, until it has imported torch and the smallest submission; `forked`
+the same forked from a process that has imported torch, which is not done with bubblewrap; `kill` its end. What a call
+pays is in the last four: stopping the worker's group and letting it go on, as the judge sees it, which it does once a
+call on a GPU and two or three times on a CPU; a message of 300 bytes to the process and back over the worker's channel;
+and two system calls inside, one of which seccomp looks at (getppid) and one Landlock too (open and close).
 Medians. The isolation called none is the same worker and keeper, with limits only. A table, then one line of JSON.
 """
 
@@ -62,6 +62,7 @@ HEADERS = [
     "try ms",
     "empty ms",
     "worker ms",
+    "forked ms",
     "kill ms",
     "stop µs",
     "round trip µs",
@@ -90,11 +91,15 @@ def measure(isolation: Isolation, here: Device, repeats: int) -> dict[str, float
     """Medians: the first four in milliseconds, then microseconds, then nanoseconds."""
     tried = _median_ms(lambda: tiers.holds(isolation, here), 3)
     empty = _median_ms(lambda: _run_nothing(isolation, here), repeats)
-    ready, killed, stopped = zip(*(_worker_ms(isolation, here) for _ in range(max(repeats // 2, 3))))
+    workers = max(repeats // 2, 3)
+    ready, killed, stopped = zip(*(_worker_ms(isolation, here, fresh=True) for _ in range(workers)))
+    _worker_ms(isolation, here, fresh=False)  # starts the server
+    forked = [_worker_ms(isolation, here, fresh=False)[0] for _ in range(workers)]
     return {
         "try_ms": tried,
         "empty_ms": empty,
         "worker_ms": statistics.median(ready),
+        "forked_ms": statistics.median(forked),
         "kill_ms": statistics.median(killed),
         "stop_us": 1e3 * statistics.median(stopped),
         **_inside(isolation, here),
@@ -106,13 +111,13 @@ def _run_nothing(isolation: Isolation, here: Device) -> None:
         assert enclosure.wait(60) == 0
 
 
-def _worker_ms(isolation: Isolation, here: Device) -> tuple[float, float, float]:
+def _worker_ms(isolation: Isolation, here: Device, fresh: bool) -> tuple[float, float, float]:
     """Until it is loaded; its end; a stop and a continuation."""
     problem = catalog.load_problem(ROOT, catalog.problem_names(ROOT)[0])
     tiers._found[here.torch_device] = isolation  # what a session takes for the strongest
     with scratch(SUBMISSION, isolation.new_uid()) as folder:
         started = time.perf_counter()
-        session = Session(problem, here, folder, 1)
+        session = Session(problem, here, folder, 1, fresh=fresh)
         try:
             session.load(folder / "submission.py")
             ready = time.perf_counter()

@@ -41,7 +41,7 @@ from harness.errors import PodiumError
 from harness.judge.evaluate import evaluate
 from harness.machine import device as devices
 from harness.model import ClockOwner, Run, Verdict
-from harness.records.store import load_run
+from harness.records.run_file import load_run
 
 NAME = "voids"
 CONFIDENCE = 0.95

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.machine import lock
+from harness.machine.device import detect
+from harness.model import NO_ISOLATION
+from harness.sandbox import bubblewrap, tiers
 
 # Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
 _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
@@ -29,6 +32,7 @@ cpu:
   max_samples: 3
   budget_s: 0.01
   judging_budget_s: 1
+  fresh: false  # most tests are not about how a process is started
 gpu:
   processes: 2
   warmup_calls: 1
@@ -169,6 +173,32 @@ def roomy(monkeypatch):
     from harness.machine import neighbours
 
     monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", 1.0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _without_bubblewrap():
+    """Most tests judge in the strongest isolation without namespaces: there workers are forked. The sandbox's tests try
+    each, and a process that a test starts chooses its own."""
+    cpu = detect(Path(__file__).resolve().parents[1], "cpu")
+    if bubblewrap.program():
+        held = (tier for tier in tiers.candidates(cpu) if not tier.bubblewrap and tiers.holds(tier, cpu))
+        tiers._found[cpu.torch_device] = next(held, NO_ISOLATION)
+
+
+MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
+"""Programs that a test may not be skipped for the want of: .ci/run has installed them."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    reason = str(report.longrepr).lower()
+    if (
+        report.skipped
+        and not hasattr(report, "wasxfail")
+        and any(f"{name} is not installed" in reason for name in MUST_HAVE)
+    ):
+        report.outcome = "failed"
 
 
 LEFT_OUT = pytest.StashKey[list[str]]()

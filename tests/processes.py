@@ -1,9 +1,37 @@
-"""What tests ask of processes that are not theirs to wait for."""
+"""Finding the processes that stand around a submission, from outside."""
 
+import contextlib
+import os
 from pathlib import Path
 
+from harness.sandbox.footprint import descendants, process_table
 
-def alive(pid: int | str) -> bool:
+NAMES = {"podium-keeper", "podium-waiter", "podium-worker"}
+
+
+def name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def below(pid: int, *names: str) -> set[int]:
+    """The living processes with one of `names` (default: any of NAMES) that stem from `pid`."""
+    found = descendants(pid, process_table())
+    return {young for young in found if name_of(young) in (names or NAMES) and alive(young)}
+
+
+def working_in(root: Path) -> list[int]:
+    """Keepers, waiters and workers that have their scratch directory beneath `root`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if name_of(int(entry.name)) in NAMES and os.readlink(entry / "cwd").startswith(f"{root}/tmp/podium-"):
+                found.append(int(entry.name))
+    return found
+
+
+def alive(pid: int) -> bool:
     """Whether it computes or could: a zombie cannot."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.judge import check, mismatch
+from harness.judge import difference as chunked
+from harness.judge import mismatch
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, _scattered
 from harness.judge.reference import Selection
@@ -302,13 +303,13 @@ class TestChunks:
         mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.3
         got = torch.where(mask, want + noise * normal(*shape, dtype=dtype, seed=seed + 1), want)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(check.CHUNK_ELEMENTS, "cpu", chunk)
+            patch.setitem(chunked.CHUNK_ELEMENTS, "cpu", chunk)
             ratio = judged(want, got, {"t": tolerance}).excess["t"].ratio
         assert ratio == pytest.approx(naive(want, got, tolerance), rel=1e-9)
 
     @pytest.mark.parametrize("chunk", [1, 3, 8, 20, 1 << 20])
     def test_a_fault_in_any_chunk_counts(self, monkeypatch, chunk):
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", chunk)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", chunk)
         want = normal(6, 8)
         for row in range(6):
             got = want.clone()
@@ -319,10 +320,10 @@ class TestChunks:
 
     def test_chunks_of_all_outputs_and_of_state_are_read_in_one_secret_order(self, monkeypatch):
         """Or what is read last could be computed while the rest is read, the clock stopped."""
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", 8)
         read = []
-        whole = check.bits
-        monkeypatch.setattr(check, "bits", lambda tensor: read.append(tensor.data_ptr()) or whole(tensor))
+        whole = chunked.bits
+        monkeypatch.setattr(chunked, "bits", lambda tensor: read.append(tensor.data_ptr()) or whole(tensor))
         expected = {name: normal(16, 8, seed=seed) for seed, name in enumerate("ab")}
         cache = normal(16, 8, seed=2)
         owners = {want.data_ptr() + 32 * n: name for name, want in {**expected, "c": cache}.items() for n in range(16)}
@@ -337,7 +338,7 @@ class TestChunks:
 
     @pytest.mark.parametrize("bad_row", range(4))
     def test_the_worst_row_is_the_worst_of_all_chunks(self, monkeypatch, bad_row):
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", 8)
         want = torch.ones(4, 8)
         got = want * 1.01
         got[bad_row] = 1.5
@@ -350,7 +351,7 @@ class TestChunks:
         got = want.clone()
         got[2:] = 0.0
         assert not accepted(want, got, CLOSE), "in one piece"
-        monkeypatch.setitem(check.CHUNK_ELEMENTS, "cpu", 8)
+        monkeypatch.setitem(chunked.CHUNK_ELEMENTS, "cpu", 8)
         assert not accepted(want, got, CLOSE), "row by row"
 
 
@@ -554,6 +555,26 @@ class TestReport:
         text = self.report(problem, want, got)
         assert "has     1 NaN (expected 0), 2 -Inf (expected 0)" in text and "+Inf" not in text
         assert "[row 1, col 1]  got nan  expected 1" in text and "[row 0, col 0]" not in text
+
+    def test_an_output_of_nothing_but_nan_is_called_that_once_and_no_limit_is_said_to_hold(self, problem):
+        tolerance = Tolerance(rel_l2=0.5, row_rel_l2=0.1)
+        lines = self.report(problem, torch.ones(8, 4), torch.full((8, 4), math.nan), tolerance).splitlines()
+        assert lines[1] == "y: all 32 elements are NaN or Inf where none belong or other ones do; tolerance tight"
+        assert [line for line in lines if "worst" in line] == [
+            "  worst   [row 0, col 0]  got nan  expected 1  and 31 more"
+        ]
+
+    def test_of_nan_and_inf_one_each_is_shown_and_then_the_worst_of_the_others(self, problem):
+        got = torch.ones(8, 4)
+        got[2], got[3, 1:], got[5, 0] = math.nan, -math.inf, 7
+        text = self.report(problem, torch.ones(8, 4), got, Tolerance(rel_l2=0.5))
+        assert "rel_l2 of the others 1.06 (limit 0.5, over)" in text
+        worst = [line.split("worst   ")[1] for line in text.splitlines() if "worst" in line]
+        assert worst[:2] == [
+            "[row 2, col 0]  got nan  expected 1  and 3 more",
+            "[row 3, col 1]  got -inf  expected 1  and 2 more",
+        ]
+        assert worst[2].startswith("[row 5, col 0]  got 7  expected 1  (6 x")
 
     def test_it_says_which_limit_was_passed(self, problem):
         tolerance = Tolerance(rel_l2=0.5, row_rel_l2=0.1)

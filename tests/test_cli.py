@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ import pytest
 from harness import catalog
 from harness.cli import main
 from harness.model import Case, Estimate, Manner, Measurement
+from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
-from tests.processes import alive
+from tests.processes import alive, working_in
 from tests.test_store import DEVICE, SUBMISSION, make_run
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -33,6 +35,33 @@ def submit(root: Path, name: str, source: str) -> Path:
 
 def command(root: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "harness", "--root", str(root), *arguments]
+
+
+def test_a_run_that_is_truncated_after_it_was_indexed_is_on_no_board_list_or_report(podium, toy_root, monkeypatch):
+    monkeypatch.setattr(scan, "SETTLED_NS", 0)
+    page = toy_root / "board.html"
+    looks = [("leaderboard", "double"), ("show",), ("report", "double", "--out", str(page))]
+
+    def shown(look):
+        code, out, _ = podium(*look)
+        assert code == 0
+        return re.sub(r"<[^>]*>", "", page.read_text()) if look[0] == "report" else out
+
+    sha256 = catalog.load_problem(toy_root, "double").sha256
+    ids = [f"20260101T000000-{number}-{name}" for number, name in enumerate(("whole", "spoilt"))]
+    for run_id in ids:
+        run = make_run(run_id, submission=run_id.split("-")[2], problem_sha256=sha256)
+        path = Store(toy_root).write(run, SUBMISSION)
+    assert all("whole" in shown(look) and "spoilt" in shown(look) for look in looks)
+    path.write_bytes(path.read_bytes()[:700])
+    for look in looks:
+        (line,) = [line for line in shown(look).splitlines() if "spoilt" in line]
+        assert path.name in line and "is no run" in line and "whole" in shown(look)
+    for look in [("leaderboard", "double", "--json"), ("show", "--json")]:
+        assert list(json.loads(podium(*look)[1])["left_alone"]) == [f"local/double/test-1000/{path.name}"]
+    for name in ("spoilt", path.stem, path.stem[:20]):
+        code, out, err = podium("show", name)
+        assert (code, out) == (30, "") and f"{path.name} is no run" in err
 
 
 def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
@@ -337,7 +366,7 @@ def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, moment):
     _, rest = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in rest and b"Traceback" not in rest
     assert not list((toy_root / "results").rglob("2*.json"))
-    assert not _workers_of(toy_root)
+    assert not working_in(toy_root)
 
 
 def test_a_killed_judge_takes_its_worker_along(toy_root):
@@ -346,14 +375,14 @@ def test_a_killed_judge_takes_its_worker_along(toy_root):
         command(toy_root, "eval", "double"), cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     _read_until(process, b"test 1 of")
-    workers = _workers_of(toy_root)
+    workers = working_in(toy_root)
     assert workers
     process.kill()
     process.communicate()
     deadline = time.monotonic() + PATIENCE_S
     while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not any(alive(pid) for pid in workers) and not _workers_of(toy_root)
+    assert not any(alive(pid) for pid in workers) and not working_in(toy_root)
 
 
 def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
@@ -363,7 +392,9 @@ def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root)
     assert [process.wait(120) for process in processes] == [0, 0]
     waited = [process.stderr.read() for process in processes]
     assert sum("waiting for it to finish" in text for text in waited) == 1
-    told = [f"another evaluation (process {process.pid}) has" in text for process, text in zip(processes, waited[::-1])]
+    told = [
+        f"another evaluation (process {process.pid}, --root" in text for process, text in zip(processes, waited[::-1])
+    ]
     assert sum(told) == (sys.platform == "linux")  # where /proc/locks tells
     runs = list((toy_root / "results" / "local" / "double").glob("*/2*.json"))
     assert {json.loads(path.read_text())["submission"] for path in runs} == {"one", "two"}
@@ -402,13 +433,13 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
 
 
-def _workers_of(root: Path) -> list[int]:
-    """Keepers, and what they keep, of an evaluation in `root`: its scratch directory stands in their arguments."""
-    scratch = f"{root}/tmp/podium-".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found += [int(entry.parent.name)] if scratch in entry.read_bytes() else []
-        except OSError:
-            continue
-    return found
+def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_shown_as_it_grows(
+    podium, toy_root, in_triton, roomy
+):
+    submit(toy_root, "a_kernel", in_triton)
+    submit(toy_root, "plain", HONEST)
+    submit(toy_root, "slower", HONEST + "# and a comment\n")
+    code, _, err = podium("eval", "double")
+    order = [err.index(f"{name}: loading") for name in ("plain", "slower", "a_kernel")]
+    assert code == 0 and order == sorted(order)
+    assert re.search(r"^board so far: 1 plain [\d,.]+ µs$", err, re.MULTILINE)

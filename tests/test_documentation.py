@@ -22,10 +22,11 @@ from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile, _described
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Verdict
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Verdict, of_limit
 from harness.records.entry import of_run
-from harness.records.store import Store, load_run
-from harness.render.terminal import error_figure, microseconds
+from harness.records.run_file import load_run
+from harness.records.store import Store
+from harness.render.terminal import OF_THE_LIMIT, error_figure, microseconds, percent
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()
@@ -133,20 +134,44 @@ def assert_made(words: list[str], where: str) -> None:
 
 
 def test_the_board_in_the_readme_is_that_of_the_published_runs():
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| ([^|]+) \| (\d+) \| ([^|]+) \| (\w+) \| 1 \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| ([^|]+) \| (\d+ %) \| ([^|]+) \| (\w+) \| 1 \|$", README, re.MULTILINE)
     judged = sorted((r for r in judged_runs() if r.problem == "mla" and r.ranked), key=lambda r: r.score.latency_ns)
     assert rows == [
         (
             str(rank),
             run.submission,
             microseconds(run.score).replace("\N{NO-BREAK SPACE}", " "),
-            f"{100 * of_run('', run).floor_ns / run.score.latency_ns:.0f}",
+            percent(of_limit(of_run("", run).floor_ns, run.score.latency_ns)).replace("\N{NO-BREAK SPACE}", " "),
             error_figure(run.error),
             run.tolerance,
         )
         for rank, run in enumerate(judged, 1)
     ]
     assert len(rows) >= 4 and {run.problem_revision for run in judged} == {1} and "revision 1" in README
+
+
+def test_how_near_a_latency_is_to_its_floor_has_one_name_and_one_meaning():
+    """Everywhere that a reader meets it: pages, templates, messages, tables."""
+    shown = [CHECKOUT / "README.md", *(CHECKOUT / name for name in PAGES), *(CHECKOUT / "problems").glob("*/README.md")]
+    shown += [path for folder in ("harness", "bench") for path in (CHECKOUT / folder).rglob("*.*")]
+    for path in (path for path in shown if path.suffix in (".md", ".py", ".j2", ".js")):
+        other = re.search(r"(%|per cent|percentages?|share|fraction)[\s_]of[\s_]+(the[\s_])?floor", path.read_text())
+        assert not other, f"{path}: {other and other[0]}"
+    assert "floor ÷ latency" in OF_THE_LIMIT and "100 % is best" in OF_THE_LIMIT
+    for text in (README, PAGES["docs/kernels.md"]):
+        assert "floor ÷ latency, 100 % is best" in text.replace("\n", " ")
+
+
+def test_a_kernel_s_figure_on_the_board_is_the_same_in_the_table_of_kernels():
+    on_board = {run.submission: run for run in judged_runs() if run.problem == "mla" and run.ranked}
+    for name, told in re.findall(
+        r"^\| mla/(\w+)[^|]* \|.* (\d+ %) \(mxfp4\) +\|$", PAGES["docs/kernels.md"], re.MULTILINE
+    ):
+        assert f"| {name} |" in README and f"| {told} |" in next(
+            row for row in README.splitlines() if f"| {name} |" in row
+        )
+        assert on_board.pop(name)
+    assert set(on_board) == {"triton_bf16"}  # without a target
 
 
 def test_the_readme_names_every_problem():

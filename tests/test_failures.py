@@ -7,6 +7,9 @@ import pytest
 from test_judging import judge
 
 from harness.model import Verdict
+from harness.render import document, terminal
+from harness.render.cases import case_list
+from harness.render.run import parts
 from harness.wire.protocol import Descriptors, NoDescriptor
 from harness.worker.load import describe_failure
 
@@ -119,9 +122,110 @@ def test_who_lowers_the_limit_on_open_files_is_told_that_it_is_that(toy_root, wh
     assert "the submission has lowered RLIMIT_NOFILE, or has as many files open as it may" in run.ending.message
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("from utils import make_match_reference", "copy what it uses of utils into it"),
+        ("import utils.more", "copy what it uses of utils into it"),
+        ("from reference import ref_kernel", "the reference is the judge's"),
+        ("from eval import main", "leave eval out"),
+        ("from task import Config", "task has input_t, output_t, TestSpec here"),
+    ],
+)
+def test_an_import_of_the_contest_s_that_is_not_here_is_told_what_to_write_instead(toy_root, line, said):
+    run = judge(toy_root, f"import torch\n{line}\ndef custom_kernel(data):\n    return data[0] * 2\n", timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    assert re.match(r"(ModuleNotFound|Import)Error: .*\(line 2\): ", run.ending.message) and said in run.ending.message
+
+
+def test_another_module_that_is_missing_gets_no_such_hint(tmp_path):
+    failure = reported(tmp_path, "import not_there")
+    assert failure["message"] == "ModuleNotFoundError: No module named 'not_there' (line 1)"
+    (tmp_path / "own.py").write_text("")
+    failure = reported(tmp_path, f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom own import utils")
+    assert "GPU MODE" not in failure["message"] and failure["message"].endswith("(line 3)")
+
+
+def test_what_a_contest_s_template_imports_of_task_is_there(toy_root):
+    source = """
+        from task import TestSpec, input_t, output_t
+        from typing import List
+        def custom_kernel(data: input_t, specs: List[TestSpec] = []) -> output_t:
+            return data[0] * 2
+    """
+    assert judge(toy_root, source, timed=False).ending.verdict is Verdict.ACCEPTED
+
+
 def test_a_descriptor_that_did_not_come_is_missed():
     came = Descriptors()
     came += [7]
     assert came and came.pop() == 7 and not came
     with pytest.raises(NoDescriptor, match="RLIMIT_NOFILE"):
         came.pop()
+
+
+def test_a_kernel_that_stores_out_of_bounds_is_named_with_its_line_and_the_index(toy_root):
+    source = """
+        import triton, triton.language as tl
+        @triton.jit
+        def double(x, out, BLOCK: tl.constexpr):
+            i = tl.arange(0, BLOCK)
+            value = tl.load(x + i, i < 32)
+            tl.store(out + i, value * 2)
+        def custom_kernel(data):
+            out = data[0].new_empty(data[0].shape)
+            double[(1,)](data[0], out, BLOCK=1024)
+            return out
+    """
+    run = judge(toy_root, source, timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    assert re.match(r"OutOfBounds: kernel double stores to out\[\d+\], which has elements 0 to", run.ending.message)
+    assert "(line 7)" in run.ending.message and "submissions/double/subject.py" in run.ending.detail
+
+
+RAISES_LATER = """
+    def custom_kernel(data):
+        x = data[0]
+        if x.shape[0] == 3:
+            [][0]
+        return x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [("[][0]", Verdict.RUNTIME_ERROR), ("import os; os.abort()", Verdict.RUNTIME_ERROR), ("x.no_such", None)],
+)
+def test_a_call_that_fails_is_named_with_its_case_and_the_command_that_makes_it_again(toy_root, failure, verdict):
+    run = judge(toy_root, RAISES_LATER.replace("[][0]", failure), timed=False)
+    assert run.ending.verdict is (verdict or Verdict.RUNTIME_ERROR)
+    lines = run.ending.detail.splitlines()
+    assert lines[0] == "case rows=3 cols=5"
+    path = toy_root / "submissions" / "double" / "subject.py"
+    assert re.fullmatch(
+        rf"reproduce: python3 -m harness replay double {path} 'rows=3 cols=5' --seed \d+ --device cpu", lines[-1]
+    )
+    assert [(check.case.label, check.verdict) for check in run.checks] == [
+        ("rows=4 cols=8", Verdict.ACCEPTED),
+        ("rows=3 cols=5", Verdict.RUNTIME_ERROR),
+    ]
+
+
+def test_the_cases_of_a_run_that_failed_are_listed_one_by_one_with_how_far_each_is_off(toy_root):
+    source = "def custom_kernel(data):\n    return data[0] * (2 if data[0].shape[0] == 4 else 3)\n"
+    wrong, raises = judge(toy_root, source, timed=False), judge(toy_root, RAISES_LATER, timed=False)
+    told = [document.text([terminal.failure(run)]).splitlines() for run in (wrong, raises)]
+    assert told[0][1:3] == [
+        "  right  close: 0.00 of max_mismatch                  rows=4 cols=8",
+        "  wrong  close: max_mismatch is above its limit of 0  rows=3 cols=5",
+    ]
+    assert told[1][1].split()[0] == "right" and told[1][2].split() == ["runtime", "error", "rows=3", "cols=5"]
+    assert told[1][3].endswith("case rows=3 cols=5")
+    shown = document.text(parts(raises))  # of a check without figures
+    assert "runtime error" in shown and "of close" in shown
+    assert case_list(raises.checks[:1], ["rows=4 cols=8", "rows=9 cols=9"]).splitlines()[1].split() == [
+        "not",
+        "tried",
+        "rows=9",
+        "cols=9",
+    ]

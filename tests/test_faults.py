@@ -31,10 +31,10 @@ from harness.errors import InfrastructureError, ProblemError
 from harness.judge.reference import Reference
 from harness.machine.device import check_answers, detect
 from harness.model import Ending, Estimate, Verdict
-from harness.records.store import load_run
+from harness.records.run_file import load_run
 from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
-from tests.processes import alive
+from tests.processes import alive, below, name_of
 
 SLOW = """
 import time
@@ -107,7 +107,7 @@ class TestAKilledJudge:
             await_line(process, moment)
             # Loading and timing are announced before there is a worker for them.
             workers = set()
-            while not any(map(is_worker, workers)):
+            while not any(name_of(pid) == "podium-worker" for pid in workers):
                 assert process.poll() is None
                 workers = descendants(process.pid, process_table())
             process.kill()
@@ -152,18 +152,11 @@ class TestAKilledJudge:
         assert stored(toy_root) == ["a_first", "b_second"]
 
 
-def is_worker(pid):
-    with contextlib.suppress(OSError):
-        return b"harness.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
-
-
 class TestAWorkerThat:
     @pytest.fixture(autouse=True)
     def _nothing_is_left(self, toy_root):
-        before = descendants(os.getpid(), process_table())
         yield
-        assert_gone(descendants(os.getpid(), process_table()) - before)
+        assert_gone(below(os.getpid()))
         assert scratch_left(toy_root) == []
 
     @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
+from harness.cli import main
 from harness.cli.options import verbs as cli
 from harness.compile.compilation import Compilation, CompiledKernel
 from harness.model import (
@@ -171,8 +172,57 @@ def _shown_at(columns: int, cells: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(columns))
         found = document.text([Table(["one", "two"], [["x", "y"], cells[:2]])])
+    if "┌" not in found:  # a word is too long for any column: row by row
+        return "".join(found.split())
     rows = [line.split("│") for line in found.splitlines() if line.startswith("│")]
     return "".join("".join("".join(row[i] for row in rows).split()) for i in (1, 2))
+
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+NUMBERS = ["number", "least", "5\xa0%", "25\xa0%", "median", "75\xa0%", "95\xa0%", "most"]
+
+
+def test_a_table_that_does_not_fit_stands_in_two_with_the_same_first_column(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = [[f"batch_size={n} seq_len={n}", *(f"{n}{i}.00\xa0µs" for i in range(8))] for n in (1, 2)]
+    found = document.text([Table(["case", *NUMBERS], rows)])
+    assert max(map(len, found.splitlines())) <= 60
+    assert found.count("┌") == 2 and found.count("case") == 2 and found.count("batch_size=1") == 2
+    assert all(word in found for row in rows for word in row[1:])
+
+
+def test_a_table_that_does_not_fit_in_two_either_is_shown_row_by_row(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    run_id = "20261121T134059-847ee0-a_name_that_is_long"
+    found = document.text([Table(["run", "problem", "score µs", "clock"], [[run_id, "kv_replicate", "1.2", ""]] * 2)])
+    rows = f"{run_id}\n  problem kv_replicate · score µs 1.2"
+    assert found == f"{rows}\n{rows}"
+
+
+def test_facts_titles_and_notes_fit_a_narrow_terminal_and_commands_stay_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    sha256, command = "0f" * 29, "python3 -m harness compare one_name another_name --duel tells which is faster"
+    facts = Facts([("source", sha256), ("device", "many words " * 9), ("clock", "the judge's")], title="words " * 20)
+    table = Table(["a"], [["1"]], below=["a note " * 20], title="a title " * 20)
+    rows = Table(["a", "b", "c"], [["figures " * 9, "published " * 9, "by others " * 9]], frame=False)
+    lines = document.text([facts, table, rows, "plain words " * 20, command]).splitlines()
+    assert max(len(line) for line in lines if line != command) <= 60 and command in lines
+    assert (
+        lines[2:4] == ["source", f"  {sha256}"]
+        and lines[4].startswith("device  many")
+        and lines[5][:9] == " " * 8 + "w"
+    )
+    assert "clock   the judge's" in lines
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_every_published_run_is_shown_no_wider_than_the_terminal(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ids = [path.stem for path in sorted((CHECKOUT / "results" / "published").glob("*/*/*.json"))]
+    for arguments in [["show"], *(["show", run_id] for run_id in ids[::3])]:
+        assert main(arguments) == 0
+        wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > columns]
+        assert not wide, arguments
 
 
 def test_an_id_is_never_broken(monkeypatch):

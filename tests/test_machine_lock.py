@@ -1,6 +1,7 @@
 """The lock of a card: one for each, at one place for all users, and nobody waits for himself."""
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -82,8 +83,9 @@ def test_who_comes_second_waits_and_is_told_for_whom(folder, others):
     first = others()
     assert first.stdout.readline() == "held\n"
     second = others()
-    whose = f"another evaluation (process {first.pid})" if sys.platform == "linux" else "another evaluation"
-    assert second.stdout.readline() == f"{whose} has Card: waiting for it to finish\n"
+    said = second.stdout.readline()
+    whose = rf" \(process {first.pid}, running for \d+ s\)" if sys.platform == "linux" else ""
+    assert re.fullmatch(rf"another evaluation{whose} has Card: waiting for it to finish\n", said)
     first.kill()
     assert second.stdout.readline() == "held\n"
 
@@ -140,7 +142,7 @@ def test_root_and_other_users_share_the_lock_whoever_made_the_file(folder, other
     holder = others(uid=first)
     assert holder.stdout.readline() == "held\n"
     waiter = others(uid=second)
-    assert f"(process {holder.pid})" in waiter.stdout.readline()
+    assert f"(process {holder.pid}, running" in waiter.stdout.readline()
     holder.kill()
     assert waiter.stdout.readline() == "held\n"
 
@@ -179,7 +181,7 @@ def test_a_file_that_was_removed_while_one_waited_locks_nobody_out(folder, other
     (folder / "podium-cpu.lock").unlink()
     first.kill()
     assert second.stdout.readline() == "held\n"
-    assert f"(process {second.pid})" in others().stdout.readline()  # it locked the file that has the name now
+    assert f"(process {second.pid}, running" in others().stdout.readline()  # it locked the file that has the name now
 
 
 def test_a_folder_that_only_some_may_write_to_is_nobodys(folder, monkeypatch, tmp_path):

@@ -10,8 +10,7 @@ from test_judging import HONEST, judge
 
 from harness.machine import neighbours
 from harness.machine.neighbours import Crowding, Neighbours
-from harness.render import document, terminal
-from harness.render import run as rendered
+from harness.render import document, terminal, timing
 from harness.sandbox import footprint
 
 BUSY = "import os\nif os.fork():\n    os.wait()\nwhile True: pass\n"  # in a child of the process that is started
@@ -66,7 +65,7 @@ def test_a_run_that_was_timed_in_a_crowd_says_so(toy_root, monkeypatch):
     monkeypatch.setattr(neighbours.Neighbours, "crowding", lambda self: Crowding(0.6, 0.1))
     run = judge(toy_root, HONEST)
     assert {each.others_share for each in run.rounds} == {0.6} and run.measurements[0].labels == ("crowded",)
-    shown = document.text([rendered._rounds(run.rounds)])
+    shown = document.text([timing.rounds_of(run.rounds)])
     assert "60%" in shown and "other processes took" in shown
     assert "while other processes took up to 60% of the processors" in terminal.verdict_line(run)
 

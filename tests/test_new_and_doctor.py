@@ -14,6 +14,7 @@ from harness.render import doctor as rendered
 from harness.verbs import doctor
 from harness.verbs import new as scaffold
 from harness.verbs.doctor import Fact
+from tests.test_report import disk_with_room_for
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TEMPLATE = '"""data = (x, config); return 2 x."""\n\n\ndef custom_kernel(data):\n    return data[0] * 2\n'
@@ -42,6 +43,15 @@ def test_nothing_is_overwritten(podium, toy_root):
     path.write_text("# a day's work\n")
     code, out, err = podium("new", "double", "mine")
     assert code == 2 and "already there" in err and not out and path.read_text() == "# a day's work\n"
+
+
+def test_on_a_full_disk_no_half_of_a_submission_is_left(podium, toy_root):
+    (toy_root / "problems" / "double" / "template.py").write_text(TEMPLATE * 200)
+    with disk_with_room_for(4096):
+        code, out, err = podium("new", "double", "mine")
+    assert (code, out) == (30, "") and "mine.py cannot be written: File too large" in err
+    assert list((toy_root / "submissions" / "double").iterdir()) == []
+    assert podium("new", "double", "mine")[0] == 0
 
 
 def test_a_dangling_link_is_not_written_through(podium, toy_root):

@@ -225,7 +225,10 @@ def test_what_ncu_counted_is_shown_by_the_call_beside_the_floor(toy_root, mine, 
     shown = document.text(rendered.parts(found))
     # The toy's floor: 8 bytes an element of 64 x 64 at 10 GB/s.
     assert "kernels of a call: 5.500 µs" in shown and "floor: 3.277 µs, bound by bandwidth (float32)" in shown
-    assert "reach 60\N{NO-BREAK SPACE}% of it" in shown and "1.203 MB moved, 36.71 times what the floor counts" in shown
+    assert (
+        "reach 60\N{NO-BREAK SPACE}% of the limit" in shown
+        and "1.203 MB moved, 36.71 times what the floor counts" in shown
+    )
     row = next(line for line in shown.splitlines() if "_decode" in line)
     assert [cell.strip() for cell in row.strip("│ ").split("│")][1:] == [
         "1", "4.500", "81.8", "80", "32", "26", "168", "64", "528 × 128",

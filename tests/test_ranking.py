@@ -16,7 +16,7 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, bearings, close, rank
 from harness.records.entry import Entry
-from harness.render import document, terminal
+from harness.render import document, left_out, terminal
 from harness.render.boards import _duels
 from tests.test_store import make_run
 
@@ -43,6 +43,7 @@ def entry(name, score=None, low=None, high=None, verdict=Verdict.ACCEPTED, unran
         low_ns=low,
         high_ns=high,
         floor_ns=floor,
+        floor_format="bf16" if floor else None,
     )
     return replace(of_judge, **changes)
 
@@ -120,9 +121,9 @@ def test_without_a_baseline_on_the_board_there_is_no_ratio():
     assert rank([entry("mine", 50, 49, 51)], ["torch"]).standings[0].times_baseline is None
 
 
-def test_the_share_of_the_floor_is_floor_over_score():
+def test_what_a_score_is_of_the_limit_is_floor_over_score():
     known, unknown = rank([entry("a", 50, floor=20), entry("b", 60)], []).standings
-    assert known.fraction_of_floor == pytest.approx(0.4) and unknown.fraction_of_floor is None
+    assert known.of_limit == pytest.approx(0.4) and unknown.of_limit is None
 
 
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.ACCEPTED])
@@ -135,8 +136,8 @@ def test_a_run_is_held_against_the_best_baseline_but_itself_and_the_best_before_
     mine, torch = entry("mine", 50, floor=20), entry("torch", 100)
     board = rank([mine, torch, entry("aiter", 80)], ["torch", "aiter"])
     found = bearings(mine, board, ["torch", "aiter"], torch)
-    assert found == Bearings(0.4, 1.6, 2.0, "torch", level=True)  # without intervals nothing is certain
-    assert bearings(torch, board, ["torch"], None) == Bearings(None, None, None, None)
+    assert found == Bearings(0.4, "bf16", 1.6, 2.0, "torch", level=True)  # without intervals nothing is certain
+    assert bearings(torch, board, ["torch"], None) == Bearings(None, None, None, None, None)
     assert bearings(entry("failed", verdict=Verdict.TIMEOUT), board, ["torch"], torch) is None
 
 
@@ -154,9 +155,9 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
 
 def test_the_last_line_says_all_that_is_known_of_a_score():
     accepted, wrong = make_run(score=100.0), make_run(score=None, verdict=Verdict.WRONG_ANSWER)
-    where = Bearings(fraction_of_floor=0.312, times_baseline=1.5, times_best=0.966, best="triton_fp8")
+    where = Bearings(of_limit=0.312, floor_format="mxfp4", times_baseline=1.5, times_best=0.966, best="triton_fp8")
     assert terminal.verdict_line(accepted, where) == (
-        "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31 % of the floor, "
+        "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31\xa0% of the limit (mxfp4), "
         "1.50 × as fast as the best baseline, 0.97 × as fast as the best so far (triton_fp8) (show run-1)"
     )
     assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
@@ -245,6 +246,68 @@ def problem(toy_root):
     return catalog.load_problem(toy_root, "double")
 
 
+@pytest.mark.parametrize(
+    ("baselines", "said"),
+    [
+        (("torch", "aiter"), "no baseline is ranked here. Judge torch or aiter for one."),
+        ((), "the problem names no baseline."),
+    ],
+)
+def test_a_board_without_a_baseline_says_so_and_one_with_it_has_the_ratio(problem, baselines, said):
+    mine, torch = entry("mine", 50_000, 49_000, 51_000), entry("torch", 100_000, 99_000, 101_000)
+    named = problem.model_copy(update={"baselines": baselines})
+
+    def shown(*entries):
+        return document.text(terminal.board(named, "A Device", rank(entries, baselines), []))
+
+    assert f"no × best baseline: {said}" in shown(mine)
+    if baselines:
+        assert "no × best baseline" not in shown(mine, torch) and "×\xa0best baseline" in shown(mine, torch)
+    assert "best baseline" not in shown(entry("hasty", 40_000, unranked="quick"))  # where nothing is ranked
+
+
+CASE = "batch_size=1 seq_len=9 num_kv_heads=3 num_q_heads=21 head_dim=80 dtype=float16"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            f"6 of 10 test cases are wrong; the first is {CASE}: k_out: 10,080 of 15,120 elements differ",
+            "k_out: 10,080 of 15,120 elements differ (6 of 10 test cases are wrong)",
+        ),
+        (
+            f"a call with {CASE} took longer than the limit of 60 s; in f (line 5)",
+            "took longer than the limit of 60 s; in f (line 5)",
+        ),
+        (
+            f"the process was killed by SIGABRT during a call with {CASE}",
+            "the process was killed by SIGABRT during a call",
+        ),
+        ("IndexError: list index out of range (line 5)", "IndexError: list index out of range (line 5)"),
+        ("the worker's reply is malformed: a=b", "the worker's reply is malformed: a=b"),
+    ],
+)
+def test_what_is_left_out_is_shown_with_its_cause_first(problem, monkeypatch, message, shown):
+    monkeypatch.setenv("COLUMNS", "80")
+    failed = entry("failed", verdict=Verdict.WRONG_ANSWER, message=message)
+    assert left_out.cause(message) == shown
+    lines = document.text(terminal.board(problem, "A Device", rank([failed], []), [])).splitlines()
+    seen = " ".join(line.split("│")[3].strip() for line in lines if line.count("│") == 4).partition("what was seen ")[2]
+    assert seen == shown and max(map(len, lines)) <= 80
+
+
+def test_quick_tries_that_failed_fill_no_board_and_are_named(problem):
+    tries = [entry(f"try_{n}", verdict=Verdict.RUNTIME_ERROR, unranked=Unranked.QUICK) for n in range(17)]
+    others = [entry("liar", verdict=Verdict.INTEGRITY_VIOLATION), entry("hasty", 40_000, unranked=Unranked.QUICK)]
+    parts = terminal.board(problem, "A Device", rank([*tries, *others], []), [])
+    tables = [part for part in parts if isinstance(part, document.Table)]
+    assert [[row[0] for row in table.rows] for table in tables] == [["hasty"], ["liar"]]
+    (line,) = [part for part in parts if isinstance(part, str) and "try_0" in part]
+    assert all(f"try_{n}" in line for n in range(17)) and "show NAME" in line and "forget NAME" in line
+    assert "left out (1)" in document.text(parts)
+
+
 def test_the_table_shows_ranks_ratios_and_reasons(problem):
     entries = [
         entry("mine", 50_000, 49_000, 51_000, floor=20_000),
@@ -256,7 +319,8 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
     text = document.text(terminal.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
     row = next(line for line in text.splitlines() if "mine" in line)
     rank_shown, name, score, ratio, share = [cell.strip() for cell in row.strip("│ ").split("│")][:5]
-    assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40") and score.startswith("50.00 ±")
+    assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40\xa0%") and score.startswith("50.00 ±")
+    assert f"{terminal.OF_THE_LIMIT}, here for bf16 data." in text
     for words in ("a quick look with one process", "interpreted time is no measurement", "left out (1)", "a note"):
         assert words in text
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)

@@ -1,8 +1,11 @@
 """A report is one file that needs no network, shows what the boards say, and obeys nobody whose text is in it."""
 
 import base64
+import contextlib
 import hashlib
+import itertools
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -27,18 +30,21 @@ from harness.model import (
     Estimate,
     Excess,
     Floor,
+    Label,
     Manner,
     Measurement,
     Run,
     Skipped,
     Submission,
+    Unranked,
     Verdict,
 )
 from harness.ranking.board import rank
 from harness.records.entry import Entry
 from harness.records.store import Store
-from harness.render import charts, html, legible, plots
-from harness.render.axis import log_axis
+from harness.render import charts, document, html, legible, plots, terminal
+from harness.render import run as rendered
+from harness.render.axis import NARROW, WIDE, label_ends, log_axis
 from harness.verbs import report
 from harness.verbs.report import Sheet
 
@@ -193,7 +199,7 @@ def test_every_figure_in_a_table_that_sorts_has_its_number(toy_root):
                 assert (attributes["data-v"] == "") is (text.strip() == ""), (title, text)
                 assert attributes["data-v"] == "" or float(attributes["data-v"]) >= 0
                 seen.add(title.strip())
-    assert seen >= {"interval", "floor µs", "% of floor", "latency µs", "score µs", "error", "of close", "took s"}
+    assert seen >= {"interval", "floor µs", "of the limit", "latency µs", "score µs", "error", "of close", "took s"}
 
 
 def test_an_interval_sorts_by_how_wide_it_is_for_its_centre():
@@ -231,6 +237,50 @@ def test_a_wrong_word_is_answered_in_a_sentence_with_exit_code_2(toy_root, capsy
     store(toy_root, "mine")
     assert main(["--root", str(toy_root), "report", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def disk_with_room_for(size):
+    """As on a full disk: no file grows beyond `size` bytes. Python ignores SIGXFSZ; writes fail with EFBIG."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("before", [b"the good board", None])
+def test_a_full_disk_costs_no_report_that_was_there_and_leaves_no_half_of_one(toy_root, capsys, before):
+    store(toy_root, "mine")
+    folder = toy_root / "out"
+    folder.mkdir()
+    if before is not None:
+        (folder / "board.html").write_bytes(before)
+    main(["--root", str(toy_root), "show"])  # the index is made while there is room
+    with disk_with_room_for(20_000):
+        code = main(["--root", str(toy_root), "report", "double", "--out", str(folder / "board.html")])
+    said = capsys.readouterr().err
+    assert code == 30 and "board.html cannot be written: File too large" in said
+    assert ("untouched" in said) is (before is not None)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == ({"board.html": before} if before else {})
+
+
+def test_a_report_is_written_through_a_link_with_the_permissions_that_its_file_has(toy_root):
+    store(toy_root, "mine")
+    (toy_root / "real.html").write_text("old")
+    (toy_root / "real.html").chmod(0o600)
+    (toy_root / "link.html").symlink_to("real.html")
+    assert main(["--root", str(toy_root), "report", "double", "--out", str(toy_root / "link.html")]) == 0
+    assert (toy_root / "link.html").is_symlink() and "mine" in (toy_root / "real.html").read_text()
+    assert (toy_root / "real.html").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_report_can_be_written_into_a_pipe(toy_root):
+    store(toy_root, "mine")
+    command = [sys.executable, "-m", "harness", "--root", str(toy_root), "report", "double", "--out", "/dev/stdout"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.startswith("<!doctype html>") and "</html>" in done.stdout
 
 
 def test_nothing_in_a_page_leads_out_of_it(toy_root):
@@ -333,7 +383,7 @@ def test_what_a_worker_timed_or_older_files_judged_is_apart_and_labelled(toy_roo
     assert "own" in verified and "the submission's own process timed it" in verified
     assert "old" in verified and "files have changed since it was judged" in verified
     assert "old_and_bad wrong answer of an older revision" in left_out
-    runs = Elements(page.partition("All runs")[2]).words
+    runs = Elements(page.partition("<summary>All runs")[2]).words
     assert runs.count(" worker-timed ") == 1 and runs.count(" of an older revision ") == 1
     assert [line.run.submission for line in plots.records(shelf_of(toy_root).lines)] == ["judged"]
 
@@ -367,7 +417,40 @@ def test_a_board_has_rank_score_interval_floor_and_error(toy_root):
     store(toy_root, "fast", 1000.0)
     words = Elements(page_of(toy_root)).words
     assert "score with its 95 % interval, in µs" in words
-    assert "1 fast 1.000 ±1.0 % 71 0.01 close 1 2026-01-01 01:00 2 slow 3.000 ±1.0 % 24 0.01" in words
+    assert "1 fast 1.000 ±1.0 % 71 % 0.01 close 1 2026-01-01 01:00 2 slow 3.000 ±1.0 % 24 % 0.01" in words
+
+
+def test_what_a_chart_says_of_the_limit_stands_in_the_tables_beside_it_with_the_floor_s_format(toy_root):
+    """Of a case that a launch alone takes long for, too."""
+    bound = measurement(CASES[0], 1000.0, 100.0, 3, 8).model_copy(update={"labels": (Label.LATENCY_BOUND,)})
+    run = store(toy_root, "mine", measurements=(bound, measurement(CASES[1], 4000.0, 1000.0, 3, 8)))
+    notes = [panel.rows[0].note for panel in charts.case_panels(shelf_of(toy_root).ranked, CASES)]
+    assert notes == ["10\xa0%", "25\xa0%"]
+    page = page_of(toy_root)
+    found = []
+    for _, (headers, *rows) in Cells(page).tables:
+        titles = [title.strip() for _, title in headers]
+        if "floor µs" in titles:
+            found.append([(row[titles.index("of the limit")][1], row[titles.index("binds")][1][:19]) for row in rows])
+    assert found == [[(note, "bandwidth (float32)") for note in notes]] * 2
+    assert "Of the limit: floor ÷ latency; 100 % is best. The floor is" in Elements(page).words
+    shown = document.text([rendered.case_table(run)])
+    assert all(note in shown for note in notes) and terminal.OF_THE_LIMIT in shown and "float32 data" in shown
+
+
+def test_a_page_speaks_of_baselines_only_where_one_is_ranked_and_says_so_where_none_is(toy_root):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    (toy_root / "submissions" / "double" / "torch_twice.py").touch()
+    path.write_text(path.read_text() + "baselines: [torch_twice]\n")
+    store(toy_root, "mine")
+    store(toy_root, "hasty", unranked_because="quick")
+    words = Elements(page_of(toy_root)).words
+    assert "No × best baseline: no baseline is ranked here. Judge torch_twice for one." in words
+    assert words.lower().count("baseline") == 2 and "key baseline" not in page_of(toy_root)
+    store(toy_root, "torch_twice", 2000.0)
+    words = Elements(page_of(toy_root)).words
+    assert "No × best baseline" not in words and "how many times faster than the fastest of them" in words
+    assert "interval × best baseline" in words and "2.00" in words and "key baseline" in page_of(toy_root)
 
 
 def test_a_source_that_is_not_what_was_judged_is_not_shown(toy_root):
@@ -419,7 +502,7 @@ def test_of_very_many_runs_the_latest_are_listed_and_the_page_says_so(toy_root, 
     monkeypatch.setattr(html, "RUNS_LISTED", 3)
     for number in range(5):
         store(toy_root, f"try_{number}")
-    all_runs = page_of(toy_root).partition("All runs")[2]
+    all_runs = page_of(toy_root).partition("<summary>All runs")[2]
     assert "The latest 3 of 5 runs" in all_runs and "run-0002" in all_runs and "run-0001" not in all_runs
 
 
@@ -530,6 +613,91 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
+def test_a_page_is_called_after_its_problem_and_best_score_and_a_link_to_it_has_a_preview(toy_root):
+    def head():
+        page = page_of(toy_root)
+        named = {a.get("property", a.get("name")): a.get("content") for _, a in Elements(page).elements}
+        assert named["og:title"] == re.search("<title>([^<]*)</title>", page)[1]
+        assert named["description"] == named["og:description"] and named["og:type"] == "website"
+        return named["og:title"], named["og:description"]
+
+    assert head()[0] == "Twice as much · Podium"
+    store(toy_root, "slow", 3000.0)
+    store(toy_root, "fast", 1000.0)
+    title, told = head()
+    assert title == "Twice as much: 1.000 µs by fast on Test 1000 · Podium"
+    assert told == "double on Test 1000: 1.000 µs by fast, the best of 2 ranked."
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('File "/home/ann/work/x/kernel.py", line 3', 'File "…/kernel.py", line 3'),
+        ("/root/v/lib/python3.11/site-packages/torch/_ops.py:9", "site-packages/torch/_ops.py:9"),
+        ("(/usr/lib/python3.11/ast.py)", "(python3.11/ast.py)"),
+        ("in /srv/podium/submissions/mla/mine.py", "in submissions/mla/mine.py"),
+        ("cache=/home/ann", "cache=~"),
+        ("/tmp/podium-ab12/work/", "…/work"),
+        ("reads /dev/shm/x and /proc/self/maps", "reads /dev/shm/x and /proc/self/maps"),
+        ("12 µs/call, a/b, and/or, 1 / 2, //, </a></b>", "12 µs/call, a/b, and/or, 1 / 2, //, </a></b>"),
+        ("see https://example.org/a/b/c.html", "see https://example.org/a/b/c.html"),
+    ],
+)
+def test_no_path_of_somebody_s_machine_is_shown_and_what_names_a_file_stays(text, shown):
+    assert legible.without_paths(text) == shown
+
+
+def test_a_page_holds_no_path_of_the_machine_that_made_it(toy_root):
+    where = "/home/ann/secret/kernel.py"
+    ending = Ending(verdict=Verdict.RUNTIME_ERROR, message=f"OSError: {where}", detail=f'File "{where}", line 1')
+    changes = {"output": f"wrote {where}\n", "environment": ENVIRONMENT | {"compiler": f"nvcc at {where}"}}
+    store(toy_root, "mine", **changes, **failed() | {"ending": ending})
+    (toy_root / "results" / "local" / "double" / "test-1000" / "odd.json").write_text("{")
+    page = page_of(toy_root)
+    assert "secret" not in page and str(toy_root) not in page and page.count("…/kernel.py") >= 4
+
+
+def test_every_label_and_every_reason_is_explained_where_it_stands(toy_root):
+    timed = measurement(CASES[0], 1000.0, 100.0, 1, 4)
+    for label in Label:
+        store(toy_root, f"case_{label}", measurements=(timed.model_copy(update={"labels": (label,)}),))
+    unranked = [reason for reason in Unranked if reason is not Unranked.WORKER_TIMED]
+    for reason in unranked:
+        store(toy_root, f"run_{reason}".replace(" ", "_"), unranked_because=reason)
+    page = page_of(toy_root)
+    for label in Label:
+        sheet = page.partition(f'data-name="case_{label}">\n  <summary>')[2].partition("</figure>")[0]
+        words = " ".join(Elements(sheet).text.split())
+        assert re.search(rf"{label}: .*{re.escape(label.why)}", words, re.IGNORECASE), label
+    table = page.partition("<caption>Accepted, not ranked</caption>")[2].partition("</table>")[0]
+    below = page.partition("<summary>All runs")[2].partition("<summary>Environments")[0]
+    for reason in unranked:
+        for part in (table, below):
+            words = " ".join(Elements(part).text.split())
+            assert re.search(rf"{reason}: {re.escape(reason.why)}", words, re.IGNORECASE), reason
+
+
+def test_quick_tries_that_failed_are_folded_and_the_cause_comes_first(toy_root):
+    store(toy_root, "mine")
+    wrong = f"2 of 3 test cases are wrong; the first is {CASES[0].label}: y: rel_l2 0.3 (limit 0.2)"
+    store(toy_root, "wrong", **failed(message=wrong))
+    for number in range(3):
+        store(toy_root, f"try_{number}", unranked_because="quick", **failed(message=wrong))
+    words = Elements(page_of(toy_root)).words
+    table, _, folded = words.partition("Quick tries that failed 3")
+    assert "wrong answer y: rel_l2 0.3 (limit 0.2) (2 of 3 test cases are wrong)" in table
+    assert "Not accepted submission verdict what was seen wrong wrong answer" in table
+    assert all(f"try_{number} wrong answer" in folded for number in range(3)) and "try_0" not in table
+
+
+@given(st.floats(1e-3, 1e6), st.floats(1.0, 1e6))
+def test_no_two_labels_of_an_axis_run_into_one_another(low, factor):
+    axis = log_axis([low, low * factor])
+    for length_px, ticks in ((WIDE, axis.ticks), (NARROW, [tick for tick in axis.ticks if tick.narrow])):
+        ends = [label_ends(tick, length_px) for tick in ticks]
+        assert len(ends) >= 1 and all(one[1] + 4 <= other[0] for one, other in itertools.pairwise(ends))
+
+
 # In a browser
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(part => part.open = true)"
@@ -623,7 +791,7 @@ def test_a_table_sorts_by_a_click_and_by_the_keyboard(opened):
     assert names_on_board(page)[:2] == ["try_11", "try_10"] and names_on_board(page)[-1] == "try_0"
     assert "sorted by error, descending" in page.get_by_role("status").inner_text()
     page.keyboard.press("Shift+Tab")
-    assert "of floor" in page.evaluate("document.activeElement.textContent")
+    assert "of the limit" in page.evaluate("document.activeElement.textContent")
     page.locator("table.board thead button").first.click()
     assert names_on_board(page) == ranked and len(ranked) == RANKED
     assert page.locator("table.board [aria-sort]").count() == 1
@@ -654,6 +822,74 @@ def test_rows_are_filtered_by_words(opened):
     assert sorted(names_on_board(page)) == ["try_1", "try_10", "try_11"]
     field.fill("")
     assert len(names_on_board(page)) == RANKED
+
+
+def test_the_field_in_the_bar_leaves_the_submissions_whose_name_has_each_word(opened):
+    page = opened()
+    page.evaluate(OPEN_ALL)
+    field = page.get_by_role("searchbox", name="Filter submissions")
+    field.fill("try_1")
+    assert sorted(names_on_board(page)) == ["try_1", "try_10", "try_11"]
+    assert sorted(page.locator("details.sheet:visible .title").all_inner_texts()) == ["try_1", "try_10", "try_11"]
+    rows = page.get_by_role("region", name="All runs").locator("tbody tr:visible")
+    assert rows.count() == 3 and page.get_by_role("status").inner_text() == "3 submissions"
+    field.fill("")
+    assert len(names_on_board(page)) == RANKED
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_contents_and_filter_stay_and_the_contents_lead_to_each_part(opened, width):
+    page = opened(width)
+    bar = page.locator(".top")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_timeout(100)
+    assert bar.bounding_box()["y"] == 0 and bar.bounding_box()["height"] < 60
+    parts = ["Board", "Latency by case", "Latency against error", "Best over time", "Submissions", "All runs"]
+    for name in [*parts, "Environments"]:
+        page.locator(".contents > summary").click()
+        page.locator(".contents").get_by_role("link", name=name, exact=True).click()
+        page.wait_for_timeout(50)
+        target = page.locator(page.evaluate("location.hash"))
+        below = bar.bounding_box()["y"] + bar.bounding_box()["height"]
+        assert below <= target.bounding_box()["y"] + 1 < 800 and target.inner_text().strip(), name
+        assert page.locator(".contents[open]").count() == 0
+
+
+SMALL_TARGETS = """[...document.querySelectorAll('a, button, summary, input')].filter(part => part.checkVisibility())
+    .map(part => [part.outerHTML.slice(0, 90), part.getBoundingClientRect()])
+    .filter(([, box]) => box.bottom > 0 && (box.width < 24 || box.height < 24))
+    .map(([name, box]) => `${name} ${box.width} x ${box.height}`)"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_whatever_is_clicked_is_24_pixels_wide_and_high(opened, width):
+    """https://www.w3.org/TR/WCAG22/#target-size-minimum"""
+    page = opened(width)
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate(SMALL_TARGETS) == []
+
+
+COLLISIONS = """[...document.querySelectorAll('svg.scale, svg.upright')].flatMap(axis => {
+    const boxes = [...axis.querySelectorAll('text')].filter(text => text.checkVisibility())
+        .map(text => text.getBoundingClientRect());
+    return boxes.flatMap((one, i) => boxes.slice(i + 1).filter(other => one.left < other.right + 3
+        && other.left < one.right + 3 && one.top < other.bottom && other.top < one.bottom).map(() => axis.outerHTML));
+})"""
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_labels_of_an_axis_stay_apart_in_any_window(opened, width):
+    page = opened(width)
+    page.evaluate(OPEN_ALL)
+    assert page.locator("svg.scale").count() > 10 and page.evaluate(COLLISIONS) == []
+
+
+def test_a_table_that_goes_on_shows_a_shadow_at_the_edge_where_it_does(opened):
+    """Two covers move with the table, two shadows below them do not; cells let them through."""
+    board = opened(390).locator(".scroll").first
+    assert board.evaluate("part => part.scrollWidth > part.clientWidth")
+    assert board.evaluate("part => getComputedStyle(part).backgroundAttachment") == "local, local, scroll, scroll"
+    assert board.evaluate("part => getComputedStyle(part.querySelector('td')).backgroundColor") == "rgba(0, 0, 0, 0)"
 
 
 def test_a_link_on_the_board_opens_what_it_leads_to(opened):

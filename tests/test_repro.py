@@ -8,7 +8,7 @@ import pytest
 
 from harness.model import ClockOwner, Ending, Estimate, Run, Unranked, Verdict
 from harness.ranking.speed import Noise
-from harness.records.store import load_run
+from harness.records.run_file import load_run
 from harness.render import document
 from harness.render import repro as rendered
 from harness.verbs.repro import Reproduction, hold

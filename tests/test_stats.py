@@ -9,11 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from harness.model import Estimate
 from harness.ranking.stats import (
     enough,
     estimate,
     geometric_mean,
     interquartile_mean,
+    is_wider,
     noise_floor,
     noise_floor_apart,
     ratio_of_pairs,
@@ -265,3 +267,12 @@ def test_too_little_gives_no_noise_floor(call):
 def test_less_than_two_runs_give_no_noise_floor(scores, processes):
     with pytest.raises(ValueError):
         noise_floor_apart(scores, processes, 0.95)
+
+
+@pytest.mark.parametrize(("high", "limit", "wider"), [(1.2, 0.1, True), (1.05, 0.1, False), (9.0, None, False)])
+def test_an_interval_is_wider_than_a_share_of_its_centre(high, limit, wider):
+    assert is_wider(Estimate(latency_ns=1.0, low_ns=0.9, high_ns=high), limit) is wider
+
+
+def test_an_estimate_without_an_interval_is_not_wider():
+    assert not is_wider(Estimate(latency_ns=1.0), 0.1)

@@ -36,10 +36,11 @@ from harness.model import (
     Unranked,
     Verdict,
 )
-from harness.records import store as store_module
+from harness.records import run_file, scan
 from harness.records.entry import of_run
-from harness.records.store import Store, load_run
-from harness.records.tables import COLUMNS, Tables
+from harness.records.run_file import load_run
+from harness.records.store import Store
+from harness.records.tables import COLUMNS
 from harness.render import run as rendered
 from harness.verbs.compare import take
 
@@ -110,6 +111,20 @@ def content(root):
     with Store(root).index() as index:
         entries = sorted(map(repr, index.standings(problem(), "test-1000")))
         return index.paths(), index.devices("double"), entries, index.faults()
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """A file of this moment is taken for one of long ago: of what was not touched since, nothing is in doubt."""
+    monkeypatch.setattr(scan, "SETTLED_NS", 0)
+
+
+def edit(root, run_id, old, new):
+    """As an editor does: the file of a stored run, in its place."""
+    path = folder(root) / f"{run_id}.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 def folder(root, tier="local"):
@@ -426,7 +441,7 @@ class TestFaults:
     def test_a_huge_file_is_not_read(self, root):
         put(root, make_run())
         with (folder(root) / "odd.json").open("wb") as file:
-            file.truncate(store_module.MAX_RUN_BYTES + 1)  # sparse
+            file.truncate(run_file.MAX_RUN_BYTES + 1)  # sparse
         ((_, fault),) = content(root)[3]
         assert fault == "is too large to be a run"
 
@@ -535,7 +550,6 @@ class TestIndex:
 
     def test_of_the_version_before_it_is_built_anew(self, root):
         put(root, *several())
-        os.utime(folder(root), ns=(0, 0))  # settled: nothing but the version tells
         before = content(root)
         lacked = {"clock", "problem_sha256"}
         columns = [name for name in COLUMNS if name not in lacked]
@@ -568,8 +582,6 @@ class TestIndex:
     def test_folders_whose_names_are_prefixes_of_others_are_kept_apart(self, root):
         slugs = ("test-1000", "test-1000-x", "test-10001", "test-1000z")
         put(root, *(make_run(f"on-{slug}", device=DEVICE.model_copy(update={"slug": slug})) for slug in slugs))
-        for path in folder(root).parent.iterdir():
-            os.utime(path, ns=(0, 0))  # settled: what is forgotten by mistake is not read again
         assert len(content(root)[0]) == 4
         shutil.rmtree(folder(root))
         assert content(root)[0].keys() == {f"on-{slug}" for slug in slugs[1:]}
@@ -587,11 +599,70 @@ class TestIndex:
         os.utime(folder(root), ns=(stamp, stamp))  # as a file system with a coarse clock leaves it
         assert content(root)[0].keys() == {"one", "two"}
 
-    def test_a_settled_folder_is_not_read_again(self, root, monkeypatch):
+    def test_a_settled_folder_is_looked_through_and_no_file_of_it_is_read_again(self, root, monkeypatch, settled):
         put(root, *several())
-        os.utime(folder(root), ns=(0, 0))
         before = content(root)
-        monkeypatch.setattr(Tables, "_read_folder", lambda *_: pytest.fail("looked again"))
+        monkeypatch.setattr(run_file, "read", lambda _: pytest.fail("read again"))
+        assert content(root) == before
+
+    def test_of_a_settled_folder_only_the_file_that_changed_is_read_again(self, root, monkeypatch, settled):
+        put(root, *several())
+        content(root)
+        seen, read = [], run_file.read
+        monkeypatch.setattr(run_file, "read", lambda path: seen.append(path.name) or read(path))
+        edit(root, "b1", '"timeout"', '"runtime_error"')
+        content(root)
+        content(root)
+        assert seen == ["b1.json"]
+
+    def test_a_run_that_was_truncated_after_it_was_indexed_is_a_fault_and_on_no_board(self, root, settled):
+        put(root, make_run("a1", 300.0), make_run("b1", submission="other"))
+        content(root)
+        (folder(root) / "a1.json").write_bytes((folder(root) / "a1.json").read_bytes()[:700])
+        paths, _, _, faults = content(root)
+        assert paths.keys() == {"b1"} == {entry.id for entry in standings(root).values()}
+        assert [path for path, _ in faults] == ["local/double/test-1000/a1.json"] and "is no run" in faults[0][1]
+
+    def test_a_run_that_was_edited_after_it_was_indexed_is_what_its_file_says_now(self, root, settled):
+        put(root, *several())
+        assert standings(root)["mine"].score_ns == 300.0
+        edit(root, "a1", '"latency_ns": 300.0', '"latency_ns": 50.0')
+        assert standings(root)["mine"].score_ns == 100.0
+
+    def test_an_edit_that_keeps_size_and_date_is_seen(self, root, settled):
+        put(root, make_run("a1", 300.0))
+        content(root)
+        path, probe = folder(root) / "a1.json", root / "probe"
+        before = path.stat()
+        probe.touch()
+        while probe.stat().st_ctime_ns <= before.st_ctime_ns:  # until the file system's clock has ticked
+            probe.touch()
+        edit(root, "a1", "300.0", "700.0")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        assert standings(root)["mine"].score_ns == 700.0
+
+    def test_of_a_file_in_doubt_the_content_decides(self, root, monkeypatch):
+        """As it is within one tick of the file system's clock: nothing but the content tells."""
+        monkeypatch.setattr(scan, "_stamp", lambda *_: scan.IN_DOUBT)
+        put(root, make_run("a1", 300.0))
+        assert standings(root)["mine"].score_ns == 300.0
+        edit(root, "a1", "300.0", "700.0")
+        assert standings(root)["mine"].score_ns == 700.0
+
+    def test_a_file_of_a_moment_ago_is_in_doubt_until_its_clock_has_ticked(self, root, monkeypatch):
+        put(root, make_run())
+        assert scan.folders(root / "results")["local/double/test-1000"].stamp == scan.IN_DOUBT
+        moment_ns = (folder(root) / "run-1.json").stat().st_ctime_ns
+        monkeypatch.setattr(scan.time, "time_ns", lambda: moment_ns + scan.SETTLED_NS)
+        assert scan.folders(root / "results")["local/double/test-1000"].stamp != scan.IN_DOUBT
+
+    def test_what_was_touched_and_is_the_same_is_not_parsed_again(self, root, monkeypatch, settled):
+        put(root, *several())
+        before = content(root)
+        for path in folder(root).iterdir():
+            os.utime(path, ns=(0, 0))
+        monkeypatch.setattr(run_file, "parse", lambda *_: pytest.fail("parsed again"))
         assert content(root) == before
 
     @pytest.mark.parametrize("indexed", [False, True])
@@ -774,7 +845,7 @@ class TestStandings:
         put(root, make_run("a", 1.0))
         assert standings(root)["mine"].runs == 1
 
-    def test_a_score_without_all_floors_has_no_share_of_the_floor(self, root):
+    def test_a_score_without_all_floors_is_nothing_of_the_limit(self, root):
         whole = make_run().measurements[0]
         put(root, make_run(measurements=(whole, whole.model_copy(update={"floor": None}))))
         assert standings(root)["mine"].floor_ns is None

@@ -8,7 +8,7 @@ from test_store import make_run
 
 from harness.model import Estimate, Measurement, Run, SampleNanoseconds
 from harness.model.value import LONGEST_NS, SHORTEST_NS
-from harness.records.store import load_run
+from harness.records.run_file import load_run
 
 NONE_THAT_A_CALL_TAKES = [5e-324, SHORTEST_NS / 2, LONGEST_NS * 1.01, 9.9e14]
 

@@ -16,7 +16,8 @@ from harness.model import Estimate
 from harness.render import watch as rendered
 from harness.verbs import watch
 from harness.verbs.watch import Feedback, Saves, syntax_error
-from tests.test_cli import CHECKOUT, HONEST, WRONG, _workers_of, command, submit
+from tests.processes import working_in
+from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
 from tests.test_comparison import run
 
 PATIENCE_S = 300
@@ -92,15 +93,15 @@ def test_each_save_is_judged_whatever_way_the_editor_writes_until_ctrl_c(watchin
     watched.expect("right on all 2", "× what it was")
     assert watched.interrupt() == 0
     assert "stopped watching" in watched.printed and "Traceback" not in watched.printed.split("stopped")[1]
-    assert not list((toy_root / "results").rglob("*.json")) and not _workers_of(toy_root)
+    assert not list((toy_root / "results").rglob("*.json")) and not working_in(toy_root)
 
 
 def test_ctrl_c_during_a_call_kills_the_worker_and_is_no_failure(watching, toy_root):
     watched, _ = watching("import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
     watched.expect("it loads")
-    assert _workers_of(toy_root)
+    assert working_in(toy_root)
     assert watched.interrupt() == 0
-    assert "Traceback" not in watched.printed and not _workers_of(toy_root)
+    assert "Traceback" not in watched.printed and not working_in(toy_root)
 
 
 def test_a_save_ends_the_judging_under_way(watching):

@@ -44,7 +44,8 @@ from harness.model import (
     Run,
     Verdict,
 )
-from harness.records.store import Store, load_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
 from harness.render import boards, document, terminal
 from harness.render import run as rendered_run
 from harness.verbs import leaderboard

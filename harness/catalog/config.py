@@ -23,6 +23,13 @@ class Sampling(Value):
     half-width of the score's interval at most `target_half_width`, a fraction of the score (`stats.enough`). In a
     process after which the judge's own work is further than `anchor_tolerance` from its median, as a fraction, the
     machine was disturbed; None: it is noted and nothing more.
+
+    A run whose score has an interval with a larger half-width than `most_half_width`, a fraction of the score, is not
+    ranked; None: all are.
+
+    `fresh`: each timed process has an interpreter of its own. Otherwise those of a run on a CPU are forked from one,
+    which takes a second less; they share one layout of memory then, and what that does to latency is not in the
+    interval.
     """
 
     processes: int = Field(ge=1)
@@ -35,6 +42,8 @@ class Sampling(Value):
     extra_processes: int = Field(default=0, ge=0)
     target_half_width: float = Field(default=0.005, gt=0)
     anchor_tolerance: float | None = Field(default=None, gt=0)
+    most_half_width: float | None = Field(default=None, gt=0)
+    fresh: bool = True
 
     @model_validator(mode="after")
     def _in_order(self) -> Sampling:
@@ -63,7 +72,7 @@ class EvalConfig(Value):
 
     def sampling(self, device_kind: str, quick: bool) -> Sampling:
         sampling = self.cpu if device_kind == "cpu" else self.gpu
-        less = {"processes": self.quick_processes, "extra_processes": 0} if quick else {}
+        less = {"processes": self.quick_processes, "extra_processes": 0, "fresh": False} if quick else {}
         return sampling.model_copy(update=less)
 
 

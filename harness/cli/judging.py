@@ -22,8 +22,9 @@ from harness.cli.options import (
     verbs,
 )
 from harness.errors import UsageError
-from harness.model import Problem, Run, Unranked, Verdict
-from harness.render import boards, github
+from harness.model import Problem, Run, Unranked, Verdict, standing
+from harness.render import boards, github, progress
+from harness.render.cases import case_list
 from harness.verbs import leaderboard
 
 UNWRAPPED = 10_000
@@ -71,12 +72,17 @@ def eval_(
     here = detect(root, device)
     waiting = evaluation.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
     with narration(as_json) as told:
-        runs = evaluation.judge(root, task, waiting, here, quick, told, allow_unsandboxed)
+
+        def stored(run: Run) -> None:
+            if run.ranked and run.submission_sha256 != waiting[-1].sha256:
+                told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
+
+        runs = evaluation.judge(root, task, waiting, here, quick, told, allow_unsandboxed, stored)
     if as_json:
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)
         where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
-        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, "boards": board})
+        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
     else:
         _print_outcome(root, task, here.slug, runs, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
@@ -151,7 +157,9 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
-    click.echo(check.report or f"accepted: {case} with seed {seed} meets the tolerance {check.tolerance}")
+    wrong = f"{case_list([check])}\n{check.report}"
+    right = f"accepted: {case} with seed {seed} is right, {standing([check])}"
+    click.echo(wrong if check.report else right)
     return check.verdict.exit_code
 
 

@@ -22,7 +22,7 @@ from harness.errors import UsageError
 from harness.model import OLDER_SOURCE, Run
 from harness.render import boards, github
 from harness.render.legible import legible
-from harness.render.terminal import runs
+from harness.render.terminal import left_alone, runs
 from harness.verbs import leaderboard as ranked
 from harness.verbs import problems as known
 from harness.verbs import show as stored
@@ -42,7 +42,7 @@ def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_js
     """
     task = catalog.load_problem(root, problem)
     if as_json:
-        print_json({"boards": ranked.as_json(root, task, device, cases)})
+        print_json(ranked.as_json(root, task, device, cases))
     else:
         print_parts(boards.parts(root, task, device, cases=cases), as_markdown)
 
@@ -62,11 +62,11 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
     from harness.render import run as rendered
 
     if run is None:
-        found = stored.every(root)
+        found, faults = stored.every(root)
         if as_json:
-            print_json({"runs": [asdict(entry) for entry in found]})
+            print_json({"runs": [asdict(entry) for entry in found], "left_alone": dict(faults)})
         else:
-            print_parts([runs(found)], as_markdown)
+            print_parts([runs(found), *left_alone(faults)], as_markdown)
         return
     shown = stored.one(root, run)
     _say_what_has_changed(root, shown)

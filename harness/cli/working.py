@@ -1,4 +1,4 @@
-"""Verbs to work with: doctor, new, profile."""
+"""Verbs to work with: doctor, new, forget, profile."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from harness.cli.options import (
     verbs,
 )
 from harness.errors import InfrastructureError
+from harness.render.legible import legible
 
 
 @verbs.command()
@@ -62,6 +63,28 @@ def new(root: Path, problem: str, name: str) -> None:
     from harness.verbs import new as scaffold
 
     click.echo(scaffold.next_steps(problem, scaffold.new(root, catalog.load_problem(root, problem), name)))
+
+
+@verbs.command()
+@click.argument("runs", metavar="[RUN…]", nargs=-1)
+@click.option("--older-than", metavar="AGE", help="Only runs that began longer ago, such as 30d, 12h or 2w.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.pass_obj
+def forget(root: Path, runs: tuple[str, ...], older_than: str | None, dry_run: bool) -> None:
+    """Remove stored runs of your own, with the sources that no other run has. Published ones stay.
+
+    RUN is a run's id, a beginning of it that no other has, or a submission's name, which means all of its runs. Without
+    RUN, all runs of the AGE.
+
+    Example: python3 -m harness forget mine --older-than 2w
+    """
+    from harness.verbs import forget as forgetting
+
+    removed = forgetting.forget(root, runs, forgetting.age(older_than) if older_than else None, dry_run)
+    for path in removed:
+        click.echo(f"results/{legible(path)}")
+    count = f"{len(removed)} run{'' if len(removed) == 1 else 's'}"
+    click.echo(f"{count} would be removed" if dry_run else f"{count} removed", err=True)
 
 
 @verbs.command()

@@ -96,7 +96,7 @@ def cross_compiled(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollower) -> CompileFault | None:
     """Import the submission and call it for every case; the first fault of its host code."""
-    from harness.compile import absent_device, fault
+    from harness.compile import absent_device, fault, telling
     from harness.compile.phantom import Phantoms
     from harness.compile.triton_compiler import NotCompiled
     from harness.worker import load
@@ -105,12 +105,14 @@ def followed(inputs: Inputs, file: Path, compiler: TritonCompiler, hip: HipFollo
     absent_device.present(compiler.target, compiler, phantoms)
     with phantoms:
         try:
+            telling.tell("the import of the file")
             submission = load.load(file, interpreted=False)
         except (Exception, SystemExit) as error:
             return fault.of_exception(error, file)
         hip.follow()
         for case in inputs.cases:
             compiler.case = hip.case = case.label
+            telling.tell(f"custom_kernel with {case.label}")
             data = case.data(phantoms)
             phantoms.keep([part for name, part in zip(inputs.names, data) if name not in inputs.in_place])
             try:

@@ -27,6 +27,7 @@ from typing import Any
 from harness import hip
 from harness.chips.code_object import KernelReport
 from harness.chips.targets import TARGETS, occupancy
+from harness.compile import telling
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.compile.inputs import Inputs
 from harness.compile.rehearsal import Launched, Rehearsal, follow, needs_torch, rehearse
@@ -81,6 +82,7 @@ def compile_submission(
         if emit is not None:
             _write_program(module, emit / target)
         try:
+            telling.tell(f"the compiler for a source of {len(module.source.splitlines()):,} lines")
             report = compilers.compile(module.source, target, module.defines)
         except CompilationError as error:
             kernels.append(_not_compiled(module, text, str(error)))

@@ -3,6 +3,7 @@
     with Processes(hidden=[root]) as processes:
         processes.start([Job("gfx942", ("harness.compile.cross_compile", ...), source)])  at once, or when there is room
         processes.results() ─► ("gfx942", Finished(status, printed, said))                waits for all of them
+        processes.doing()   ─► {"gfx942": "kernel decode (BLOCK=64)"}                     what each is at
 
 Each is in the sandbox that a worker is in (harness.sandbox), with a scratch directory, a user id and an environment of
 its own and no GPU to see. It can write to its work/ and nowhere else, so that nothing that it does reaches another
@@ -13,29 +14,35 @@ left, however it is left. What it leaves in work/ is read and copied here, never
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from harness.compile import telling
 from harness.model import Device, Isolation
 from harness.sandbox import leavings, tiers
 from harness.sandbox.confined import PRINTED
 from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.program import Program
 from harness.sandbox.scratch import scratch
 
 MEMORY_EACH_BYTES = 2 << 30
 """What one of them may need at its peak: torch, Triton and LLVM with a large kernel."""
 
+_WARM = ("torch", "triton.compiler", "triton.language", "harness.compile.compilation")
+"""What compilers import, which takes most of their time where a kernel is small."""
+
 TIMEOUT_S = 300.0
 POLL_S = 0.02
+TELL_S = 10.0
 SAID_BYTES = 8000
 MAX_PRINTED_BYTES = 16 << 20
 """Of a document. A kernel takes 1 KiB of it, and a submission has some thousand at most, every variant counted."""
@@ -67,6 +74,7 @@ class Finished:
     """How a process ended: `status` as subprocess has it, None for one that was killed for taking too long.
 
     `excess`: of what it had taken more than its share. `submission`: the path that the submission had there.
+    `given_up`: it was ended, or never begun, because its submission seems to hang.
     """
 
     status: int | None
@@ -74,6 +82,7 @@ class Finished:
     said: str
     excess: str | None = None
     submission: str = ""
+    given_up: bool = False
 
     @property
     def trouble(self) -> str | None:
@@ -82,6 +91,9 @@ class Finished:
             return f"the compiler {self.excess}, and was ended"
         if self.status == 0:
             return None
+        if self.given_up:
+            where = f", and here at {self.said}" if self.said else ""
+            return f"given up: the submission hangs in its test cases{where}"
         if self.status is None:
             return f"the compiler took longer than {TIMEOUT_S:g} s and was stopped"
         if self.status == -signal.SIGKILL:
@@ -117,15 +129,31 @@ class Processes:
         self._waiting.extend(jobs)
         self._fill()
 
-    def results(self) -> Iterator[tuple[str, Finished]]:
-        """Each job's name and result, as they end. Raises OSError for a disk that is full, InfrastructureError."""
+    def results(
+        self, told: Callable[[], None] = lambda: None, patience_s: float = math.inf
+    ) -> Iterator[tuple[str, Finished]]:
+        """Each job's name and result, as they end; `told` is called every TELL_S. One that has not got on for
+        `patience_s` is given up, and so are those that have not begun. Raises OSError for a disk that is full,
+        InfrastructureError."""
+        next_told = time.monotonic() + TELL_S
         while self._running or self._waiting:
             over = [name for name, running in self._running.items() if running.is_over()]
             for name in over:
                 yield name, self._running.pop(name).finished()
+            for name in [name for name, running in self._running.items() if running.stands_s() > patience_s]:
+                yield name, self._running.pop(name).given_up()
+                yield from ((job.name, Finished(None, "", "", given_up=True)) for job in self._waiting)
+                self._waiting.clear()
             self._fill()
+            if time.monotonic() > next_told and self._running:
+                told()
+                next_told = time.monotonic() + TELL_S
             if not over:
                 time.sleep(POLL_S)
+
+    def doing(self) -> dict[str, str]:
+        """What each that runs says that it is at."""
+        return {name: running.doing() for name, running in self._running.items()}
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self._limit:
@@ -146,14 +174,14 @@ class _Running:
             self._work = self._scratch / "work"
             for name, folder in job.given.items():
                 _give(folder, self._work / name)
-            flags = ["-s", "-P", "-B"]  # no user site, no implicit path, no .pyc files
             self._enclosure = Enclosure(
-                [sys.executable, *flags, "-m", "harness.sandbox.confined", *job.words],
+                Program("harness.sandbox.confined", tuple(job.words)),
                 found,
                 NO_DEVICE,
                 self._scratch,
                 hidden=hidden,
                 environment={"OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if job.interpreted else {})},
+                warm=_WARM,
             )
             self._said = _Tail(self._enclosure.stdout)
             self._resources = stack.pop_all()
@@ -165,6 +193,18 @@ class _Running:
             return True
         return time.monotonic() - self._since > TIMEOUT_S
 
+    def stands_s(self) -> float:
+        """How long ago it was that it got on."""
+        return time.monotonic() - max(self._said.told_at, self._since)
+
+    def doing(self) -> str:
+        return self._said.told
+
+    def given_up(self) -> Finished:
+        doing = self.doing()
+        self.end()
+        return Finished(None, "", doing, given_up=True)
+
     def finished(self) -> Finished:
         """What it left, once all that it started is dead."""
         with self._resources:
@@ -173,7 +213,7 @@ class _Running:
             for name, destination in self._job.collect.items():
                 leavings.copy(self._work, name, destination)
             submission = str((self._scratch / SUBMISSION.name).resolve())
-            return Finished(self._status, printed, self._said.text(), excess, submission)
+            return Finished(self._status, printed, telling.rest(self._said.text()), excess, submission)
 
     def end(self) -> None:
         with self._resources:
@@ -198,10 +238,11 @@ def _give(folder: Path, to: Path) -> None:
 
 
 class _Tail:
-    """Drains a pipe in the background, however much comes, and keeps its end."""
+    """Drains a pipe in the background, however much comes, and keeps its end. `told`: what its writer is at."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe, self._kept = pipe, b""
+        self.told, self.told_at = "its start", 0.0
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
@@ -213,6 +254,9 @@ class _Tail:
         with self._pipe:
             while data := os.read(self._pipe.fileno(), 1 << 16):
                 self._kept = (self._kept + data)[-SAID_BYTES:]
+                if telling.MARK.encode() in data:
+                    told = telling.told_last(self._kept.decode(errors="replace"))
+                    self.told, self.told_at = told, time.monotonic()
 
 
 def name_of_signal(number: int) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from harness import hip
 from harness.chips.targets import TARGETS
+from harness.compile import telling
 from harness.compile.compilation import Flaw
 from harness.compile.inputs import DescribedCase, Inputs
 from harness.hip.runtime import AMD, NVIDIA, Gpu
@@ -92,8 +93,10 @@ def rehearse(cpu: Inputs, path: Path, rehearsal: Rehearsal, sources: list[str]) 
     hip.visible_gpu = lambda: rehearsal  # type: ignore[assignment]
     hip.Module.loaded = lambda module, gpu, device: module  # type: ignore[assignment,method-assign,return-value]
     try:
+        telling.tell("the import of the file")
         submission = load.load(path, interpreted=True)
         for case in cpu.cases:
+            telling.tell(f"custom_kernel with {case.label}")
             rehearsal.case = case.label
             _call(submission, case)
     except hip.NoDevice:

@@ -26,7 +26,7 @@ from triton.runtime.cache import triton_key
 
 from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
 from harness.chips.targets import TARGETS
-from harness.compile import fault
+from harness.compile import fault, telling
 from harness.compile.apart import apart
 from harness.compile.fault import CompileFault
 
@@ -92,6 +92,7 @@ class TritonCompiler:
     def compile(self, src: Any, target: Any = None, options: dict[str, Any] | None = None, **named: Any) -> Any:
         """As triton.compile, for kernels in Python: a CompiledKernel, or Uncompiled."""
         kernel = self._described(src, target, options or {})
+        telling.tell(f"kernel {described(kernel)}")
         triton_key(), make_backend(target).hash()  # kept in memory, so that not every fork computes them
         outcome = apart(
             lambda: self._compile_to_cache(src, target, options, named),

@@ -77,12 +77,23 @@ def replacements() -> list[tuple[Any, str, Any]]:
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.driver import driver
 
-    from harness.interpreter import arithmetic, autotune, launch, memory, microscaling, reductions, refused, source
+    from harness.interpreter import (
+        arithmetic,
+        autotune,
+        extents,
+        launch,
+        memory,
+        microscaling,
+        reductions,
+        refused,
+        source,
+    )
 
     classes = [
         (upstream.InterpreterBuilder, arithmetic.Arithmetic),
         (upstream.InterpreterBuilder, microscaling.Microscaling),
         (upstream.InterpreterBuilder, memory.Memory),
+        (upstream.InterpreterBuilder, extents.Provenance),
         (upstream.InterpreterBuilder, refused.Refused),
         (upstream.ReduceOps, reductions.Reduction),
         (upstream.ScanOps, reductions.Scan),

@@ -1,10 +1,11 @@
 """One launch of an interpreted kernel: how its arguments become tensors, and how it ends.
 
 kernel[grid](x, n, 0.5)  ──►  run: counted; numpy's warnings off, as a chip has none
-     │ arguments              floats become float32 scalars, so that bf16 * scale is float32, as when compiled
+     │ arguments              pointers know their tensor's extent; floats become float32 scalars, so that bf16 * scale
+     │                        is float32, as when compiled
      │ language               tl.static_assert, loop bounds under numpy 2.4, the FNUZ types
      ▼
-programs of the grid, one after another  ──►  CannotInterpret as itself, not wrapped in InterpreterError
+programs of the grid, one after another  ──►  CannotInterpret and OutOfBounds as themselves, not as InterpreterError
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 
-from harness.interpreter import front_end
+from harness.interpreter import extents, front_end
 from harness.interpreter.autotune import StaticAssertion
 from harness.interpreter.elementwise import map_elementwise
+from harness.interpreter.extents import OutOfBounds
 from harness.interpreter.number_formats import FLOAT8
 from harness.interpreter.refusal import CannotInterpret
 
@@ -46,11 +48,12 @@ patched_in_this_launch: set[int] = set()
 def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     """Takes the place of InterpretedFunction.run.
 
-    Raises CompilationError for what Triton's front end refuses, CannotInterpret, else what upstream raises.
+    Raises CompilationError for what Triton's front end refuses, CannotInterpret, OutOfBounds, else what upstream does.
     """
     global count
     count += not warmup
     patched_in_this_launch.clear()
+    extents.launched.append((self, args, kwargs))
     try:
         if not warmup and front_end_first:
             front_end.check(self, args, kwargs)
@@ -61,11 +64,15 @@ def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs
         if refusal is None:
             raise
         raise refusal from error
+    finally:
+        extents.launched.pop()
 
 
-def refusal_in(error: BaseException | None) -> CannotInterpret | None:
+def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | None:
     """The refusal that an exception of the interpreter was raised from, if it was one."""
     while error is not None:
+        if isinstance(error, OutOfBounds):
+            return OutOfBounds(str(error))
         if isinstance(error, CannotInterpret):
             return CannotInterpret(str(error).partition(": ")[2])
         if isinstance(error, ValueError) and "`_semantic` argument must be provided" in str(error):
@@ -80,7 +87,8 @@ def implicit_cvt(arg: Any) -> Any:
         return tl.tensor(TensorHandle(np.array([arg], np.bool_), tl.int1), tl.int1)
     if isinstance(arg, float):
         return tl.tensor(TensorHandle(np.array([arg], np.float32), tl.float32), tl.float32)
-    return upstream_implicit_cvt(arg)
+    made = upstream_implicit_cvt(arg)
+    return extents.bounded(made, arg) if hasattr(arg, "data_ptr") else made
 
 
 def patch_lang(fn: Any) -> Any:

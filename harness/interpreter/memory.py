@@ -1,10 +1,10 @@
-"""What an interpreted kernel does to memory that Triton's interpreter gets wrong for 16-bit and 8-bit floats.
+"""What an interpreted kernel does to memory, where Triton's interpreter gets it wrong or looks away.
 
+    out of bounds              every load, store and atomic is held against its tensor first (extents)
     atomic_add on bf16         one element after another, in order; each sum rounds to bf16 (upstream refuses)
     loads that pad with NaN    the NaN of the element's type (upstream converts NaN to an integer)
 
-Loads and stores move bits and are upstream's. A load or store out of bounds that no mask covers reads or
-writes this process's memory, and may end it with a segmentation fault, as it may on a device.
+Block pointers and tensor descriptors come to loads and stores of single elements here, so that one check does for all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _ir
 
+from harness.interpreter import extents
 from harness.interpreter.number_formats import BF16_NAN, decode_bf16, encode_bf16, float8, is_stored_as_bits
 
+upstream_load = InterpreterBuilder.create_masked_load
+upstream_store = InterpreterBuilder.create_masked_store
+upstream_atomic_cas = InterpreterBuilder.create_atomic_cas
 upstream_atomic_rmw = InterpreterBuilder.create_atomic_rmw
 upstream_descriptor_load = InterpreterBuilder.create_descriptor_load
 upstream_block_pointer_load: Any = getattr(InterpreterBuilder, "create_tensor_pointer_load", None)  # until 3.8
@@ -26,11 +30,22 @@ upstream_block_pointer_load: Any = getattr(InterpreterBuilder, "create_tensor_po
 class Memory:
     """Methods of the same names in InterpreterBuilder are replaced by these; `self` is the InterpreterBuilder."""
 
-    create_masked_load: Any
+    def create_masked_load(self, ptrs: TensorHandle, mask: Any, *rest: Any, **named: Any) -> TensorHandle:
+        extents.check(self, "loads", ptrs, mask)
+        return upstream_load(self, ptrs, mask, *rest, **named)
+
+    def create_masked_store(self, ptrs: TensorHandle, value: TensorHandle, mask: Any, *rest: Any, **named: Any) -> Any:
+        extents.check(self, "stores to", ptrs, mask)
+        return upstream_store(self, ptrs, value, mask, *rest, **named)
+
+    def create_atomic_cas(self, ptr: TensorHandle, *rest: Any) -> TensorHandle:
+        extents.check(self, "changes", ptr, None)
+        return upstream_atomic_cas(self, ptr, *rest)
 
     def create_atomic_rmw(
         self, rmwOp: Any, ptr: TensorHandle, val: TensorHandle, mask: TensorHandle, sem: Any, scope: Any
     ) -> TensorHandle:
+        extents.check(self, "changes", ptr, mask)
         if rmwOp != _ir.ATOMIC_OP.FADD or not val.dtype.scalar.is_bf16():
             return upstream_atomic_rmw(self, rmwOp, ptr, val, mask, sem, scope)
         addends, addresses, enabled = np.broadcast_arrays(decode_bf16(val.data), ptr.data, mask.data)

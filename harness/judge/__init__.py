@@ -4,5 +4,6 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
                            ─► calls   one call: deal, time, check
                               ─► inputs            secret seed ─► data, expected output
                               ─► clock, sandwich   pour, flush, stamps, snapshot, by session and stage
-                              ─► check             snapshot against expectation ─► mismatch report
+                              ─► check             snapshot against expectation ─► mismatch report, with hints
+                              ─► whereabouts       where a call is that takes too long
 """

@@ -80,7 +80,7 @@ class Assembly:
         return Flusher(self._device.flush_bytes, self._device.torch_device)
 
     def null_worker(self) -> NullWorker:
-        return NullWorker(self._reference, self._device, self._threads, self._deadline)
+        return NullWorker(self._reference, self._device, self._threads, self._deadline, self._sampling.fresh)
 
 
 def be_a_quiet_neighbour(device: Device) -> None:

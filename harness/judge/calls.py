@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
-from harness.judge import mismatch
+import torch
+
+from harness.judge import hints, mismatch
 from harness.judge.check import CheckedCall, compare, differences, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.constants import Constants
@@ -42,14 +44,31 @@ class WrongTimedCall(Fault):
         self.check = check
 
 
+class FailedCall(Fault):
+    """A call that gave no answer: `fault` with the case, and with the command that makes the call again."""
+
+    def __init__(self, fault: Fault, case: Case, reproduce: str) -> None:
+        verdict, message = fault.ending.verdict, fault.ending.message
+        said = (fault.ending.detail or message).strip("\n")
+        super().__init__(verdict, message, f"case {case.label}\n{said}\nreproduce: {reproduce}")
+        self.check = CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=None)
+
+
+OF_THE_CALL = (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT)
+"""What a call with the same inputs would most likely do again."""
+
+
 class Series:
-    """Calls of one case: a dealer of inputs, the stage on which they are made, and what their outputs come to."""
+    """Calls of one case: a dealer of inputs, the stage on which they are made, and what their outputs come to.
+
+    `previous`: some of what the last checked call should have returned; of timed ones nothing is kept."""
 
     def __init__(self, case: Case, dealer: Dealer, stage: Stage) -> None:
         self.case, self.dealer, self.stage = case, dealer, stage
         self.call: Call | None = None
         self.tally = Tally()
         self.without_a_slice = 0
+        self.previous: dict[str, torch.Tensor] = {}
 
     def deal(self, everything: bool) -> Call:
         self.call = None  # its inputs may fill half of a GPU
@@ -84,16 +103,23 @@ class Caller:
             dealer.close()
 
     def put(self, session: Session, series: Series, clock: Clock, everything: bool) -> tuple[CaseCheck | None, Answer]:
-        """Deal a call, have it timed, judge its outputs. A void call may have no check."""
+        """Deal a call, have it timed, judge its outputs. A void call may have no check. Raises FailedCall, Fault."""
         if self._deadline is not None:
             self._deadline.check()
         began = time.monotonic()
         call, case = series.deal(everything), series.case
         dealt = time.monotonic()
-        answer = clock.time(session, series.stage, call, case.label)
+        try:
+            answer = clock.time(session, series.stage, call, case.label)
+        except Fault as fault:
+            if fault.ending.verdict not in OF_THE_CALL:
+                raise
+            raise FailedCall(fault, case, self._reproduce(case, call.seed)) from None
         void = self.constants.void(answer, clock.manner, case)
         timed = time.monotonic()
         check, tally = self._check(series, call, answer)
+        if everything and call.expectation.selection is None:
+            series.previous = {name: hints.sampled(output) for name, output in call.expectation.outputs.items()}
         wrong = check is not None and check.verdict is not Verdict.ACCEPTED
         if void is None and wrong and self.constants.took_nothing(answer) and series.without_a_slice < MOST_WITHOUT:
             series.without_a_slice += 1
@@ -123,11 +149,15 @@ class Caller:
         tolerances = self._problem.tolerances_for(series.case)
         found = differences(call, answer.reply, answer.snapshot, tolerances)
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
-        check = self._case_check(series.case, call, compare(call, found + overruns(call, overrun), tolerances))
+        check = self._case_check(series, call, compare(call, found + overruns(call, overrun), tolerances))
         return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
 
-    def _case_check(self, case: Case, call: Call, comparison: CheckedCall) -> CaseCheck:
-        met = comparison.tolerance
+    def _case_check(self, series: Series, call: Call, comparison: CheckedCall) -> CaseCheck:
+        met, case = comparison.tolerance, series.case
+        report = None
+        if met is None:
+            again = self._reproduce(case, call.seed)
+            report = mismatch.report(self._problem, case, comparison, again, series.previous)
         return CaseCheck(
             case=case,
             verdict=Verdict.ACCEPTED if met is not None else Verdict.WRONG_ANSWER,
@@ -135,9 +165,7 @@ class Caller:
             excess=comparison.excess,
             error=comparison.error,
             reference_error=comparison.reference_error,
-            report=None
-            if met is not None
-            else mismatch.report(self._problem, case, comparison, self._reproduce(case, call.seed)),
+            report=report,
         )
 
     def _reproduce(self, case: Case, seed: int) -> str:

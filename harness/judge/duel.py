@@ -166,7 +166,7 @@ class _Match:
             for number in random.sample((0, 1), 2):  # which starts first is left to chance
                 side = self._sides[number]
                 stack.enter_context(side.named())
-                sessions[number] = stack.enter_context(side.entrant.session())
+                sessions[number] = stack.enter_context(side.entrant.session(timed=True))
                 sessions[number].rest()
             assert self._null is not None
             neighbours = Neighbours([*sessions.values(), self._null.ready()])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
-from harness.judge.calls import Caller, Series, worst_of
+from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
@@ -52,10 +52,12 @@ class Unclockable(Exception):
 class NullWorker:
     """A worker and a directory where no submission has ever been, for calls that compute nothing."""
 
-    def __init__(self, reference: Reference, device: Device, threads: int, deadline: Deadline | None) -> None:
+    def __init__(
+        self, reference: Reference, device: Device, threads: int, deadline: Deadline | None, fresh: bool = True
+    ) -> None:
         with ExitStack() as stack:
             folder = stack.enter_context(scratch(b"", tiers.strongest(device).new_uid()))
-            self.session = Session(reference.problem, device, folder, threads, deadline)
+            self.session = Session(reference.problem, device, folder, threads, deadline, fresh=fresh)
             stack.callback(self.session.kill)
             self._stack = stack.pop_all()
         self._loaded = False
@@ -122,12 +124,12 @@ class Entrant:
             session.kill()
 
     @contextmanager
-    def session(self, another_follows: bool = False) -> Iterator[Session]:
-        """A fresh worker with the submission loaded.
+    def session(self, another_follows: bool = False, timed: bool = False) -> Iterator[Session]:
+        """A new worker with the submission loaded.
 
         If another will be asked for, it is started already: beside a GPU there are processors to import torch on.
         """
-        session = self._waiting or self._new_session()
+        session = self._waiting or self._new_session(fresh=timed and self._sampling.fresh)
         self._waiting = None
         try:
             session.load(self.folder / "submission.py")
@@ -138,8 +140,8 @@ class Entrant:
             session.kill()
             self.printed = session.printed or self.printed
 
-    def _new_session(self) -> Session:
-        return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline)
+    def _new_session(self, fresh: bool = True) -> Session:
+        return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline, fresh=fresh)
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
         """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
@@ -151,8 +153,13 @@ class Entrant:
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
             once = self.caller.interpreted and number > 0
-            check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
-            check = check.model_copy(update={"secret": case.key in self._secret})
+            secret = {"secret": case.key in self._secret}
+            try:
+                check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
+            except FailedCall as failed:
+                failed.check = failed.check.model_copy(update=secret)
+                raise
+            check = check.model_copy(update=secret)
             tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
             yield check
 

@@ -38,6 +38,7 @@ from harness.model import (
     Total,
     Unranked,
     Verdict,
+    standing,
 )
 from harness.progress import Narrate
 from harness.ranking import roofline, stats
@@ -89,6 +90,8 @@ def evaluate(
             ending = _named(fault.ending, entrant.folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     safe = isolation.confines or allow_unsandboxed
+    score = _score(measurements, config.confidence, sampling.processes) if accepted and measurements else None
+    imprecise = score is not None and stats.is_wider(score, sampling.most_half_width)
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
         problem=problem.name,
@@ -109,8 +112,8 @@ def evaluate(
         rounds=tuple(trial.rounds),
         clock=entrant.clocks.whose,
         constants=_constants(trial),
-        score=_score(measurements, config.confidence, sampling.processes) if accepted and measurements else None,
-        unranked_because=_unranked_because(trial, ending, measurements, quick, safe, reproduced),
+        score=score,
+        unranked_because=_unranked_because(trial, ending, measurements, quick, safe, reproduced, imprecise),
         tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=entrant.printed,
@@ -124,10 +127,15 @@ def replay(
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
     assembly = Assembly(Reference(problem, device), device, config.sampling(device.kind, quick=True))
-    with assembly.entrant(submission, new_master_seed()) as entrant, entrant.session() as session:
-        check = entrant.check(session, case, OneSeed(seed), 1)
-        session.finish()
-        return check
+    with assembly.entrant(submission, new_master_seed()) as entrant:
+        try:
+            with entrant.session() as session:
+                check = entrant.check(session, case, OneSeed(seed), 1)
+                session.finish()
+                return check
+        except Fault as fault:
+            fault.ending = _named(fault.ending, entrant.folder, submission)
+            raise
 
 
 def _measurement(
@@ -180,9 +188,10 @@ def _ending(trial: Trial) -> Ending:
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
     secret = sum(check.secret for check in trial.checks)
     drawn = f", {secret} of them drawn in secret," if secret else ""
-    return Ending(
-        verdict=Verdict.ACCEPTED, message=f"all {len(trial.checks)} test cases{drawn} are right{how}{untimed}"
-    )
+    met = standing([*trial.checks, *trial.totals])
+    within = f", {met}" if met else ""
+    message = f"all {len(trial.checks)} test cases{drawn} are right{how}{within}{untimed}"
+    return Ending(verdict=Verdict.ACCEPTED, message=message)
 
 
 def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
@@ -209,7 +218,13 @@ def _unstable(rounds: Sequence[Round]) -> bool:
 
 
 def _unranked_because(
-    trial: Trial, ending: Ending, measurements: Sequence[Measurement], quick: bool, safe: bool, reproduced: bool
+    trial: Trial,
+    ending: Ending,
+    measurements: Sequence[Measurement],
+    quick: bool,
+    safe: bool,
+    reproduced: bool,
+    imprecise: bool,
 ) -> Unranked | None:
     if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return Unranked.UNJUDGED
@@ -221,6 +236,7 @@ def _unranked_because(
         Unranked.VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,
         Unranked.CROWDED: any(_crowded(timings) for timings in trial.timings),
         Unranked.UNSTABLE: _unstable(trial.rounds),
+        Unranked.IMPRECISE: imprecise,
         Unranked.BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
         Unranked.UNSANDBOXED: not safe,
         Unranked.WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,

@@ -4,6 +4,7 @@
       row     [query 3, head 5]  rel L2 1.18
       worst   [query 3, head 5, dim 17]  got 0.8125  expected 0.1201  (66 x what is allowed)
       head    at 5, 7-9 (of 0-15; up to 75 % of each)
+      hint    head h holds head h^1
     reproduce: python3 -m harness replay mla mine.py 'batch_size=4 ...' --seed 123 --device cpu
 
 Where an axis' indices are listed, they are those of NaN and Inf if there are any that should not be there, else of the
@@ -12,26 +13,40 @@ rows that are over their limit, else of the elements that are. Where every bit c
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from harness.judge.check import CheckedCall, Difference, bits, float64
+from harness.judge import hints
+from harness.judge.check import CheckedCall
+from harness.judge.difference import Difference, bits, float64
 from harness.model import Case, Problem, Tolerance
 
 WORST_SHOWN = 5
 RANGES_SHOWN = 6
 
 
-def report(problem: Problem, case: Case, comparison: CheckedCall, reproduce: str) -> str:
-    """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem."""
+def report(
+    problem: Problem,
+    case: Case,
+    comparison: CheckedCall,
+    reproduce: str,
+    previous: Mapping[str, torch.Tensor] | None = None,
+) -> str:
+    """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem.
+
+    `previous`: what hints.sampled has taken of the outputs that the call before should have given.
+    """
     tolerances = problem.tolerances_for(case)
     name = list(tolerances)[-1]
     lines = [f"case {case.label}"]
     for difference in comparison.differences:
         if difference.excess(name, tolerances[name]).ratio > 1:
-            lines += _lines(problem, _in_one_place(difference), name, tolerances)
+            before = (previous or {}).get(difference.name)
+            lines += _lines(problem, _in_one_place(difference), name, tolerances, before)
     if comparison.reference_error is not None:
         lines.append(
             f"for scale: the reference itself is {comparison.reference_error:.2g} (rel L2) from exact arithmetic"
@@ -47,7 +62,13 @@ def _in_one_place(difference: Difference) -> Difference:
     return replace(difference, actual=difference.actual.to(difference.expected.device))
 
 
-def _lines(problem: Problem, difference: Difference, name: str, tolerances: dict[str, Tolerance]) -> list[str]:
+def _lines(
+    problem: Problem,
+    difference: Difference,
+    name: str,
+    tolerances: dict[str, Tolerance],
+    previous: torch.Tensor | None,
+) -> list[str]:
     if difference.structural is not None:
         return [f"{difference.name}: {difference.structural}"]
     assert difference.actual is not None
@@ -74,7 +95,13 @@ def _lines(problem: Problem, difference: Difference, name: str, tolerances: dict
     # Of sampled rows, where they lie along that axis says more of the sample than of the kernel.
     sampled = difference.selection.axis if difference.selection is not None else None
     along = [(axis, _along(where, dim)) for dim, axis in enumerate(axes[: where.dim()]) if dim != sampled]
-    return lines + [f"  {axis:<7} {text}" for axis, text in along if text]
+    lines += [f"  {axis:<7} {text}" for axis, text in along if text]
+    if difference.is_state:
+        return lines
+    with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
+        found = hints.hints(axes, difference.expected, difference.actual, previous, sampled)
+        lines += [f"  hint    {hint}" for hint in found]
+    return lines
 
 
 def _headline(
@@ -90,16 +117,19 @@ def _headline(
         untouchable = difference.is_state and difference.name.split(".")[0] not in problem.in_place
         what = "changed, and a submission may not write to it" if untouchable else "differ, and every bit counts here"
         return f"{difference.name}: {share} {what}"
-    reasons = []
+    reasons, rest = [], ""
     if difference.bad_specials:
-        reasons.append(f"{difference.bad_specials:,} NaN or Inf where none belong or other ones do")
+        stray = "NaN or Inf where none belong or other ones do"
+        if difference.bad_specials == difference.elements:
+            return f"{difference.name}: all {difference.elements:,} elements are {stray}; tolerance {name}"
+        reasons, rest = [f"{difference.bad_specials:,} {stray}"], " of the others"
     if tolerance.max_mismatch is not None:
         rule = f"outside atol {tolerance.atol:g} + rtol {tolerance.rtol:g} x |expected|"
         allowed = f"at most {100 * tolerance.max_mismatch:g} % may be" if tolerance.max_mismatch else "none may be"
         reasons.append(f"{share} are {rule}, {allowed}")
     for limit, value in (("rel_l2", difference.rel_l2), ("row_rel_l2", difference.worst_row)):
         if (bound := getattr(tolerance, limit)) is not None:
-            reasons.append(f"{limit} {value:.3g} (limit {bound:g}{', over' if value > bound else ''})")
+            reasons.append(f"{limit}{rest} {value:.3g} (limit {bound:g}{', over' if value > bound else ''})")
     if rows_over is not None and bool(rows_over.any()):
         reasons[-1] += f" in {int(rows_over.sum()):,} of {rows_over.numel():,} rows"
     return f"{difference.name}: " + "; ".join(reasons) + f"; tolerance {name}"
@@ -170,18 +200,34 @@ def _worst(
     """The worst elements with their indices; where only a sum is over its limit, those that contribute most."""
     assert difference.actual is not None
     considered = torch.where(wrong, score, -1.0) if bool(wrong.any()) else score
-    expected = difference.expected
     lines = []
-    for position in considered.reshape(-1).topk(min(WORST_SHOWN, considered.numel())).indices.tolist():
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), wrong.shape))
-        if float(considered[index]) < 0 or (float(considered[index]) == 0 and not bool(wrong[index])):
+    if not bitwise:  # of those that nothing is worse than, one of each kind
+        got, worst = float64(difference.actual), considered == math.inf
+        for _, test in (*_SPECIALS, ("", torch.isfinite)):
+            alike = (worst & test(got)).reshape(-1)
+            count = int(alike.sum())
+            if count:
+                more = f"  and {count - 1:,} more" if count > 1 else ""
+                lines.append(_element(difference, axes, int(alike.int().argmax()), "", bitwise) + more)
+        considered = torch.where(worst, -1.0, considered)
+    most = min(WORST_SHOWN - len(lines), considered.numel())
+    for position in considered.reshape(-1).topk(most).indices.tolist():
+        value = float(considered.reshape(-1)[position])
+        if value < 0 or (value == 0 and not bool(wrong.reshape(-1)[position])):
             continue
-        where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _whole_index(difference, index), strict=False))
-        got, want = _shown(difference.actual[index], bitwise), _shown(expected[index], bitwise)
-        known = not bitwise and math.isfinite(float(score[index]))
-        times = f"  ({float(score[index]):.3g} x what is allowed)" if known else ""
-        lines.append(f"[{where}]  got {got}  expected {want}{times}")
+        times = "" if bitwise else f"  ({value:.3g} x what is allowed)"
+        lines.append(_element(difference, axes, position, times, bitwise))
     return lines
+
+
+def _element(difference: Difference, axes: tuple[str, ...], position: int, times: str, bitwise: bool) -> str:
+    """`[query 3, dim 17]  got 0.8125  expected 0.1201`."""
+    assert difference.actual is not None
+    expected = difference.expected
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), expected.shape))
+    where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _whole_index(difference, index), strict=False))
+    got, want = _shown(difference.actual[index], bitwise), _shown(expected[index], bitwise)
+    return f"[{where}]  got {got}  expected {want}{times}"
 
 
 def _whole_index(difference: Difference, index: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,28 +16,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from harness.judge.deadline import Deadline
+from harness.judge.death import hint, how_it_ended
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
+from harness.judge.whereabouts import Whereabouts, traceback_of
 from harness.model import Device, Problem, Verdict
 from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
+from harness.sandbox.program import Program
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
 from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
+
+_WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.language")
+"""What a worker on a CPU imports, and most of the time it takes to start."""
 
 EXIT_GRACE_S = 10.0
 START_S = 120.0
@@ -48,11 +52,19 @@ class Session:
     """A worker process for one submission on one device, confined as well as this machine can.
 
     `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches. What it is asked counts
-    against `deadline`.
+    against `deadline`. A `fresh` one has an interpreter of its own; on a CPU any other is forked from one that has
+    imported torch.
     """
 
     def __init__(
-        self, problem: Problem, device: Device, scratch: Path, threads: int, deadline: Deadline | None = None
+        self,
+        problem: Problem,
+        device: Device,
+        scratch: Path,
+        threads: int,
+        deadline: Deadline | None = None,
+        *,
+        fresh: bool = False,
     ) -> None:
         self.limits = problem.limits
         self._deadline, self._killed = deadline, False
@@ -64,17 +76,21 @@ class Session:
         shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
         self.flag = Arena.create(FLAG_BYTES) if shared else None
         seen, reported = os.pipe()
+        self._whereabouts, self._path = Whereabouts(), Path()
+        told_fd = self._whereabouts.told_fd
         with theirs:
             self._enclosure = Enclosure(
-                _command(reported, theirs.fileno(), device, threads),
+                _program(reported, theirs.fileno(), told_fd, device, threads),
                 tiers.strongest(device),
                 device,
                 scratch,
                 hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
                 environment=_environment(device, threads),
-                pass_fds=(theirs.fileno(), reported),
+                pass_fds=(theirs.fileno(), reported, told_fd),
+                warm=() if fresh or device.kind != "cpu" else _WARM,
             )
         os.close(reported)
+        self._whereabouts.hand_over()
         self.leash = Leash(seen, self._enclosure.pid, spins=device.kind == "cuda")
         self._printed = Printed(self._enclosure.stdout)
 
@@ -90,7 +106,7 @@ class Session:
 
     def load(self, path: Path | None) -> None:
         """Have the worker import the submission at `path`, or nothing: then it can make null calls only."""
-        self._doing = "starting"
+        self._doing, self._path = "starting", path or Path()
         with self._faults(START_S):
             self.leash.attach(START_S)
         fds = () if self.flag is None else (self.flag.fd,)
@@ -177,7 +193,7 @@ class Session:
         except subprocess.TimeoutExpired:
             raise Fault(Verdict.TIMEOUT, "the worker did not end when told to") from None
         if status != 0:
-            raise Fault(Verdict.RUNTIME_ERROR, f"the worker {_how_it_ended(status)} after its last call")
+            raise Fault(Verdict.RUNTIME_ERROR, f"the worker {how_it_ended(status)} after its last call")
         if not self._channel.is_quiet():
             raise violation("the worker sent a message that nobody had asked for")
 
@@ -191,6 +207,7 @@ class Session:
         finally:
             self._channel.close()
             self.leash.close()
+            self._whereabouts.close()
             self._printed.close()
             self._enclosure.close()
             for arena in (*self.pools, *([self.flag] if self.flag is not None else [])):
@@ -234,9 +251,23 @@ class Session:
         return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
-        if self._deadline is not None:
-            self._deadline.check()
-        return Fault(Verdict.TIMEOUT, f"{self._doing} took longer than the limit of {limit_s:g} s")
+        message = f"{self._doing} took longer than the limit of {limit_s:g} s"
+        own = self._own_frames()
+        try:
+            if self._deadline is not None:
+                self._deadline.check()
+        except Fault as fault:
+            message = fault.ending.message
+        if not own:
+            return Fault(Verdict.TIMEOUT, message)
+        line, name = own[-1]
+        return Fault(Verdict.TIMEOUT, f"{message}; it was in {name} (line {line})", traceback_of(own, self._path))
+
+    def _own_frames(self) -> list[tuple[int, str]]:
+        """Where the submission is, if it is at work."""
+        if self.leash.stopped or self.leash.told or not self.leash.pid:
+            return []
+        return self._whereabouts.ask(self.leash.pid, self._path)
 
     @contextmanager
     def _faults(self, limit_s: float) -> Iterator[None]:
@@ -260,40 +291,19 @@ class Session:
         excess = self._enclosure.excess()
         if excess is not None:
             return Fault(Verdict.RUNTIME_ERROR, f"the submission {excess} during {doing}, and was ended")
-        hint = ""
-        if status == -signal.SIGSEGV:
-            hint = ": a load or store out of bounds, perhaps one without a mask, does this"
-        if status == -signal.SIGKILL:
-            hint = ": the system kills a process that takes too much memory"
-        return Fault(Verdict.RUNTIME_ERROR, f"the process {_how_it_ended(status)} during {doing}{hint}")
+        return Fault(Verdict.RUNTIME_ERROR, f"the process {how_it_ended(status)} during {doing}{hint(status)}")
 
 
-def _command(report_fd: int, channel_fd: int, device: Device, threads: int) -> list[str]:
-    """The waiter, and the worker that it starts."""
-    bare = ["-I", "-S", "-B"]
-    flags = ["-s", "-P", "-B", "-u"]  # no user site, no implicit path, no .pyc files, unbuffered output
-    arguments = {"channel": channel_fd, "device": device.kind, "threads": threads, "flush-bytes": device.flush_bytes}
+def _program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, threads: int) -> Program:
+    """The worker, with its waiter."""
+    arguments = {"channel": channel_fd, "stack": stack_fd, "device": device.kind, "threads": threads}
+    arguments |= {"flush-bytes": device.flush_bytes}
     options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-    worker = [sys.executable, *flags, "-m", "harness.worker", *options]
     whom = waiter.ALL if device.kind == "cpu" else waiter.ALONE
-    return [sys.executable, *bare, waiter.__file__, str(report_fd), whom, *worker]
+    return Program("harness.worker", tuple(options), report_fd, whom)
 
 
 def _environment(device: Device, threads: int) -> dict[str, str]:
     """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
     interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
-
-
-def _how_it_ended(status: int) -> str:
-    if status < 0:
-        return f"was killed by {_name_of_signal(-status)}"
-    return f"exited with status {status}"
-
-
-def _name_of_signal(number: int) -> str:
-    """`SIGSEGV`; a real-time signal has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -20,7 +20,7 @@ from functools import reduce
 
 from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
-from harness.judge.calls import WrongTimedCall
+from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, NullWorker, Unclockable
 from harness.judge.pace import Pace
@@ -95,8 +95,8 @@ class Trial:
         try:
             with ExitStack() as stack:
                 self._run(timed, stack)
-        except WrongTimedCall as wrong:
-            self.checks.append(wrong.check)
+        except (WrongTimedCall, FailedCall) as failed:
+            self.checks.append(failed.check)
             raise
         except Unclockable as reasons:
             self.unclockable = str(reasons)
@@ -153,10 +153,11 @@ class Trial:
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> list[dict[str, Sitting]]:
         """The sittings of each process, by the cases' keys: as many processes as the configuration says, and as many
-        more as their spread asks for."""
+        more as their spread asks for; none where the run is crowded, which is not ranked anyway."""
         sampling = self._sampling
         processes = [self._time_soundly(number, paces, anchor, null) for number in range(sampling.processes)]
-        if sampling.extra_processes and len(processes) > 1:
+        crowded = sum(any(sitting.crowded for sitting in sittings.values()) for sittings in processes)
+        if sampling.extra_processes and len(processes) > 1 and 2 * crowded <= len(processes):
             self._due = self._most = self._enough(processes)
         while len(processes) < self._due:
             processes.append(self._time_soundly(len(processes), paces, anchor, null))
@@ -195,7 +196,7 @@ class Trial:
         before, expected = number * len(cases), self._due
         tell(self._narrate, Step("timing", "", before, len(cases) * expected, line))
         sittings = {}
-        with self.entrant.session(another_follows=number + 1 < self._most) as session:
+        with self.entrant.session(another_follows=number + 1 < self._most, timed=True) as session:
             ours = [session, *self.entrant.waiting, *([null.ready()] if null is not None else [])]
             neighbours = Neighbours(ours)
             order = secrets.SystemRandom().sample(cases, len(cases))

@@ -31,6 +31,9 @@ FOLDERS = (Path("/run/lock"), Path("/tmp"))
 """The first in which every user may make files is that of all of them: no user's own settings decide. /dev/shm is none,
 for systemd empties it of a user's files when he logs out (RemoveIPC, logind.conf(5))."""
 
+LONGEST_COMMAND = 80
+"""Characters of another evaluation's command that are shown."""
+
 _OPEN_TO_ALL = stat.S_ISVTX | stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -98,7 +101,7 @@ def _take(path: Path, device: Device, narrate: Narrate) -> int:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 pid = _holder(lock)
-                whose = f"another evaluation (process {pid})" if pid else "another evaluation"
+                whose = f"another evaluation ({_described(pid)})" if pid else "another evaluation"
                 narrate(f"{whose} has {device.name}: waiting for it to finish")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_still(path, lock):
@@ -153,6 +156,20 @@ def _folder() -> Path:
     raise InfrastructureError(
         f"the device's lock needs a folder in which every user can make files: {listed}", "chmod 1777 /tmp"
     )
+
+
+def _described(pid: int) -> str:
+    """`process 4012, eval mla mine.py, running for 95 s`: whom to ask, as far as /proc tells."""
+    said = [f"process {pid}"]
+    with contextlib.suppress(OSError, ValueError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        doing = " ".join(words[words.index("harness") + 1 :]).strip()
+        said.append(doing if len(doing) <= LONGEST_COMMAND else f"{doing[:LONGEST_COMMAND]}\N{HORIZONTAL ELLIPSIS}")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # proc_pid_stat(5): the 22nd field is the start, in ticks since the machine started; two precede the name's end.
+        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        said.append(f"running for {float(Path('/proc/uptime').read_text().split()[0]) - started:.0f} s")
+    return ", ".join(said)
 
 
 def _holder(lock: int) -> int | None:

@@ -1,8 +1,8 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case  ─┬─►  problem  ─┬─►  run
-               label  ─┴─►  timing   ─┤
-                       └─►  verdict  ─┘
+    value  ─►  case  ─┬─►  problem  ─┬─►  run, standing
+      floor, label  ─┴─►  timing   ─┤
+                        └─►  verdict  ─┘
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
@@ -17,6 +17,7 @@ from harness.model.case import (
     case_of,
     told_apart,
 )
+from harness.model.floor import Floor, of_limit
 from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
@@ -29,7 +30,8 @@ from harness.model.problem import (
     Tolerance,
 )
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
-from harness.model.timing import ClockOwner, Constant, Estimate, Floor, Manner, Measurement, Round
+from harness.model.standing import in_words, standing
+from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round
 from harness.model.value import (
     Nanoseconds,
     SampleNanoseconds,
@@ -77,6 +79,9 @@ __all__ = [
     "Value",
     "Verdict",
     "case_of",
+    "in_words",
+    "of_limit",
     "outcome",
+    "standing",
     "told_apart",
 ]

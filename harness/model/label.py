@@ -39,6 +39,7 @@ class Unranked(enum.StrEnum):
     VOIDED = "voided"
     CROWDED = "crowded"
     UNSTABLE = "unstable"
+    IMPRECISE = "imprecise"
     BELOW_FLOOR = "below the floor"
     UNSANDBOXED = "unsandboxed"
     WORKER_TIMED = "worker-timed"
@@ -75,6 +76,7 @@ _UNRANKED = {
     Unranked.VOIDED: _VOIDED,
     Unranked.CROWDED: _CROWDED,
     Unranked.UNSTABLE: "the machine became slower while it was timed",
+    Unranked.IMPRECISE: "its processes differ so much that the score's interval is too wide to rank by",
     Unranked.BELOW_FLOOR: "it was faster than the device's datasheet allows",
     Unranked.UNSANDBOXED: "nothing confined the submission",
     Unranked.WORKER_TIMED: _WORKER_TIMED,

@@ -8,16 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.model.case import Case
+from harness.model.floor import Floor, of_limit
 from harness.model.label import Label
 from harness.model.value import Nanoseconds, StoredSampleNanoseconds, Text, Value
-
-
-class Floor(Value):
-    """The least time that the device's datasheet allows for a case, and what binds it."""
-
-    latency_ns: Nanoseconds
-    binds: str
-    format: str
 
 
 class Estimate(Value):
@@ -115,8 +108,6 @@ class Measurement(Value):
     idle_excess_ns: tuple[float, ...] = ()
 
     @property
-    def fraction_of_floor(self) -> float | None:
-        """The floor over the latency; None without a floor, or where a launch alone takes as long as half the floor."""
-        if self.floor is None or Label.LATENCY_BOUND in self.labels:
-            return None
-        return self.floor.latency_ns / self.latency.latency_ns
+    def of_limit(self) -> float | None:
+        """See `of_limit`; None without a floor."""
+        return of_limit(self.floor.latency_ns, self.latency.latency_ns) if self.floor else None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.model import ClockOwner, Unranked, Verdict
+from harness.model import ClockOwner, Unranked, Verdict, of_limit
 from harness.records.entry import Entry
 
 CLOSE = 0.02
@@ -27,7 +27,7 @@ class Standing:
     first: int
     last: int
     times_baseline: float | None
-    fraction_of_floor: float | None
+    of_limit: float | None
 
     @property
     def rank(self) -> str:
@@ -66,7 +66,8 @@ class Bearings:
     before it, of `best`, over its own. None where there is nothing to hold it against. `level`: its interval and the
     best one's overlap, so the ratio tells nothing."""
 
-    fraction_of_floor: float | None
+    of_limit: float | None
+    floor_format: str | None
     times_baseline: float | None
     times_best: float | None
     best: str | None
@@ -97,7 +98,8 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
     others = [other for other in ranked if other.submission != entry.submission]
     baseline_ns = min((e.score_ns for e in others if e.submission in baselines and e.score_ns), default=None)
     return Bearings(
-        fraction_of_floor=_fraction_of_floor(entry),
+        of_limit=of_limit(entry.floor_ns, entry.score_ns),
+        floor_format=entry.floor_format,
         times_baseline=baseline_ns / entry.score_ns if baseline_ns else None,
         times_best=best.score_ns / entry.score_ns if best and best.score_ns else None,
         best=best.submission if best else None,
@@ -122,12 +124,8 @@ def _standing(entry: Entry, ranked: Sequence[Entry], best_baseline_ns: float | N
         first=1 + sum(_certainly_faster(other, entry) for other in ranked),
         last=len(ranked) - sum(_certainly_faster(entry, other) for other in ranked),
         times_baseline=best_baseline_ns / entry.score_ns if best_baseline_ns else None,
-        fraction_of_floor=_fraction_of_floor(entry),
+        of_limit=of_limit(entry.floor_ns, entry.score_ns),
     )
-
-
-def _fraction_of_floor(entry: Entry) -> float | None:
-    return entry.floor_ns / entry.score_ns if entry.floor_ns and entry.score_ns else None
 
 
 def _certainly_faster(one: Entry, other: Entry) -> bool:

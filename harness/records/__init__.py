@@ -4,5 +4,7 @@ store        one JSON file a run, and the sources: the truth
   index      a cache over them, in SQLite; it may be deleted at any time
     tables   its database, kept up to date with the files
     entry    a run as boards see it, and which run stands for a submission
+    scan     one look at the folders of runs: what lies there, and what changed since it was read
+run_file     a run file: its bytes, and the run that they say
 whole_file   writes a file so that a reader sees all of it or nothing
 """

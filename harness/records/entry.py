@@ -12,7 +12,7 @@ from harness.model import ClockOwner, Problem, Run, Unranked, Verdict
 @dataclass(frozen=True)
 class Entry:
     """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts the ranked runs of
-    its source if it is one, else all of them.
+    its source if it is one, else all of them. `floor_format` names the formats whose floors `floor_ns` is made of.
 
     `older`: not the problem's present files judged it, as far as the problem was at hand. `older_source`: the file that
     it judged holds another source now, as far as somebody looked (`Store.mark_sources`). `unranked` is the reason that
@@ -39,6 +39,7 @@ class Entry:
     low_ns: float | None
     high_ns: float | None
     floor_ns: float | None
+    floor_format: str | None = None
     isolation: str | None = None
     flags: str | None = None
     submission_path: str = ""
@@ -82,8 +83,9 @@ def of_run(path: str, run: Run) -> Entry:
         score_ns=score.latency_ns if score else None,
         low_ns=score.low_ns if score else None,
         high_ns=score.high_ns if score else None,
-        # Of the floors the geometric mean, as of the latencies: their ratio is then the mean percentage of the floor.
+        # Of the floors the geometric mean, as of the latencies: see `of_limit`.
         floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
+        floor_format=", ".join(sorted({m.floor.format for m in run.measurements if m.floor is not None})) or None,
         isolation=run.environment.get("isolation"),
         flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
         submission_path=run.submission_path,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from harness.model import ClockOwner, Problem, Run, Unranked, Verdict
+from harness.model import ClockOwner, Problem, Unranked, Verdict
 from harness.records.entry import Entry, of_present
 from harness.records.tables import COLUMNS, GROUP, Tables, entry_of
 
-TIERS = ("published", "local")
-
 
 class Index:
-    """Opened, brought up to date, and closed by `with`. `load` reads a run file or raises ValueError."""
+    """Opened, brought up to date, and closed by `with`."""
 
-    def __init__(self, results: Path, load: Callable[[Path], Run]) -> None:
-        self._tables = Tables(results, TIERS, load)
+    def __init__(self, results: Path) -> None:
+        self._tables = Tables(results)
         self._rows = self._tables.rows
 
     def __enter__(self) -> Self:

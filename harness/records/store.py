@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-import stat
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from harness.errors import MOST_HINTS, InfrastructureError, UsageError, did_you_mean, nearest
 from harness.model import Run, Submission
 from harness.records import whole_file
 from harness.records.entry import Entry
-from harness.records.index import TIERS, Index
-
-MAX_RUN_BYTES = 64 << 20
-"""A run file is some hundred kilobytes; what is larger is not ours to read."""
+from harness.records.index import Index
+from harness.records.run_file import MAX_RUN_BYTES, load_run
+from harness.records.scan import TIERS
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -37,7 +33,7 @@ class Store:
 
     def index(self) -> Index:
         """The index, brought up to date with the files."""
-        return Index(self._results, load_run)
+        return Index(self._results)
 
     def write(self, run: Run, submission: Submission, tier: str = "local") -> Path:
         """Store `run` and its source. Raises InfrastructureError if that cannot be done; nothing is left half done."""
@@ -52,6 +48,21 @@ class Store:
                 "make room or unlock the directory and judge again: what was stored before is untouched",
             ) from None
         return path
+
+    def remove(self, files: Sequence[tuple[str, Entry | None]]) -> None:
+        """Remove run files, each with its entry if it is a run, and the sources that no other run has. Raises
+        InfrastructureError."""
+        try:
+            for path, _ in files:
+                (self._results / path).unlink(missing_ok=True)
+            with self.index() as index:
+                kept = {(run.problem, run.sha256) for run in index.runs()}
+            for path, run in files:
+                if run and (run.problem, run.sha256) not in kept and _SHA256.fullmatch(run.sha256):
+                    tier = path.partition("/")[0]
+                    (self._results / tier / run.problem / "sources" / f"{run.sha256}.py").unlink(missing_ok=True)
+        except OSError as error:
+            raise InfrastructureError(f"{error.filename} cannot be removed: {error.strerror}") from None
 
     def source(self, problem: str, sha256: str) -> bytes:
         """The source that a run of `problem` judged. Raises InfrastructureError, which says why there is none."""
@@ -100,7 +111,8 @@ class Store:
         """By problem the id of the run that `name` stands for: the run with this id, the latest of the submission with
         this name to each problem that has one, or else the only run whose id begins so.
 
-        Raises UsageError where there is none, or where several ids begin so.
+        Raises UsageError where there is none, or where several ids begin so; InfrastructureError where its file is no
+        run any more.
         """
         with self.index() as index:
             entry = index.entry(name)
@@ -112,6 +124,9 @@ class Store:
             if len(begun) > 1:
                 raise _ambiguous(name, begun)
             entry = index.entry(begun[0]) if begun else None
+            spoilt = [(path, fault) for path, fault in index.faults() if is_called(path, name)] if entry is None else []
+        if spoilt:
+            raise InfrastructureError(f"{self._results / spoilt[-1][0]} {spoilt[-1][1]}")
         if entry is None:
             choices = ids if nearest(name, ids) else names
             raise UsageError(f"there is no run {name}", did_you_mean(name, choices) if ids else None)
@@ -138,29 +153,13 @@ class Store:
             raise InfrastructureError(f"{path} {error}") from None
 
 
+def is_called(path: str, name: str) -> bool:
+    """Whether the file at `path` is called as the run of id `name`, or as one of the submission of this name."""
+    stem = Path(path).stem
+    return bool(name) and (stem.startswith(name) or stem.split("-", 2)[2:] == [name])
+
+
 def _ambiguous(name: str, ids: list[str]) -> UsageError:
     more = len(ids) - MOST_HINTS
     head = f"name one by its id; {more} more and" if more > 0 else "name one by its id:"
     return UsageError(f"{name} could be any of {len(ids)} runs", "\n    ".join((head, *sorted(ids)[-MOST_HINTS:])))
-
-
-def load_run(path: Path) -> Run:
-    """The run in the file at `path`. Raises ValueError saying what is wrong with it."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("is no regular file")
-        if status.st_size > MAX_RUN_BYTES:
-            raise ValueError("is too large to be a run")
-        text = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    try:
-        run = Run.model_validate_json(text)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise ValueError(f"is no run: {where + ': ' if where else ''}{fault['msg']}") from None
-    if run.id != path.stem:
-        raise ValueError(f"holds the run {run.id}, which is not what it is called")
-    return run

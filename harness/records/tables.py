@@ -1,54 +1,50 @@
 """The index's database: opened, whatever state its file is in, and brought up to date with the run files.
 
-    folders      where runs lie, and when each was changed        faults      files that are no runs, and why
-    runs         an Entry a run                                   standings   which run stands for a submission
+    folders, files   what was read, each with a stamp         faults      files that are no runs, and why
+    runs             an Entry a run                           standings   which run stands for a submission
 
-A directory of runs is looked through again only when its modification time says that it changed; then only files not
-seen before are read. Where the file cannot be written (a read-only `results`), its content is used from memory.
+Whoever opens it looks once at all run files (`scan`). Those whose stamp is not the one that they were read with are
+read again, and what was known of them holds only if their content is still the same. A file that is no run is left
+alone and reported. Where the cache cannot be written (a read-only `results`), its content is used from memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import hashlib
 import sqlite3
-import stat
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InfrastructureError
-from harness.model import ClockOwner, Run, Verdict
+from harness.model import ClockOwner, Verdict
+from harness.records import run_file, scan
 from harness.records.entry import Entry, of_run, standing
 
-INDEX_VERSION = 6
+INDEX_VERSION = 9
 """Raise it when the tables change; an index of another version is thrown away and built anew."""
-
-_SETTLED_NS = 2_000_000_000
-"""A directory changed this recently may change again within one tick of its file system's clock: look again."""
 
 COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
 GROUP = ("problem", "device", "revision", "problem_sha256", "submission")
 _TABLES = f"""
-CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, modified_ns INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY, stamp TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS runs ({", ".join(COLUMNS)}, PRIMARY KEY (path));
 CREATE TABLE IF NOT EXISTS faults (path TEXT PRIMARY KEY, fault TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS standings ({", ".join(GROUP)}, path, runs, PRIMARY KEY ({", ".join(GROUP)}));
 CREATE INDEX IF NOT EXISTS groups ON runs ({", ".join(GROUP)}, started_at);
 PRAGMA user_version = {INDEX_VERSION};
 """
+_WITHIN = "path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
 
 
 class Tables:
-    """The tables over `results`/TIER/PROBLEM/DEVICE, for each of `tiers`. `load` reads a run file or raises ValueError.
+    """The tables over the runs in `results`. Raises InfrastructureError."""
 
-    Raises InfrastructureError.
-    """
-
-    def __init__(self, results: Path, tiers: Sequence[str], load: Callable[[Path], Run]) -> None:
-        self._results, self._tiers, self._load = results, tiers, load
+    def __init__(self, results: Path) -> None:
+        self._results = results
         path = results / "index.sqlite"
         for attempt in (_open_file, _open_anew, _open_copy, _open_in_memory):
             try:
@@ -76,51 +72,63 @@ class Tables:
             return self._database.execute(query, parameters).fetchall()
 
     def _refresh(self) -> None:
-        known = dict(self._database.execute("SELECT path, modified_ns FROM folders"))
-        found = _run_folders(self._results, self._tiers)
-        stale = {path: modified_ns for path, modified_ns in found.items() if known.get(path) != modified_ns}
-        gone = known.keys() - found.keys()
-        if not stale and not gone:
+        if self._stale(scan.folders(self._results)) == (set(), {}):
             return
         with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            # Looked at again under the lock, so that nobody's older look undoes what another has taken in.
+            gone, stale = self._stale(scan.folders(self._results))
             touched: set[tuple[object, ...]] = set()
             for path in gone:
                 self._database.execute("DELETE FROM folders WHERE path = ?", (path,))
-                touched |= self._forget(self._files_in(path))
-            for path, modified_ns in stale.items():
-                touched |= self._read_folder(path)
-                settled = time.time_ns() - modified_ns > _SETTLED_NS and not self._faults_in(path)
-                row = (path, modified_ns if settled else 0)
-                self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", row)
+                touched |= self._forget(self._known_in(path).keys() | self._faults_in(path))
+            for path, folder in stale.items():
+                touched |= self._read_folder(path, folder)
+                # What is a fault is read again each time: it may only have been unreadable for a moment.
+                stamp = scan.IN_DOUBT if self._faults_in(path) else folder.stamp
+                self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, stamp))
             for group in touched:
                 self._settle(group)
 
-    def _read_folder(self, path: str) -> set[tuple[object, ...]]:
-        """Take in what is new in a folder and forget what is gone; the groups of submissions that this touches."""
-        unreadable = None
-        try:
-            names = os.listdir(self._results / path)
-        except FileNotFoundError:  # removed this moment
-            names = []
-        except OSError as error:
-            names, unreadable = [], f"cannot be read: {error.strerror}"
-        present = {f"{path}/{name}" for name in names if name.endswith(".json") and not name.startswith(".")}
-        # What was a fault is read again: it may have been mended, or only have been unreadable for a moment.
-        known = self._files_in(path) - self._faults_in(path)
-        touched = self._forget(known - present)
-        self._forget(self._faults_in(path))
-        if unreadable:
-            self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (f"{path}/", unreadable))
-        for name in sorted(present - known):
-            try:
-                entry = of_run(name, self._load(self._results / name))
-            except ValueError as error:
-                self._database.execute("INSERT OR REPLACE INTO faults VALUES (?, ?)", (name, str(error)))
-                continue
-            row = [getattr(entry, column) for column in COLUMNS]
-            self._database.execute(f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(row))})", row)
-            touched.add(tuple(getattr(entry, column) for column in GROUP))
+    def _stale(self, found: Mapping[str, scan.Folder]) -> tuple[set[str], dict[str, scan.Folder]]:
+        """Of the folders `found`: those that are there no more, and those that hold what was not read as it is now."""
+        known = dict(self._database.execute("SELECT path, stamp FROM folders"))
+        stale = {path for path, f in found.items() if f.stamp == scan.IN_DOUBT or f.stamp != known.get(path)}
+        return known.keys() - found.keys(), {path: found[path] for path in stale}
+
+    def _read_folder(self, path: str, folder: scan.Folder) -> set[tuple[object, ...]]:
+        """Take in what is new or changed in a folder and forget what is gone; the groups of submissions that this
+        touches."""
+        present = {f"{path}/{name}": stamp for name, stamp in folder.stamps.items()}
+        faults, known = self._faults_in(path), self._known_in(path)
+        touched = self._forget((known.keys() | faults) - present.keys())
+        if folder.unreadable:
+            self._database.execute("INSERT INTO faults VALUES (?, ?)", (f"{path}/", folder.unreadable))
+        for name, stamp in sorted(present.items()):
+            seen_stamp, seen_sha256 = known.get(name, (scan.IN_DOUBT, ""))
+            if stamp == scan.IN_DOUBT or stamp != seen_stamp:
+                touched |= self._read_file(name, stamp, seen_sha256)
         return touched
+
+    def _read_file(self, name: str, stamp: str, seen_sha256: str) -> set[tuple[object, ...]]:
+        """Take in a run file, unless its content is what was seen before; the groups that this touches."""
+        path = self._results / name
+        try:
+            text = run_file.read(path)
+            sha256 = hashlib.sha256(text).hexdigest()
+            if sha256 == seen_sha256:
+                self._database.execute("UPDATE files SET stamp = ? WHERE path = ?", (stamp, name))
+                return set()
+            entry = of_run(name, run_file.parse(path, text))
+        except ValueError as error:
+            touched = self._forget({name})
+            self._database.execute("INSERT INTO faults VALUES (?, ?)", (name, str(error)))
+            return touched
+        touched = self._forget({name})
+        self._database.execute("INSERT INTO files VALUES (?, ?, ?)", (name, stamp, sha256))
+        row = [getattr(entry, column) for column in COLUMNS]
+        self._database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
+        return touched | {tuple(getattr(entry, column) for column in GROUP)}
 
     def _settle(self, group: tuple[object, ...]) -> None:
         """Work out anew which run stands for the submission of `group`."""
@@ -133,34 +141,23 @@ class Tables:
             row = (*group, chosen.path, chosen.runs)
             self._database.execute(f"INSERT INTO standings VALUES ({', '.join('?' * len(row))})", row)
 
-    def _files_in(self, folder: str) -> set[str]:
-        return self._paths_in("runs", folder) | self._faults_in(folder)
+    def _known_in(self, folder: str) -> dict[str, tuple[str, str]]:
+        """The runs of a folder, by their path: the stamp and the sha256 of the file when it was read."""
+        rows = self._database.execute(f"SELECT path, stamp, sha256 FROM files WHERE {_WITHIN}", (folder, folder))
+        return {path: (stamp, sha256) for path, stamp, sha256 in rows}
 
     def _faults_in(self, folder: str) -> set[str]:
-        return self._paths_in("faults", folder)
-
-    def _paths_in(self, table: str, folder: str) -> set[str]:
-        query = f"SELECT path FROM {table} WHERE path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
-        return {path for (path,) in self._database.execute(query, (folder, folder))}
+        return {
+            path for (path,) in self._database.execute(f"SELECT path FROM faults WHERE {_WITHIN}", (folder, folder))
+        }
 
     def _forget(self, paths: set[str]) -> set[tuple[object, ...]]:
         touched: set[tuple[object, ...]] = set()
         for path in paths:
             touched.update(self._database.execute(f"SELECT {', '.join(GROUP)} FROM runs WHERE path = ?", (path,)))
-            for table in ("runs", "faults"):
+            for table in ("runs", "files", "faults"):
                 self._database.execute(f"DELETE FROM {table} WHERE path = ?", (path,))
         return touched
-
-
-def _run_folders(results: Path, tiers: Sequence[str]) -> dict[str, int]:
-    """The folders that hold runs, relative to `results`, with when each was changed (ns)."""
-    found = {}
-    for folder in (folder for tier in tiers for folder in sorted((results / tier).glob("*/*"))):
-        with contextlib.suppress(OSError):  # removed this moment, or in a place that is closed to us
-            status = folder.stat()
-            if stat.S_ISDIR(status.st_mode) and folder.name != "sources":
-                found[str(folder.relative_to(results))] = status.st_mtime_ns
-    return found
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
@@ -179,7 +176,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(f"an index of version {version}")
         if version == 0:
             database.executescript(_TABLES)
-        for table in ("folders", "runs", "faults", "standings"):
+        for table in ("folders", "files", "runs", "faults", "standings"):
             database.execute(f"SELECT * FROM {table} LIMIT 0")
         database.execute(f"PRAGMA user_version = {INDEX_VERSION}")  # raises where the file cannot be written
     except sqlite3.Error:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write by way of a temporary file in the same directory, which is made if need be. Raises OSError."""
+    """Write by way of a temporary file in the same directory, which is made if need be. Raises OSError.
+
+    A link stays one, and what it leads to is written. A file that is replaced keeps its permissions. What is no file,
+    such as /dev/stdout, is written as it is.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    path = Path(os.path.realpath(path))
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 MARGIN = 0.06
 """Of the axis' length left free at either end, so that no mark is cut in half."""
 MOST_TICKS = 5
-"""As many as have room on a phone."""
-LEAST_DISTANCE = 16
-"""Per cent of the axis' length between two ticks, so that on a phone their labels stay apart."""
+WIDE, NARROW = 190, 110
+"""Pixels: the length of the shortest axis on a wide screen, and on a phone."""
+CHARACTER, GAP = 7.0, 8.0
+"""Pixels: the width of a digit of the labels, at most, and what is left free between two of them."""
+EDGE = 8.0
+"""Per cent of the length from either end within which a label stands inwards of its tick (templates/charts.html.j2)."""
 LEAST_FACTOR = 1.25
 """A log axis spans at least this: noise is not blown up to fill it."""
 
 
 @dataclass(frozen=True)
 class Tick:
+    """A value that is marked, in per cent of the length. `narrow`: its label has room on a phone, too."""
+
     at: float
     label: str
+    narrow: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,8 @@ def log_axis(values: Sequence[float]) -> Axis:
     low, high = low / widen, high * widen
     margin = (high / low) ** MARGIN
     low, high = low / margin, high * margin
-    ticks: list[Tick] = []
-    for value in _round_values(low, high):
-        at = _at(low, high, value)
-        if not ticks or at - ticks[-1].at >= LEAST_DISTANCE:
-            ticks.append(Tick(at, _plain(value)))
-    return Axis(low, high, tuple(ticks))
+    ticks = [Tick(_at(low, high, value), _plain(value)) for value in _round_values(low, high)]
+    return Axis(low, high, _apart(ticks))
 
 
 def time_axis(moments: Sequence[datetime]) -> Axis:
@@ -63,6 +65,28 @@ def time_axis(moments: Sequence[datetime]) -> Axis:
     labels = [_moment(second, span) for second in marked]
     ticks = [Tick(_at(low, high, s, False), label) for s, label in zip(marked, labels)]
     return Axis(low, high, tuple(ticks), logarithmic=False)
+
+
+def _apart(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
+    """Those of `ticks` whose labels do not run into one another, with a word on which of them hold on a phone."""
+    wide = _with_room(ticks, WIDE)
+    narrow = _with_room(wide, NARROW)
+    return tuple(replace(tick, narrow=tick in narrow) for tick in wide)
+
+
+def _with_room(ticks: Sequence[Tick], length_px: float) -> list[Tick]:
+    kept: list[Tick] = []
+    for tick in ticks:
+        if not kept or label_ends(tick, length_px)[0] >= label_ends(kept[-1], length_px)[1] + GAP:
+            kept.append(tick)
+    return kept
+
+
+def label_ends(tick: Tick, length_px: float) -> tuple[float, float]:
+    """Where the label of `tick` begins and ends, in pixels of an axis of this length."""
+    at, width = tick.at * length_px / 100, CHARACTER * len(tick.label)
+    left = at if tick.at < EDGE else at - width if tick.at > 100 - EDGE else at - width / 2
+    return left, left + width
 
 
 def _at(low: float, high: float, value: float, logarithmic: bool = True) -> float:

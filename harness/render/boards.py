@@ -27,7 +27,7 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
         found += terminal.secret_cases(problem)
     if published and problem.published:
         found += terminal.published(problem)
-    return [*found, *(f"Left alone in results/: {path}: {fault}" for path, fault in read.faults)]
+    return [*found, *terminal.left_alone(read.faults)]
 
 
 def _duels(board: Board) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.model import Case, CaseValue, Estimate, Measurement
 from harness.render.axis import Axis, Tick, log_axis
-from harness.render.terminal import microseconds
+from harness.render.terminal import microseconds, percent
 from harness.verbs.report import Sheet
 
 ROWS_DRAWN = 24
@@ -140,10 +140,11 @@ def _row(sheet: Sheet, timed: Measurement | None, axis: Axis) -> Row:
     if timed is None:
         return Row(sheet.entry.submission, sheet.baseline)
     latency, floor = timed.latency, timed.floor
-    note = f"{100 * floor.latency_ns / latency.latency_ns:.0f}\xa0%" if floor else microseconds(_bare(latency))
+    note = percent(timed.of_limit) or microseconds(_bare(latency))
     tip = f"{sheet.entry.submission}: {microseconds(latency)} µs"
     if floor:
-        tip += f", {note} of the floor of {microseconds(Estimate(latency_ns=floor.latency_ns))} µs"
+        time_us = microseconds(Estimate(latency_ns=floor.latency_ns))
+        tip += f", {note} of the limit: the floor is {time_us} µs ({floor.format})"
     low, high = ends(latency, axis)
     return Row(sheet.entry.submission, sheet.baseline, axis.at(latency.latency_ns / 1e3), low, high, note, tip)
 

@@ -15,6 +15,7 @@ from typing import Any
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.model import Verdict
 from harness.render import document
+from harness.render.cases import case_list
 from harness.render.document import Part, Table, Verbatim
 from harness.render.github import command, line_of
 from harness.verbs.check import Checkup
@@ -86,7 +87,7 @@ def _table(compilations: Sequence[Compilation], width: int) -> Part:
 
 
 def summary(found: Checkup) -> str:
-    """`accepted on CPU (all 7 test cases); compiles for gfx942, sm_90; not for gfx1100: mine.py:42: ...`."""
+    """`accepted on CPU (all 7 test cases, within exact); compiles for gfx942; not for gfx1100: mine.py:42: ...`."""
     judgement, compilations = found.judgement, found.compilations
     good = [one.target for one in compilations if not one.flaws and not one.missing and one.kernels]
     bad = [one for one in compilations if one.flaws]
@@ -94,7 +95,8 @@ def summary(found: Checkup) -> str:
     parts = []
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
-        parts.append(f"accepted on CPU (all {len(judgement.cases)} test cases{how})")
+        met = f", {judgement.standing}" if judgement.standing else ""
+        parts.append(f"accepted on CPU (all {len(judgement.checks)} test cases{how}{met})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
         parts.append(f"{judgement.verdict.words} on CPU: {judgement.message}")
     elif not any(one.hip for one in compilations):
@@ -120,10 +122,12 @@ def _judged(found: Checkup) -> str:
     title = f"{found.submission.name} on {found.problem}, "
     if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return f"{title}not judged on a CPU: {judgement.message}"
-    cases = "\n".join(f"  {case}" for case in judgement.cases)
+    cases = case_list(judgement.checks, judgement.cases)
     if judgement.verdict is Verdict.ACCEPTED:
-        return f"{title}right on all {len(judgement.cases)} test cases of a CPU:\n{cases}"
-    lines = [f"{title}{judgement.verdict.words}:", judgement.report or f"  {judgement.message}"]
+        met = f", {judgement.standing}" if judgement.standing else ""
+        return f"{title}right on all {len(judgement.checks)} test cases of a CPU{met}:\n{cases}"
+    tried = [cases] if judgement.checks else []
+    lines = [f"{title}{judgement.verdict.words}:", *tried, judgement.report or f"  {judgement.message}"]
     printed = judgement.printed.strip().splitlines()
     if printed:
         lines += ["It printed:", *(f"  {line}" for line in printed[-PRINTED_LINES:])]

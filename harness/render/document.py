@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import re
 import shutil
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import tabulate as tables
 from tabulate import tabulate
 
+from harness.render import columns as fit
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"
-LEAST_WIDTH = 20  # of a column that is made narrower
 _UNBOUNDED = 1 << 20
 tables.MIN_PADDING = 0  # it would make each column as wide as its header and two more
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
+_COMMAND = re.compile(r"\b(python3 -m harness|make \w+ \w+=)")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
 
@@ -86,29 +86,26 @@ def escaped(value: object) -> str:
 def _text(part: Part) -> str:
     match part:
         case str():
-            return legible(part)
+            return _filled(legible(part))
         case Facts():
-            if not part.rows:
-                return ""
-            facts = [[_legible(name), _legible(value)] for name, value in part.rows]
-            return _lines(legible(part.title), tabulate(facts, tablefmt="plain", disable_numparse=True))
+            return _lines(_filled(legible(part.title)), *_facts(part)) if part.rows else ""
         case Verbatim():
             return _lines(legible(part.title), part.content)
     headers, rows, kept = _shown(part)
     if not rows:
         return ""
     cells = [[_legible(value) for value in row] for row in rows]
-    title, below = legible(part.title), map(legible, part.below)
+    title, below = _filled(legible(part.title)), [_filled(legible(line)) for line in part.below]
     # Numbers come formatted; tabulate must not read them again.
     if not part.frame:
-        return _lines(title, tabulate(cells, tablefmt="plain", disable_numparse=True), *below)
+        headers = [""] * len(headers)
     most = [part.widths[i] if part.widths else None for i in kept]
     columns = list(zip(headers, *cells, strict=True))
-    widths = _fitting(columns, [_width(column, limit) for column, limit in zip(columns, most, strict=True)])
     # Not by tabulate's maxcolwidths, which takes -1,034 for an integer and fails.
-    cells = [[_wrapped(value, width) for value, width in zip(row, widths, strict=True)] for row in cells]
-    grid = tabulate(cells, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
-    return _lines(title, grid, *below)
+    found = fit.pieces(columns, most, _room())
+    if found is None or (len(found) > 1 and not part.frame):
+        return _lines(title, fit.stacked(columns, _room()), *below)
+    return _lines(title, *(_grid_of(each, part.frame) for each in found), *below)
 
 
 def _markdown(part: Part) -> str:
@@ -130,26 +127,39 @@ def _markdown(part: Part) -> str:
     return _blocks(_heading(part.title), _grid(headers, rows), _paragraph("\n".join(part.below)))
 
 
-def _width(column: Sequence[str], most: int | None) -> int:
-    return min(max(len(line) for cell in column for line in cell.splitlines() or [""]), most or _UNBOUNDED)
+def _room() -> int:
+    """Characters that a line may have: the terminal's, if there is one."""
+    return shutil.get_terminal_size((_UNBOUNDED, 0)).columns
 
 
-def _fitting(columns: list[tuple[str, ...]], widths: list[int]) -> list[int]:
-    """`widths` of `columns`, when words wrap in the widest where the terminal, if there is one, is too narrow for all.
-    No word is broken: it may be an id to be copied."""
-    room = shutil.get_terminal_size((_UNBOUNDED, 0)).columns - 3 * len(widths) - 1
-    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
-    least = [min(width, max(word, LEAST_WIDTH)) for word, width in zip(words, widths, strict=True)]
-    widths = list(widths)
-    while sum(widths) > room and widths != least:
-        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
-        widths[widest] -= 1
-    return widths
+def _filled(content: str) -> str:
+    """In lines that fit, behind as many spaces as before. One with a command stays whole: it is to be copied."""
+    lines = content.splitlines()
+    return "\n".join(
+        line if _COMMAND.search(line) else fit.filled(line.strip(), _room(), _indent(line)) for line in lines
+    )
 
 
-def _wrapped(cell: str, width: int) -> str:
-    words = textwrap.TextWrapper(width, replace_whitespace=False, break_on_hyphens=False, break_long_words=False)
-    return "\n".join(part for line in cell.splitlines() for part in words.wrap(line) or [""])
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" "))]
+
+
+def _facts(part: Facts) -> Iterator[str]:
+    """A line a fact, its value in a column of its own; one with a word too long for that begins below its name."""
+    facts = [(_legible(name), _legible(value)) for name, value in part.rows]
+    margin = max(len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        if fit.longest_word(value) > _room() - margin:
+            yield from (name, fit.filled(value, _room(), " " * fit.INDENT))
+        else:
+            yield f"{name:{margin}}{fit.filled(value, _room(), ' ' * margin).lstrip(' ')}".rstrip()
+
+
+def _grid_of(columns: Sequence[fit.Column], frame: bool) -> str:
+    headers, *rows = zip(*columns, strict=True)
+    if not frame:
+        return tabulate(rows, tablefmt="plain", disable_numparse=True)
+    return tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
 
 
 def _legible(value: object) -> str:

@@ -19,26 +19,37 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import __version__
-from harness.errors import UsageError
+from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
-from harness.render import charts, legible, plots, run, terminal
-from harness.verbs.report import read
+from harness.records import whole_file
+from harness.render import charts, left_out, legible, plots, run, terminal, timing
+from harness.verbs.report import Part, Sheet, Shelf, read
 
 RUNS_LISTED = 500
 """Of a device's runs the latest that a report lists; the page says how many there are."""
 PRINTED_CHARACTERS = 20_000
 """Of what a submission printed, or of a mismatch report, the last that a report holds."""
 
+BOARDS_TOLD = 5
+"""Boards in the sentence that a link's preview shows."""
+
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
-    """Write a report to `out`, and say so in a line. Raises UsageError."""
+    """Write a report to `out`, and say so in a line; what was there stays if that fails.
+
+    Raises UsageError where `out` is no place for a file, InfrastructureError where it could not be written.
+    """
     page = report(root, problems, datetime.now(UTC), device).encode("utf-8", "replace")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out} cannot be written: {out.parent} is no directory", "name another file with --out")
     try:
-        out.write_bytes(page)
+        whole_file.write(out, page)
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}", "name another file with --out") from None
+        untouched = "; the one that is there is untouched" if out.exists() else ""
+        hint = f"make room or name another file with --out{untouched}"
+        raise InfrastructureError(f"{out} cannot be written: {error.strerror}", hint) from None
     return f"{out}: {len(page) / 1e6:.1f} MB, for any browser, with or without a network"
 
 
@@ -61,7 +72,38 @@ def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: s
         charts=charts,
         plots=plots,
         runs_listed=RUNS_LISTED,
+        title=_title(parts),
+        summary=_summary(parts),
     )
+
+
+def _title(parts: Sequence[Part]) -> str:
+    """What a tab, a bookmark and a link's preview are called: the problem and its best score."""
+    if len(parts) != 1:
+        return f"{', '.join(part.problem.name for part in parts if part.shelves) or 'No runs'} · Podium"
+    best = min(_bests(parts), key=lambda each: each[2].entry.score_ns or math.inf, default=None)
+    if best is None:
+        return f"{parts[0].problem.title} · Podium"
+    part, shelf, first = best
+    return f"{part.problem.title}: {_told(first)} on {shelf.name} · Podium"
+
+
+def _summary(parts: Sequence[Part]) -> str:
+    """A sentence for each board, for a link's preview."""
+    told = [
+        f"{part.problem.name} on {shelf.name}: {_told(first)}, the best of {len(shelf.ranked)} ranked."
+        for part, shelf, first in _bests(parts)[:BOARDS_TOLD]
+    ]
+    return " ".join(told) or "Leaderboards of attention kernels; nothing is ranked here yet."
+
+
+def _bests(parts: Sequence[Part]) -> list[tuple[Part, Shelf, Sheet]]:
+    return [(part, shelf, shelf.ranked[0]) for part in parts for shelf in part.shelves if shelf.ranked]
+
+
+def _told(sheet: Sheet) -> str:
+    """`30.50 µs by gluon_fp8`."""
+    return f"{_microseconds(sheet.entry.score_ns)} µs by {sheet.entry.submission}"
 
 
 def _environment() -> Environment:
@@ -84,17 +126,23 @@ def _environment() -> Environment:
         highlighted=legible.highlighted,
         place=lambda percent: f"{percent:.2f}%",
         pixel=lambda height: f"{height:.1f}",
+        percent=terminal.percent,
+        binds=run.binds,
         ratio=terminal.ratio,
-        span=run.span,
+        span=timing.span,
         clock=run.clock,
-        taken_again=run.taken_again,
+        taken_again=timing.taken_again,
         because=terminal.why_unranked,
+        cause=left_out.cause,
         size=_size,
+        sentence=lambda text: text[:1].upper() + text[1:],
     )
     environment.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
     environment.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    environment.globals.update(label_notes=run.label_notes, sections=_sections)
+    environment.globals.update(limit_note=terminal.limit_note, no_baseline=terminal.no_baseline)
     environment.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
     return environment
 
@@ -103,7 +151,7 @@ def _finalize(value: Any) -> Any:
     """What any expression of a template becomes before it is escaped."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return "" if value is None else value
-    return legible.legible(value)
+    return legible.legible(legible.without_paths(value))
 
 
 def _asset(name: str) -> Markup:
@@ -151,6 +199,15 @@ def _figure(value: float | None) -> str:
 def _moment(text: str) -> str:
     """`2026-01-03 12:34` in UTC, of a run's `started_at`; what is no date stays as it is."""
     return text[:16].replace("T", " ") if plots.date(text) else text
+
+
+def _sections(shelf: Shelf) -> list[tuple[str, str]]:
+    """What the contents list of a device: names, and what follows its id in theirs."""
+    found = [("Board", "b")] if shelf.ranked else []
+    found += [("Latency by case", "c")] if charts.case_panels(shelf.ranked, shelf.cases) else []
+    found += [("Latency against error", "x")] if plots.frontier(shelf.ranked) else []
+    found += [("Best over time", "h")] if plots.history_plot(shelf.lines) else []
+    return [*found, ("Submissions", "s"), ("All runs", "r"), ("Environments", "e")]
 
 
 def _size(count: int) -> str:

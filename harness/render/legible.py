@@ -1,4 +1,4 @@
-"""Text from outside made fit to be shown: nothing invisible or reordering in it, and source with its syntax coloured.
+"""Text from outside made fit to be shown: nothing invisible or reordering, no paths, source with its syntax coloured.
 
 Submissions' names, sources and output are written by strangers. Escaping markup is the template's business (jinja2,
 autoescape); here a character that would not be seen, or that would change how its neighbours are read, becomes a name
@@ -8,6 +8,7 @@ for itself: an escape sequence starts with ‹U+001B›, a right-to-left overrid
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from markupsafe import Markup, escape
@@ -16,6 +17,14 @@ from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
 
 HIGHLIGHTED_CHARACTERS = 200_000
 """A longer source is shown without colours: nobody reads it for those, and they take several times its size."""
+
+_PATH = re.compile(r"(?<![\w.:/<~-])/(?:[\w.@+~%=-]+/)+[\w.@+~%=-]*")
+"""An absolute path of two names and more."""
+_KNOWN = (
+    re.compile(r"(?<=/)(?:site|dist)-packages/.+"),
+    re.compile(r"(?<=/)(?:python\d[\d.]*|submissions|problems|reference|harness)/.+"),
+)
+_HOME = re.compile(r"/(?:home|Users)/[^/]+/?")
 
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # The first that holds a token's type names its class in report.css; other tokens stay as they are.
@@ -36,6 +45,23 @@ def legible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_named(character) for character in text)
+
+
+def without_paths(text: str) -> str:
+    """`text` with what lies before a file in a path of somebody's machine left out: a page is passed on.
+
+    Of packages, of Python and of this checkout's own folders the rest of the path stays.
+    """
+    return _PATH.sub(lambda found: _seen_from_here(found[0]), text) if "/" in text else text
+
+
+def _seen_from_here(path: str) -> str:
+    if path.startswith(("/dev/", "/proc/", "/sys/")):
+        return path
+    for known in _KNOWN:
+        if found := known.search(path):
+            return found[0]
+    return "~" if _HOME.fullmatch(path) else f"…/{path.rstrip('/').rpartition('/')[2]}"
 
 
 def tail(text: str, characters: int) -> str:

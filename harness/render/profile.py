@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.model import Estimate
+from harness.model import Estimate, of_limit
 from harness.profiling.excerpt import Profile, ProfiledKernel
 from harness.render.document import Part, Table
-from harness.render.terminal import microseconds
+from harness.render.terminal import microseconds, percent
 
 KERNELS_SHOWN = 12
 NAME_WIDTH = 44
@@ -73,10 +73,10 @@ def _sums(found: Profile, what: str) -> list[Part]:
     if floor is None:
         lines.append("floor: not known for this device")
     else:
-        share = _percent(floor.latency_ns, found.total_ns)
+        share = percent(of_limit(floor.latency_ns, found.total_ns)) or "?"
         lines.append(
             f"floor: {_microseconds(floor.latency_ns)} µs, bound by {floor.binds} ({floor.format}): "
-            f"the {what} reach {share} of it"
+            f"the {what} reach {share} of the limit"
         )
     if found.dram_bytes is not None and found.needed_bytes:
         times = found.dram_bytes / found.needed_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -19,7 +19,9 @@ from rich.table import Column
 from rich.text import Text
 
 from harness.progress import Narrate, Step
+from harness.ranking.board import Board
 from harness.render.legible import legible
+from harness.render.terminal import significant
 
 REFRESH_S = 0.1
 WIDE_COLUMNS = 100  # on a narrower terminal the case needs the room that a long bar takes
@@ -28,6 +30,17 @@ WIDE_COLUMNS = 100  # on a narrower terminal the case needs the room that a long
 def drawable() -> bool:
     """Whether stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and "CI" not in os.environ
+
+
+def so_far(boards: Sequence[Board]) -> str:
+    """The ranked of boards that still grow, in a line: `board so far: 1 mine 812 µs, 2 yours 950 µs`."""
+    placed = [
+        f"{standing.rank} {standing.entry.submission} {significant(standing.entry.score_ns / 1e3)} µs"
+        for board in boards
+        for standing in board.standings
+        if standing.entry.score_ns is not None
+    ]
+    return f"board so far: {', '.join(placed)}"
 
 
 @contextmanager

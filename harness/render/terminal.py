@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.model import (
     NO_ISOLATION,
@@ -21,6 +20,9 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, Board, Standing
 from harness.records.entry import Entry
+from harness.render import left_out
+from harness.render.cases import case_list
+from harness.render.columns import shortened
 from harness.render.document import Part, Table, Verbatim
 from harness.verbs.verify import ControlResult
 
@@ -31,25 +33,20 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     """A leaderboard: the ranked table, what is not ranked and why, and notes."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
-        below = [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
+        below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
+        below += no_baseline(problem, ranked)
+        below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
     else:
         parts.append("Nothing is ranked here yet.")
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
-    left_out = [entry for entry in ranked.unranked if entry.verdict is not Verdict.ACCEPTED]
     if verified:
         rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
         parts.append(Table(["accepted, not ranked", "error", "tolerance", "runs", "because", "flags"], rows))
         reasons = sorted({reason for e in verified for reason in (e.unranked or "").split(", ")})
         parts += [f"{reason or 'not timed'}: {why_unranked(reason)}." for reason in reasons]
-    if left_out:
-        room = max(_width() - 45, 40)
-        rows = [
-            [e.submission, outcome(e.verdict, e.unranked), Unranked.OLDER if e.older else "", _shorten(e.message, room)]
-            for e in left_out
-        ]
-        parts.append(Table([f"left out ({len(left_out)})", "verdict", "judged", "what was seen"], rows))
+    parts += left_out.parts(ranked.unranked)
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
         parts.append("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more.")
     return [*parts, *notes]
@@ -75,8 +72,9 @@ def published(problem: Problem) -> list[Part]:
 
 
 def failure(shown: Run) -> Part:
-    """What to know of a run that failed: the detail, and the last of what the submission printed."""
-    lines = [f"{shown.submission}: {shown.ending.detail or shown.ending.message}"]
+    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed."""
+    lines = [f"{shown.submission}:", case_list(shown.checks)] if shown.checks else []
+    lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
     return Verbatim("\n".join(lines + ([printed(shown)] if shown.output.strip() else [])))
 
 
@@ -84,7 +82,7 @@ def printed(shown: Run) -> str:
     """The last of what the submission printed."""
     lines = shown.output.strip().splitlines()
     more = f" (the last {PRINTED_LINES} of {len(lines)} lines)" if len(lines) > PRINTED_LINES else ""
-    return "\n".join([f"It printed{more}:", *(f"  {_shorten(line, 200)}" for line in lines[-PRINTED_LINES:])])
+    return "\n".join([f"It printed{more}:", *(f"  {shortened(line, 200)}" for line in lines[-PRINTED_LINES:])])
 
 
 _RANKED_HEADERS = [
@@ -92,7 +90,7 @@ _RANKED_HEADERS = [
     "submission",
     "score µs",
     "×\xa0best baseline",
-    "%\xa0of floor",
+    "of the limit",
     "error",
     "tolerance",
     "runs",
@@ -100,6 +98,8 @@ _RANKED_HEADERS = [
     "isolation",
     "flags",
 ]
+OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
+"""Stands below what shows it, with the formats of the floors: the same words everywhere."""
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
 """Stands below a board of such times."""
 SOURCE_CHANGED = (
@@ -110,6 +110,7 @@ SOURCE_CHANGED = (
 _HINTS = {
     Unranked.NOISY: ": judge it again when nothing else runs",
     Unranked.UNSTABLE: ": see its rounds with `show`",
+    Unranked.IMPRECISE: ": end what else runs and judge it again",
     Unranked.VOIDED: ": see why with `show`, then judge it again",
     Unranked.CROWDED: ": judge it again when nothing else runs",
     Unranked.BELOW_FLOOR: ": check the cost in the problem's reference.py",
@@ -140,7 +141,7 @@ def _ranked_row(standing: Standing) -> list[object]:
         entry.submission,
         microseconds(estimate),
         f"{standing.times_baseline:.2f}" if standing.times_baseline else "",
-        f"{100 * standing.fraction_of_floor:.0f}" if standing.fraction_of_floor else "",
+        percent(standing.of_limit),
         error_figure(entry.error),
         entry.tolerance,
         entry.runs,
@@ -164,19 +165,24 @@ def runs(entries: Sequence[Entry]) -> Part:
     return Table(headers, rows) if rows else "No runs yet."
 
 
+def left_alone(faults: Sequence[tuple[str, str]]) -> list[str]:
+    """What lies in results/ and is no run, and why."""
+    return [f"Left alone in results/: {path}: {fault}" for path, fault in faults]
+
+
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     """What a caller wants to read last.
 
-    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the floor, 1.5 × as fast as the best
-    baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
+    `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the limit (mxfp4), 1.5 × as fast as the
+    best baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
     """
     words = outcome(shown.ending.verdict, shown.unranked_because)
     figures = []
     if shown.score:
         centre, *interval = microseconds(shown.score).split(" ", 1)
         figures.append(" ".join([centre, "µs", *interval]))
-    if bearings and bearings.fraction_of_floor:
-        figures.append(f"{significant(100 * bearings.fraction_of_floor, 2)} % of the floor")
+    if bearings and bearings.of_limit:
+        figures.append(f"{percent(bearings.of_limit)} of the limit ({bearings.floor_format})")
     if bearings and bearings.times_baseline:
         figures.append(f"{bearings.times_baseline:.2f} \N{MULTIPLICATION SIGN} as fast as the best baseline")
     if bearings and bearings.times_best:
@@ -227,15 +233,31 @@ def microseconds(estimate: Estimate) -> str:
     return f"{centre} ±{significant(100 * (factor - 1), 2)}\xa0%"
 
 
+def percent(share: float | None) -> str:
+    """`24 %`, `5.6 %`; "" where nothing is known."""
+    return "" if share is None else f"{significant(100 * share, 2)}\xa0%"
+
+
+def limit_note(formats: Iterable[str | None]) -> list[str]:
+    """What "of the limit" means where floors of these `formats` are shown; nothing where there is none."""
+    named = sorted({name for each in formats if each for name in each.split(", ")})
+    return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
+
+
+def no_baseline(problem: Problem, ranked: Board) -> list[str]:
+    """Why a board has no column `× best baseline`, and how to get it; nothing where it has."""
+    if not ranked.standings or any(standing.times_baseline for standing in ranked.standings):
+        return []
+    if not problem.baselines:
+        return ["no × best baseline: the problem names no baseline."]
+    return [f"no × best baseline: no baseline is ranked here. Judge {' or '.join(problem.baselines)} for one."]
+
+
 def ratio(excess: Excess | None) -> str:
     """`0.73 rel_l2`: how much of a tolerance is used, and by which limit."""
     if excess is None:
         return ""
     return f"{excess.ratio:.2f} {excess.limit}" if math.isfinite(excess.ratio) else excess.limit
-
-
-def _width() -> int:
-    return shutil.get_terminal_size((120, 24)).columns
 
 
 def error_figure(error: float | None) -> str:
@@ -249,7 +271,3 @@ def significant(value: float, digits: int = 4) -> str:
         return f"{value:g}"
     decimals = max(digits - 1 - math.floor(math.log10(value)), 0)
     return f"{value:,.{decimals}f}"
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

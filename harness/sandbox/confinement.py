@@ -27,6 +27,7 @@ def confine(policy: Policy) -> None:
         return
     if len(os.listdir("/proc/self/task")) != 1:
         raise OSError("a thread was started before the process was confined")
+    privileges.take_name("podium-worker")
     privileges.limit(policy.max_tasks, policy.max_data_bytes)
     rules = _paths(policy) if policy.landlock else None
     if policy.uid is not None:
@@ -37,7 +38,7 @@ def confine(policy: Policy) -> None:
         landlock.enforce(rules)
     if policy.seccomp:
         abi = landlock.abi() if policy.landlock else 0
-        seccomp.restrict(policy.exposed, policy.judge_pid, abi)
+        seccomp.restrict(policy.exposed, policy.judge_pids, abi)
 
 
 def _paths(policy: Policy) -> int:

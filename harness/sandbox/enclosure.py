@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Any
 
 from harness.errors import InfrastructureError
 from harness.model import Device, Isolation
-from harness.sandbox import bubblewrap, devices, footprint, keeper, policy
+from harness.sandbox import bubblewrap, devices, footprint, forked, keeper, policy
 from harness.sandbox.policy import MAX_DISK_BYTES, Policy
+from harness.sandbox.program import Program
 from harness.temporary import remove
 
 KILL_S = 30.0
@@ -26,19 +27,23 @@ TASKS, TASKS_PER_CPU = 1024, 16
 """Processes and threads at once: compilers and thread pools of torch take some per processor."""
 
 SHARE_OF_MEMORY = 0.75
+_NONE = Path("/nonexistent")
+"""In the environment of a server the directory of no worker."""
+
 _PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")
 
 
 class Enclosure:
-    """A process running `command`, which must call `confine_as_told` before all else.
+    """A process running `program`, which must call `confine_as_told` before all else.
 
-    It may use `device`. `scratch` is a directory made by `scratch.scratch`; of the directories `hidden` nothing may be
+    With `warm`, modules that it imports, it is forked from a process that has done so, unless bubblewrap starts it. It
+    may use `device`. `scratch` is a directory made by `scratch.scratch`; of the directories `hidden` nothing may be
     read; `environment` is added to what compilers need; `pass_fds` go to the process as in Popen. Raises OSError.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        program: Program | Sequence[str],
         isolation: Isolation,
         device: Device,
         scratch: Path,
@@ -46,27 +51,28 @@ class Enclosure:
         hidden: Iterable[Path] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
         pass_fds: tuple[int, ...] = (),
+        warm: Sequence[str] = (),
     ) -> None:
         work = scratch / "work"
-        rules = _policy(isolation, device, scratch, hidden)
-        if isolation.bubblewrap:
-            command = bubblewrap.command(command, rules, work)
+        around = {folder: _clean_environment(device, isolation, folder) | dict(environment) for folder in (work, _NONE)}
+        server = None
+        if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
+            server = forked.server(warm, around[_NONE])
+        rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
         self._uid = rules.uid
         self._report, report = os.pipe()
-        if sys.platform == "linux":
-            settings = _settings(isolation, rules, work, report)
-            command = [sys.executable, "-I", "-S", "-B", keeper.__file__, settings, *command]
+        settings = _settings(isolation, rules, work, report)
+        fds = (*pass_fds, report)
+        self._process: subprocess.Popen[bytes] | forked.Forked
         try:
-            self._process = subprocess.Popen(
-                command,
-                cwd=work,
-                env=_clean_environment(device, isolation, work) | dict(environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(*pass_fds, report),
-                start_new_session=True,
-            )
+            if server is not None:
+                assert isinstance(program, Program)
+                self._process = forked.Forked(server, program, settings, work, around[work], fds)
+            else:
+                command = program.command() if isinstance(program, Program) else program
+                if isolation.bubblewrap:
+                    command = bubblewrap.command(command, rules, work)
+                self._process = _started(command, settings, work, around[work], fds)
         except BaseException:
             os.close(self._report)
             raise
@@ -143,6 +149,25 @@ class Enclosure:
         os.close(self._report)
 
 
+def _started(
+    command: Sequence[str], settings: Mapping[str, Any], folder: Path, environment: dict[str, str], fds: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
+    """`command`, on Linux with a keeper."""
+    if sys.platform == "linux":
+        kept = [keeper.__file__, json.dumps({**settings, "parent_pid": os.getpid()}), *command]
+        command = [sys.executable, "-I", "-S", "-B", *kept]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=fds,
+        start_new_session=True,
+    )
+
+
 def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict[str, str]:
     """What compilers need, every cache in `work`, one device, nothing else of the judge's."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -162,7 +187,9 @@ def _clean_environment(device: Device, isolation: Isolation, work: Path) -> dict
     }
 
 
-def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterable[Path]) -> Policy:
+def _policy(
+    isolation: Isolation, device: Device, scratch: Path, hidden: Iterable[Path], servers: tuple[int, ...]
+) -> Policy:
     nodes = policy.device_nodes(devices.gpu_nodes(device, isolation.one_gpu))
     uid = (scratch / "work").stat().st_uid if isolation.own_uid else None
     # Without a user id or a mount namespace of its own the worker could litter the host's /dev/shm for good.
@@ -180,26 +207,25 @@ def _policy(isolation: Isolation, device: Device, scratch: Path, hidden: Iterabl
         groups=devices.groups_of(nodes),
         search=uid is not None and not isolation.bubblewrap and any(map(policy.is_closed_to_others, needed)),
         exposed=uid is None and not isolation.bubblewrap,
-        judge_pid=os.getpid(),
+        judge_pids=(os.getpid(), *servers),
         max_tasks=_max_tasks() + (0 if uid is not None else _tasks_of_this_user()),
         max_data_bytes=_max_memory_bytes(),
     )
 
 
-def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -> str:
-    return json.dumps(
-        {
-            "judge_pid": os.getpid(),
-            "report_fd": report_fd,
-            "signals_are_statuses": isolation.bubblewrap,
-            "max_memory_bytes": rules.max_data_bytes,
-            "max_tasks": _max_tasks(),
-            "max_disk_bytes": min(MAX_DISK_BYTES, shutil.disk_usage(work).free // 2),
-            "max_files": policy.MAX_FILES,
-            "work": str(work),
-            "own_uid": -1 if rules.uid is None else rules.uid,
-        }
-    )
+def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -> dict[str, Any]:
+    """The keeper's, but for its parent's process id."""
+    return {
+        "judge_pid": os.getpid(),
+        "report_fd": report_fd,
+        "signals_are_statuses": isolation.bubblewrap,
+        "max_memory_bytes": rules.max_data_bytes,
+        "max_tasks": _max_tasks(),
+        "max_disk_bytes": min(MAX_DISK_BYTES, shutil.disk_usage(work).free // 2),
+        "max_files": policy.MAX_FILES,
+        "work": str(work),
+        "own_uid": -1 if rules.uid is None else rules.uid,
+    }
 
 
 def _max_tasks() -> int:

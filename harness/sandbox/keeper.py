@@ -12,7 +12,8 @@ elsewhere with the process group, which the system call filter lets nobody leave
 which COMMAND has started in a group of its own. Where there is no filter, whoever lost its parent has become the
 keeper's child (PR_SET_CHILD_SUBREAPER) and is found by its descent.
 
-Runs as a script of its own, on the standard library and `footprint` beside it alone, so that it starts in milliseconds.
+Runs as a script of its own, on the standard library and `footprint` beside it alone, so that it starts in milliseconds;
+or in a fork of the fork server.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 if __package__:
     from harness.sandbox import footprint
@@ -45,30 +48,33 @@ MAX_OPEN_FILES = 100_000
 """Of all processes together. Each is looked at, which takes 12 us (AMD EPYC, 2026-11-21): millions would
 take minutes."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # linux/prctl.h
 _HANDLED = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def main() -> None:
     settings, command = json.loads(sys.argv[1]), sys.argv[2:]
+    keep(settings, lambda: _execute(command))
+
+
+def keep(settings: dict[str, Any], start: Callable[[], object]) -> None:
+    """Fork a child that does `start`, and be its keeper until this process ends with it. Returns in the child."""
     libc = ctypes.CDLL(None)
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with contextlib.suppress(OSError):  # root's may: a fork bomb leaves no time to others
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != settings["judge_pid"]:
+    if os.getppid() != settings["parent_pid"]:
         sys.exit("the judge is gone")
-    os.set_inheritable(settings["report_fd"], False)
     child = os.fork()
     if child == 0:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        try:
-            os.execv(command[0], command)
-        except OSError as error:
-            print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
-            os._exit(127)
+        os.close(settings["report_fd"])
+        start()
+        return
+    libc.prctl(_PR_SET_NAME, b"podium-keeper", 0, 0, 0)
     _let_go_of_everything_but(settings["report_fd"])
     try:
         _watch(child, settings)
@@ -79,13 +85,21 @@ def main() -> None:
     _end_as(status, settings["signals_are_statuses"])
 
 
+def _execute(command: list[str]) -> None:
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        os._exit(127)
+
+
 def _let_go_of_everything_but(report_fd: int) -> None:
     """The judge sees the end of the worker's pipes and sockets only when nobody else holds them."""
     os.closerange(0, report_fd)
     os.closerange(report_fd + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _watch(child: int, settings: dict[str, int | str]) -> None:
+def _watch(child: int, settings: dict[str, Any]) -> None:
     """Return when `child` has ended, or must end."""
     next_look = time.monotonic() + PERIOD_S
     while True:
@@ -114,7 +128,7 @@ def _reap_all_but(child: int) -> bool:
         os.waitpid(ended.si_pid, 0)
 
 
-def _excess(settings: dict[str, int | str]) -> tuple[str | None, float]:
+def _excess(settings: dict[str, Any]) -> tuple[str | None, float]:
     """Of what there is too much, if of anything; and the share of a core that such looks may take."""
     share = MAX_SHARE_OF_A_CORE
     family = footprint.descendants(os.getpid(), footprint.process_table())

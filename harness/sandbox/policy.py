@@ -40,7 +40,7 @@ class Policy:
     """Paths are absolute. `read` and `write` are files, and directories with all that is beneath; of those in `listed`
     the names may be read. `work` is the current directory. `uid` is the worker's own, None leaves it the judge's.
     `search` says that it must get through directories that are closed to others, `exposed` that the judge's processes
-    and files are within reach of the worker's user id; then the worker may not signal `judge_pid`.
+    and files are within reach of the worker's user id; then the worker may not signal `judge_pids`.
     """
 
     work: str
@@ -54,7 +54,7 @@ class Policy:
     groups: tuple[int, ...]
     search: bool
     exposed: bool
-    judge_pid: int
+    judge_pids: tuple[int, ...]
     max_tasks: int
     max_data_bytes: int
 

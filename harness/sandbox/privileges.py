@@ -12,7 +12,8 @@ from pathlib import Path
 
 from harness.sandbox.policy import MAX_FILE_BYTES, MAX_OPEN_FILES
 
-_PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 8, 24, 38  # linux/prctl.h
+_PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_NAME = 4, 8, 15  # linux/prctl.h
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
@@ -23,6 +24,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class _CapabilityHeader(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+def take_name(name: str) -> None:
+    """The name of this process, as ps shows it. Raises OSError."""
+    text = ctypes.create_string_buffer(name.encode())
+    if _libc.prctl(_PR_SET_NAME, text, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the process's name cannot be set")
 
 
 def limit(max_tasks: int, max_data_bytes: int) -> None:

@@ -67,13 +67,13 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def restrict(exposed: bool, judge_pid: int, landlock_abi: int) -> None:
+def restrict(exposed: bool, judge_pids: tuple[int, ...], landlock_abi: int) -> None:
     """Refuse the calls from here on, to this thread and all that comes of it.
 
     `exposed` says that the worker's user id is the judge's and no namespace is between them; `landlock_abi` what
     Landlock holds off already. Needs no_new_privs. Raises OSError.
     """
-    steps = program(exposed, judge_pid, landlock_abi, os.getppid())
+    steps = program(exposed, judge_pids, landlock_abi, os.getppid())
     packed = b"".join(struct.pack("=HBBI", *step) for step in steps)
     filter_ = _Program(len(packed) // 8, packed)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -81,7 +81,7 @@ def restrict(exposed: bool, judge_pid: int, landlock_abi: int) -> None:
         raise OSError(ctypes.get_errno(), "the seccomp filter was not taken")
 
 
-def program(exposed: bool, judge_pid: int, landlock_abi: int, parent_pid: int) -> list[Instruction]:
+def program(exposed: bool, judge_pids: tuple[int, ...], landlock_abi: int, parent_pid: int) -> list[Instruction]:
     """The filter in classic BPF: rule after rule, each of which ends the program or leaves the number loaded.
 
     `parent_pid` is the waiter's: nobody may signal it.
@@ -122,11 +122,11 @@ def program(exposed: bool, judge_pid: int, landlock_abi: int, parent_pid: int) -
         for pid in (parent_pid, 2**32 - parent_pid, 2**32 - 1):  # its group, and everybody
             steps += _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
     if exposed:
-        steps += _with_the_judges_uid(judge_pid, landlock_abi)
+        steps += _with_the_judges_uid(judge_pids, landlock_abi)
     return [*steps, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _with_the_judges_uid(judge_pid: int, landlock_abi: int) -> Iterator[Instruction]:
+def _with_the_judges_uid(judge_pids: tuple[int, ...], landlock_abi: int) -> Iterator[Instruction]:
     """What a process may do to files and processes of its own user, Landlock or not."""
     for name in _METADATA.split():
         # Copying programs take a refusal for a failure; a file keeps its mode and times instead.
@@ -138,7 +138,8 @@ def _with_the_judges_uid(judge_pid: int, landlock_abi: int) -> Iterator[Instruct
         yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, whose), _refuse(errno.EPERM))
     if landlock_abi < 6:
         for name in _SIGNALS.split():
-            yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, judge_pid), _refuse(errno.EPERM))
+            for pid in judge_pids:
+                yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
     if landlock_abi < 3:
         yield from _on("truncate", _refuse(errno.EPERM))
 

@@ -24,6 +24,7 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Callable
 
 RECORD = struct.Struct("=cxxxiq")
 STARTED, STOPPED, CONTINUED, ENDED = b"B", b"S", b"C", b"E"
@@ -31,13 +32,18 @@ ALONE, ALL = "alone", "all"
 STOP_S, BUSY_S = 0.1, 0.05
 """How long all processes of a group may take to stop, a hundred times what most take; and how long the waiter looks."""
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36  # linux/prctl.h
 _LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 _BETWEEN_LOOKS_S = 20e-6
 
 
 def main() -> None:
-    report_fd, all_of_it, command = int(sys.argv[1]), sys.argv[2] == ALL, sys.argv[3:]
+    report_fd, whom, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    wait_on(report_fd, whom, lambda: _execute(command))
+
+
+def wait_on(report_fd: int, whom: str, start: Callable[[], object]) -> None:
+    """Fork a child that does `start`, and wait for it until this process ends as it does. Returns in the child."""
     os.set_inheritable(report_fd, False)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -46,19 +52,29 @@ def main() -> None:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child = os.fork()
     if child == 0:
+        os.close(report_fd)
         os.setpgid(0, 0)
-        try:
-            os.execv(command[0], command)
-        except OSError as error:
-            print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
-            os._exit(127)
+        if sys.platform == "linux":
+            libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # only the waiter is kept from being looked at
+        start()
+        return
+    if sys.platform == "linux":
+        libc.prctl(_PR_SET_NAME, b"podium-waiter", 0, 0, 0)
     with contextlib.suppress(OSError):  # it may have started already
         os.setpgid(child, child)
     with contextlib.suppress(OSError):  # root's may: what it says is a time
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     os.closerange(0, report_fd)
     os.closerange(report_fd + 1, os.sysconf("SC_OPEN_MAX"))
-    _end_as(_watch(child, report_fd, all_of_it))
+    _end_as(_watch(child, report_fd, whom == ALL))
+
+
+def _execute(command: list[str]) -> None:
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        os._exit(127)
 
 
 def _watch(child: int, report_fd: int, all_of_it: bool) -> int:

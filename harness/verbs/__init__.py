@@ -2,7 +2,7 @@
 
     judge      eval · check · verify · replay · repro · watch (eval --watch)
     look       leaderboard · show · compare · report · problems
-    work       new · profile · doctor, with calibration (doctor --calibrate)
+    work       new · forget · profile · doctor, with calibration (doctor --calibrate)
 
 Options and exit codes are in `cli`.
 """

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,20 +31,26 @@ from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.errors import UsageError
 from harness.machine.device import detect
-from harness.model import Case, Device, Problem, Submission, Text, Value, Verdict
+from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, standing
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
 
+PATIENCE_S = 20.0
+"""So long a compiler may be at one kernel once the submission has taken too long on its test cases."""
+
 
 class Judgement(Value):
-    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback."""
+    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
+    that are stated; `checks` has those that were tried, the secret ones among them."""
 
     verdict: Verdict
     message: Text
     report: Text | None
     printed: Text
     cases: tuple[str, ...]
+    checks: tuple[CaseCheck, ...] = ()
+    standing: Text | None = None
     cached: bool = False
 
 
@@ -109,7 +117,15 @@ def check(
             _describe(problem, compiled_for, folder)
             processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
         judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
-        for name, finished in processes.results():
+        if waiting:
+            narrate(f"{judgement.verdict.words} on CPU: {judgement.message}")
+        began, hangs = time.monotonic(), judgement.verdict is Verdict.TIMEOUT
+
+        def told() -> None:
+            at = "; ".join(f"{name.rpartition('-')[2]}: {what}" for name, what in processes.doing().items())
+            narrate(f"still compiling, {time.monotonic() - began:.0f} s after the verdict: {at}")
+
+        for name, finished in processes.results(told, PATIENCE_S if hangs else math.inf):
             found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
     return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs))
 
@@ -141,6 +157,7 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
     cpu = detect(root, "cpu")
     ordered = smallest_first(problem, problem.cpu.test, cpu)
     reordered = problem.model_copy(update={"cpu": problem.cpu.model_copy(update={"test": ordered})})
+    narrate(f"judging on the CPU: loading (limit {problem.limits.load_s:g} s)")
     run = evaluate(reordered, submission, cpu, load_config(root), timed=False, narrate=narrate)
     verdict, message = run.ending.verdict, run.ending.message
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
@@ -151,6 +168,8 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
         report=_by_its_path(run.ending.detail, submission),
         printed=run.output,
         cases=tuple(case.label for case in ordered),
+        checks=run.checks,
+        standing=standing([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
         kept.write("judgement", judgement.model_dump(mode="json"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness import catalog
@@ -32,7 +32,8 @@ def submissions_to_judge(
     allow_unsandboxed: bool = False,
 ) -> list[Submission]:
     """The named files; without any, every submission of the problem whose source has no verdict on this device that a
-    board would rank: one of the problem's present files, timed by the judge where it can.
+    board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those that name
+    Triton come last: it is interpreted there, which takes long and is not ranked.
 
     Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
     """
@@ -46,7 +47,8 @@ def submissions_to_judge(
     unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:
         judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
-    return [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
+    waiting = [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
+    return sorted(waiting, key=lambda submission: device.kind == "cpu" and "triton" in submission.text)
 
 
 def judge(
@@ -57,8 +59,9 @@ def judge(
     quick: bool,
     narrate: Narrate,
     allow_unsandboxed: bool = False,
+    stored: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
-    """Judge `submissions` in order and store each run.
+    """Judge `submissions` in order and store each run, of which `stored` is told.
 
     Raises InfrastructureError when results cannot be stored or nothing confines the worker, ProblemError when the
     problem's own code fails.
@@ -97,6 +100,7 @@ def judge(
             words = outcome(run.ending.verdict, run.unranked_because)
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
+            stored(run)
     return runs
 
 

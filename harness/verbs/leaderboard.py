@@ -14,7 +14,8 @@ from harness.model import Problem, Run
 from harness.ranking import board as ranking
 from harness.ranking.board import Bearings, Board
 from harness.records.index import Index
-from harness.records.store import Store, load_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ def ranked_runs(root: Path, board: Board) -> Iterator[tuple[str, Run]]:
             yield entry.submission, load_run(root / "results" / entry.path)
 
 
-def as_json(root: Path, problem: Problem, device: str | None, cases: bool = False) -> list[dict[str, Any]]:
-    """The boards as data, one object a device, with each case of what is ranked if `cases`."""
-    return [
+def as_json(root: Path, problem: Problem, device: str | None, cases: bool = False) -> dict[str, Any]:
+    """The boards as data, one object a device, with each case of what is ranked if `cases`; and what is no run."""
+    read = boards(root, problem, device)
+    shown = [
         {
             "problem": problem.name,
             "revision": problem.revision,
@@ -73,8 +75,9 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
             },
             **({"cases": _cases(root, board)} if cases else {}),
         }
-        for name, board in boards(root, problem, device).boards
+        for name, board in read.boards
     ]
+    return {"boards": shown, "left_alone": dict(read.faults)}
 
 
 def _cases(root: Path, board: Board) -> dict[str, list[dict[str, Any]]]:

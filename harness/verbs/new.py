@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.errors import InfrastructureError, ProblemError, UsageError
 from harness.model import Problem
+from harness.records import whole_file
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 """A submission's name is its file's; a leading underscore would keep it off the board."""
@@ -31,11 +32,15 @@ def new(root: Path, problem: Problem, name: str) -> Path:
         raise ProblemError(f"{template} cannot be read: {error.strerror}") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(source)
+        path.open("xb").close()  # nobody's file is overwritten
     except FileExistsError:
         raise UsageError(f"{path} is already there, and is left as it is", "choose another name") from None
     except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        whole_file.write(path, source)
+    except OSError as error:
+        path.unlink(missing_ok=True)
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
     return path
 

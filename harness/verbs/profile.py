@@ -23,6 +23,7 @@ from harness.profiling import tool as tools
 from harness.profiling.excerpt import Profile, ProfiledKernel, kernels
 from harness.profiling.program import OUTCOME, Outcome, Settings
 from harness.ranking import roofline
+from harness.records import whole_file
 
 CALLS, WARMUP = 3, 3
 EXCERPT, SOURCE = "profile.json", "submission.py"
@@ -93,7 +94,10 @@ def profile(
         files=tuple(sorted(_files(folder))),
         notes=tuple(notes),
     )
-    (folder / EXCERPT).write_text(json.dumps(result.as_json(), indent=1))
+    try:
+        whole_file.write(folder / EXCERPT, json.dumps(result.as_json(), indent=1).encode())
+    except OSError as error:
+        raise InfrastructureError(f"{folder / EXCERPT} cannot be written: {error.strerror}") from None
     return result
 
 

@@ -15,11 +15,12 @@ from harness import __version__
 from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, UsageError, did_you_mean
 from harness.machine.environment import flat
-from harness.model import Case, Device, Problem, Run, Verdict
+from harness.model import Case, Device, Problem, Run, Unranked, Verdict
 from harness.ranking.board import Board, Standing, rank
 from harness.records.entry import Entry, of_present, of_run
 from harness.records.index import Index
-from harness.records.store import Store, load_run
+from harness.records.run_file import load_run
+from harness.records.store import Store
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,11 @@ class Shelf:
         return [sheet for sheet in self.sheets if sheet.standing is not None]
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether a baseline is ranked, which the others are held against."""
+        return any(sheet.baseline for sheet in self.ranked)
+
+    @property
     def verified(self) -> list[Sheet]:
         """Accepted, but not ranked."""
         return [s for s in self.sheets if s.standing is None and s.entry.verdict is Verdict.ACCEPTED]
@@ -84,6 +90,16 @@ class Shelf:
     @property
     def left_out(self) -> list[Sheet]:
         return [sheet for sheet in self.sheets if sheet.entry.verdict is not Verdict.ACCEPTED]
+
+    @property
+    def quick_tries(self) -> list[Sheet]:
+        """Of what is left out the first looks that failed."""
+        return [sheet for sheet in self.left_out if sheet.entry.unranked == Unranked.QUICK]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why runs are not ranked, each reason once."""
+        return sorted({reason for line in self.lines if line.why_not for reason in line.why_not.split(", ")})
 
     @property
     def cases(self) -> list[Case]:

@@ -18,10 +18,10 @@ def one(root: Path, run: str) -> Run:
     return Store(root).read(run)
 
 
-def every(root: Path) -> list[Entry]:
-    """All that is stored, the latest last."""
+def every(root: Path) -> tuple[list[Entry], list[tuple[str, str]]]:
+    """All that is stored, the latest last; and what lies in results/ and is no run, each with what is wrong with it."""
     with Store(root).index() as index:
-        return index.runs()
+        return index.runs(), index.faults()
 
 
 def changed(root: Path, *runs: Run) -> Iterator[str]:

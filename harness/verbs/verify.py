@@ -126,7 +126,7 @@ def _result(name: str, due: Verdict, run: Run, problem: Problem) -> ControlResul
     excess = {
         tolerance: max((each[tolerance] for each in seen if tolerance in each), key=lambda e: e.ratio)
         for tolerance in problem.tolerances
-        if run.checks
+        if any(tolerance in each for each in seen)
     }
     faults = []
     if got is not due:

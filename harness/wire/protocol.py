@@ -20,6 +20,7 @@ import time
 from typing import Any, Protocol, SupportsIndex
 
 MAX_FRAME_BYTES = 1 << 20
+MAX_FDS = 16
 _LENGTH = struct.Struct(">I")
 
 Message = dict[str, Any]
@@ -182,7 +183,7 @@ class Channel:
     def _read(self) -> bytes:
         if not self._accepts_fds:
             return self._connection.recv(65536)
-        data, fds, _, _ = socket.recv_fds(self._connection, 65536, 4)
+        data, fds, _, _ = socket.recv_fds(self._connection, 65536, MAX_FDS)
         self.fds += fds
         return data
 

@@ -1,6 +1,6 @@
 """Confine this process, and only then become the worker: its imports start threads, which no later confinement reaches.
 
-python3 -m harness.worker --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N      < policy
+python3 -m harness.worker --channel FD --stack FD --device cpu|cuda|rocm --threads N --flush-bytes N      < policy
 """
 
 import gc

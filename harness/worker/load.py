@@ -1,7 +1,7 @@
 """Importing a submission: from one file to its `custom_kernel`, or a failure that says whose fault it is.
 
-Files written for GPU MODE's competitions start with `from task import input_t, output_t`; a module of that name is
-provided. On a CPU, a submission that uses Triton is given the interpreter with its arithmetic put right.
+Files written for GPU MODE's competitions find the module `task` that they import (contest). On a CPU, a submission that
+uses Triton is given the interpreter with its arithmetic put right.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import re
 import sys
 import tokenize
 import traceback
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harness.wire.protocol import NoDescriptor
+from harness.worker import contest
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
@@ -56,7 +56,7 @@ def load(path: Path, interpreted: bool) -> LoadedSubmission:
     except (UnicodeDecodeError, SyntaxError) as error:
         raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
     around, launches = _cpu_stand_ins(source) if interpreted else (contextlib.nullcontext, lambda: 0)
-    sys.modules["task"] = _task_module()
+    sys.modules["task"] = contest.task_module()
     spec = importlib.util.spec_from_file_location("submission", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -108,9 +108,12 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
     shown = "".join(traceback.format_list(own)) + shown
     if first is not error:
         shown += "".join((*traceback.format_list(within), *traceback.format_exception_only(first)))
+    instead = contest.hint(error)
     return {
         "kind": kind,
-        "message": _storable(message[:2000]) + (f" (line {line})" if line else ""),
+        "message": _storable(message[:2000])
+        + (f" (line {line})" if line else "")
+        + (f": {instead}" if instead else ""),
         "detail": _storable(shown[-MAX_TRACEBACK_CHARS:]),
     }
 
@@ -175,9 +178,3 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
     if "triton" in source:
         interpreter.install()
     return interpreter.cuda_on_cpu, interpreter.launches
-
-
-def _task_module() -> types.ModuleType:
-    module = types.ModuleType("task")
-    module.__dict__.update(input_t=Any, output_t=Any)
-    return module

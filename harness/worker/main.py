@@ -1,6 +1,6 @@
 """The worker's program: read a request, do it, answer; end when told to or when the judge is gone.
 
-    python3 -m harness.worker --channel FD --device cpu|cuda|rocm --threads N --flush-bytes N
+    python3 -m harness.worker --channel FD --stack FD --device cpu|cuda|rocm --threads N --flush-bytes N
 
 Requests and replies are in `protocol`; only `load` and `call` run the submission's code. An exception of the
 submission's is an answer like any other; whatever else ends the process, the judge sees that it ended.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import functools
 import os
 import signal
@@ -125,11 +126,13 @@ class Worker:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="harness.worker")
     parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--stack", type=int, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda", "rocm"), required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--flush-bytes", type=int, required=True)
     options = parser.parse_args()
     _die_with_parent()
+    _tell_where_it_is(options.stack)
     torch.set_num_threads(options.threads)
     _hide_harness_from_imports()
     channel = Channel(socket.socket(fileno=options.channel), accepts_fds=True)
@@ -148,6 +151,12 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG, linux/prctl.h
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+
+
+def _tell_where_it_is(fd: int) -> None:
+    """To who asks by this signal, through this pipe: the judge does, before it ends what took too long."""
+    os.set_inheritable(fd, False)
+    faulthandler.register(signal.SIGUSR1, file=fd, all_threads=False)
 
 
 def _hide_harness_from_imports() -> None:

@@ -66,6 +66,19 @@ function makeFilterable(table) {
   });
 }
 
+// The field in the bar: of all that bears a submission's name only what has each word in it.
+function filterSubmissions() {
+  const words = this.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const names = new Set();
+  for (const part of document.querySelectorAll("[data-name]")) {
+    const name = part.dataset.name.toLowerCase();
+    const other = !words.every((word) => name.includes(word));
+    part.classList.toggle("other", other);
+    if (!other) names.add(name);
+  }
+  announce(`${names.size} submissions`);
+}
+
 const THEMES = ["automatic", "light", "dark"];
 
 function remembered() {
@@ -101,18 +114,22 @@ function openTarget() {
   for (let part = target; part; part = part.parentElement) {
     if (part instanceof HTMLDetailsElement) part.open = true;
   }
+  target.classList.remove("other");
   target.scrollIntoView();
 }
 
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 document.querySelectorAll("table.filterable").forEach(makeFilterable);
-document.querySelector(".theme").hidden = false;
+for (const part of document.querySelectorAll(".top [hidden]")) part.hidden = false;
 document.querySelector(".theme").addEventListener("click", nextTheme);
+document.querySelector(".filter.all input").addEventListener("input", filterSubmissions);
 setTheme(THEMES.includes(remembered()) ? remembered() : "automatic");
 addEventListener("hashchange", openTarget);
 // A link to where the page is already changes no hash, though what it leads to may have been closed since.
 addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#']");
+  const contents = document.querySelector(".contents");
+  if (link || !contents.contains(event.target)) contents.open = false;
   if (link && link.hash === location.hash) openTarget();
 });
 openTarget();

@@ -1,0 +1,174 @@
+"""Which memory each pointer of a kernel may reach, so that a load or store out of bounds is named, and does not happen.
+
+    kernel[grid](x, out, n)  ──►  x: BoundedPointer, with the extent of x's storage
+                                       │ its type: arithmetic, broadcasts and views hand it on as it is
+                                       ▼
+    tl.load(x + i, mask)     ──►  check: every lane that is not masked off lies inside, or OutOfBounds
+
+A chip has no such check: there the same access faults, or quietly reads and writes what lies beside. A tensor that is a
+view may be left as far as its storage goes. Not checked: a pointer that a kernel makes of an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+upstream_bitcast = InterpreterBuilder.create_bitcast
+upstream_select = InterpreterBuilder.create_select
+upstream_join = InterpreterBuilder.create_join
+upstream_cat = InterpreterBuilder.create_cat
+
+
+class OutOfBounds(RuntimeError):
+    """A kernel loads from or stores to memory that is not of the tensor whose pointer it was given."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The storage of a tensor that a kernel was given: addresses `begin` to `end`. The tensor begins at `address`."""
+
+    address: int
+    begin: int
+    end: int
+    itemsize: int
+    described: str
+
+
+class BoundedPointer(tl.pointer_type):
+    """A pointer's type that says which memory it may reach: one extent, more where a kernel has chosen between some."""
+
+    def __init__(self, like: tl.pointer_type, extents: tuple[Extent, ...]) -> None:
+        super().__init__(like.element_ty, like.address_space, like.const)
+        self.extents = extents
+
+
+class Provenance:
+    """Methods of the same names in InterpreterBuilder are replaced by these: what would lose a pointer's extent."""
+
+    def create_bitcast(self, src: TensorHandle, dst_type: tl.dtype) -> TensorHandle:
+        made = upstream_bitcast(self, src, dst_type)
+        if isinstance(src.dtype, BoundedPointer) and isinstance(made.dtype, tl.pointer_type):
+            made.dtype = BoundedPointer(made.dtype, src.dtype.extents)
+        return made
+
+    def create_select(self, cond: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return of_both(upstream_select(self, cond, lhs, rhs), lhs, rhs)
+
+    def create_join(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return of_both(upstream_join(self, lhs, rhs), lhs, rhs)
+
+    def create_cat(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return of_both(upstream_cat(self, lhs, rhs), lhs, rhs)
+
+
+def of_both(made: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+    """`made` of pointers of `lhs` and `rhs`: they reach what either does; anything, where that is not known of one."""
+    kind = made.dtype
+    if isinstance(kind, tl.pointer_type):
+        if isinstance(lhs.dtype, BoundedPointer) and isinstance(rhs.dtype, BoundedPointer):
+            made.dtype = BoundedPointer(kind, tuple(dict.fromkeys(lhs.dtype.extents + rhs.dtype.extents)))
+        else:
+            made.dtype = tl.pointer_type(kind.element_ty, kind.address_space, kind.const)
+    return made
+
+
+def extent_of(tensor: Any) -> Extent | None:
+    """The memory of a torch tensor, or of Triton's wrapper around one; None of what only has an address."""
+    base = getattr(tensor, "base", tensor)
+    if not hasattr(base, "untyped_storage"):
+        return None
+    storage = base.untyped_storage()
+    begin, kind = storage.data_ptr(), str(tensor.dtype).removeprefix("torch.")
+    shape = " x ".join(map(str, base.shape)) or "a scalar"
+    return Extent(base.data_ptr(), begin, begin + storage.nbytes(), base.element_size(), f"{kind}, {shape}")
+
+
+def bounded(pointer: tl.tensor, tensor: Any) -> tl.tensor:
+    """A kernel's argument that points to `tensor`, confined to its storage."""
+    extent = extent_of(tensor)
+    if extent is None:
+        return pointer
+    kind = BoundedPointer(pointer.dtype, (extent,))
+    pointer.handle.dtype = kind
+    return tl.tensor(pointer.handle, kind)
+
+
+launched: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+"""The launch that goes on: the kernel, and what it was given."""
+
+
+def check(builder: Any, verb: str, pointers: TensorHandle, mask: Any) -> None:
+    """Raise OutOfBounds if a lane that `mask` (a handle, an array or None) leaves on reaches beyond its tensor."""
+    kind, addresses = pointers.dtype, pointers.data
+    if not isinstance(kind, BoundedPointer) or not addresses.size:
+        return
+    size = max(kind.element_ty.primitive_bitwidth // 8, 1)
+    if addresses.size == 1:
+        first = last = addresses.item()
+    else:
+        first, last = int(addresses.min()), int(addresses.max())
+    for extent in kind.extents:
+        if extent.begin <= first and last <= extent.end - size:
+            return  # as nearly all do, at the cost of two passes
+    inside = np.zeros(addresses.shape, np.bool_)
+    for extent in kind.extents:
+        inside |= (addresses >= extent.begin) & (addresses <= extent.end - size)
+    outside = ~inside if mask is None else ~inside & np.asarray(mask.data)
+    if outside.any():
+        raise OutOfBounds(explained(builder, verb, kind.extents[0], addresses, outside))
+
+
+def explained(builder: Any, verb: str, extent: Extent, addresses: Any, outside: Any) -> str:
+    """`kernel f stores through out at element 96, which has elements 0 to 95 (float32, 8 x 12): ...`."""
+    names: dict[Extent, str] = {}
+    for known, name in arguments():  # one tensor may be two arguments
+        names[known] = f"{names[known]}/{name}" if known in names else name
+    lanes = np.argwhere(outside)
+    lane = tuple(int(i) for i in lanes[0])
+    address = int(addresses[lane])
+    has = f"{(extent.begin - extent.address) // extent.itemsize:,}"
+    has += f" to {(extent.end - extent.address) // extent.itemsize - 1:,}"
+    has = f"elements {has}" if extent.end > extent.begin else "no elements"
+    there = next(
+        (f"there lies {at(other, address, name)}" for other, name in names.items() if holds(other, address)), ""
+    )
+    kernel = launched[-1][0].fn.__name__ if launched else "?"
+    said = f"kernel {kernel} {verb} {at(extent, address, names.get(extent, 'a pointer'))}"
+    said += f", which has {has} ({extent.described}): {there or 'no tensor of this launch lies there'}"
+    said += f"; program {tuple(builder.grid_idx)}"
+    if addresses.size > 1:
+        others = f" and {len(lanes) - 1:,} more" if len(lanes) > 1 else ""
+        said += f", lane {', '.join(map(str, lane))}{others} of {' x '.join(map(str, addresses.shape))}"
+    return said
+
+
+def at(extent: Extent, address: int, name: str) -> str:
+    return f"{name}[{(address - extent.address) // extent.itemsize:,}]"
+
+
+def holds(extent: Extent, address: int) -> bool:
+    return extent.begin <= address < extent.end
+
+
+def arguments() -> Iterator[tuple[Extent, str]]:
+    """The tensors of the launch that goes on, with the names that the kernel calls them by."""
+    for kernel, args, kwargs in launched[-1:]:
+        for name, value in (*zip(kernel.arg_names, args, strict=False), *kwargs.items()):
+            yield from within(name, value)
+
+
+def within(name: str, value: Any) -> Iterator[tuple[Extent, str]]:
+    if isinstance(value, tuple):
+        for number, member in enumerate(value):
+            yield from within(f"{name}[{number}]", member)
+    elif isinstance(value, TensorDescriptor):
+        yield from within(name, value.base)
+    elif hasattr(value, "data_ptr") and (extent := extent_of(value)) is not None:
+        yield extent, name

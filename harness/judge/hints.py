@@ -1,0 +1,179 @@
+"""What a wrong output is close to, where that is a known mistake: a word for whoever mends it.
+
+    scaled       1.01 x the expected
+    moved        token t holds token t+1; head h holds head h^1; head 5 holds head 4
+    laid out     as [dim, head] and not as [head, dim]
+    stale        the previous call's output
+    unwritten    nothing but zeros, or the bytes that fresh memory is filled with
+
+No verdict depends on a hint. It tells indices and one factor of a few digits, which is less than the worst elements
+beside it, each with its expected value. Long axes are compared at some positions only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from harness.judge.difference import bits, float64
+
+NEAR, NEARER = 0.25, 4.0
+"""Close is within this relative L2 distance, and so many times as near as the expected value itself."""
+
+SAMPLED = 1 << 16
+"""Positions of a whole output that are compared; of a slice 1/16 of them."""
+
+LONGEST_AXIS, LONGEST_AT_ALL = 512, 1 << 16
+"""Of which every slice is held against every other: longer ones against those that a pattern names, if at all."""
+
+SHARE = 0.9
+"""Of the slices must follow a pattern: beyond an edge there is nothing to follow."""
+
+LISTED = 4
+
+MOST = 100.0
+"""Of an element's usual size: a single one must not outweigh all others."""
+
+Pattern = Callable[[int, int], int]
+PATTERNS: dict[str, Pattern] = {
+    "{a}+1": lambda i, n: i + 1,
+    "{a}-1": lambda i, n: i - 1,
+    "{a}^1": lambda i, n: i ^ 1,
+    "0": lambda i, n: 0,
+    "{last}-{a}": lambda i, n: n - 1 - i,
+    "{a}//2": lambda i, n: i // 2,
+}
+"""Which slice is held by slice {a} of n in its place, or one out of range."""
+
+
+def sampled(tensor: torch.Tensor) -> torch.Tensor:
+    """Values of `tensor` at positions that depend on its size alone, as float32."""
+    flat = tensor.reshape(-1)
+    return _float32(flat if flat.numel() <= SAMPLED else flat[_some(flat.numel(), SAMPLED).to(flat.device)])
+
+
+def hints(
+    axes: Sequence[str],
+    want: torch.Tensor,
+    got: torch.Tensor,
+    previous: torch.Tensor | None = None,
+    sampled_axis: int | None = None,
+) -> list[str]:
+    """What `got` looks like beside `want`, both of one shape on one device; nothing where it looks like nothing known.
+
+    `previous`: of the call before, `sampled`. Along `sampled_axis` neighbours are no neighbours.
+    """
+    if want.numel() < 2 or not want.is_floating_point():
+        return []
+    unwritten = _unwritten(want, got)
+    if unwritten:
+        return [unwritten]
+    unit = _unit(sampled(want))
+    want, got = _tamed(want, unit), _tamed(got, unit)
+    previous = None if previous is None else _tamed(previous, unit)
+    expected, here = sampled(want), sampled(got)
+    own = _distance(here, expected)
+    if not own > 0:
+        return []
+    if not bool(here.any()):
+        return ["it is nothing but zeros: perhaps it was never written"]
+    if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own):
+        return ["it is the previous call's output"]
+    scaled = _scaled(here, expected, own)
+    if scaled:
+        return [scaled]
+    moved = [_moved(axis, want, got, dim) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
+    return [hint for hint in moved if hint][:1] or list(_laid_out(axes, want, here, own))[:1]
+
+
+def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
+    """Fresh memory is filled with ones (worker/transports), which is NaN in nearly every format."""
+    wrong = bits(got) != bits(want)
+    fresh = wrong & float64(got).isnan() & (bits(got) == (255 if got.itemsize == 1 else -1))
+    count = int(fresh.sum())
+    if not count or 2 * count < int(wrong.sum()):
+        return ""
+    some = "all elements hold" if count == got.numel() else f"{count:,} elements hold"
+    return f"{some} the bytes 0xFF, which fresh memory is filled with: they were never written"
+
+
+def _scaled(got: torch.Tensor, want: torch.Tensor, own: float) -> str:
+    factor = float(got.double().dot(want.double()) / want.double().square().sum())
+    if abs(factor) < 1e-3 or not _close(_distance(got, factor * want), own):
+        return ""
+    return f"it is {factor:.{3 if abs(factor - 1) >= 0.0095 else 5}g} x the expected"
+
+
+def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int) -> str:
+    """Whether slices along one axis hold other slices' values."""
+    length, name = want.shape[dim], axis[0]
+    if not 2 <= length <= LONGEST_AT_ALL:
+        return ""
+    rest = want.numel() // length
+    some = _some(rest, SAMPLED // 16).to(want.device)
+    slices, expected = (_float32(t.movedim(dim, 0).reshape(length, rest)[:, some]) for t in (got, want))
+    sizes = expected.norm(dim=1).clamp(min=1e-30)
+    own = (slices - expected).norm(dim=1) / sizes
+    for written, pattern in PATTERNS.items():
+        source = torch.tensor([pattern(i, length) for i in range(length)], device=want.device)
+        inside = (source >= 0) & (source < length) & (source != torch.arange(length, device=want.device))
+        found = expected[source.clamp(0, length - 1)]
+        distance = (slices - found).norm(dim=1) / found.norm(dim=1).clamp(min=1e-30)
+        follows = inside & (distance <= NEAR) & (distance * NEARER <= own)
+        fixed = (source == torch.arange(length, device=want.device)) & (own <= NEAR)
+        if bool(follows.any()) and int((follows | fixed).sum()) >= SHARE * min(length, int((inside | fixed).sum())):
+            holds = written.format(a=name, last=length - 1)
+            return f"{axis} {name} holds {axis} {holds}" + (": shifted by one" if written[-2:] in ("+1", "-1") else "")
+    if length > LONGEST_AXIS:
+        return ""
+    distances = torch.cdist(slices, expected) / sizes
+    distances.fill_diagonal_(float("inf"))
+    nearest = distances.min(dim=1)
+    held = (nearest.values <= NEAR) & (nearest.values * NEARER <= own)
+    if not bool(held.any()) or bool((~held & (own > NEAR)).any()):
+        return ""
+    places = held.nonzero().flatten().tolist()
+    told = ", ".join(f"{axis} {i} holds {axis} {int(nearest.indices[i])}" for i in places[:LISTED])
+    return told + (f", and {len(places) - LISTED} more hold others" if len(places) > LISTED else "")
+
+
+def _laid_out(axes: Sequence[str], want: torch.Tensor, here: torch.Tensor, own: float) -> Iterator[str]:
+    """Whether two axes were written in the other order."""
+    for a, b in itertools.combinations(range(min(want.dim(), len(axes))), 2):
+        if want.shape[a] > 1 and want.shape[b] > 1:
+            if _close(_distance(here, sampled(want.transpose(a, b).reshape(want.shape))), own):
+                order = list(axes)
+                order[a], order[b] = order[b], order[a]
+                yield f"it is laid out as [{', '.join(order)}], not as [{', '.join(axes)}]"
+
+
+def _close(distance: float, own: float) -> bool:
+    return distance <= NEAR and distance * NEARER <= own
+
+
+def _distance(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float((got - want).norm() / want.norm().clamp(min=1e-30))
+
+
+def _unit(want: torch.Tensor) -> float:
+    """What a usual element of it is."""
+    sizes = want[want.isfinite() & (want != 0)].abs()
+    return float(sizes.median()) if sizes.numel() else 1.0
+
+
+def _tamed(tensor: torch.Tensor, unit: float) -> torch.Tensor:
+    """In units, as float32: NaN and what is far out as numbers that can be compared with others."""
+    return (_float32(tensor) / unit).nan_to_num(MOST / 2, MOST, -MOST).clamp(-MOST, MOST)
+
+
+def _float32(tensor: torch.Tensor) -> torch.Tensor:
+    return float64(tensor).float()
+
+
+def _some(count: int, most: int) -> torch.Tensor:
+    """Indices below `count`: all, or `most` of them, always the same."""
+    if count <= most:
+        return torch.arange(count)
+    return torch.randint(count, (most,), generator=torch.Generator().manual_seed(count))

@@ -1,0 +1,41 @@
+"""What is wrong with what a call returned before its numbers are looked at: count, type, shape, dtype, place."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from harness.judge.reply import CallReply, OutputDescription
+from harness.wire.arena import dtype_name
+
+FRESH = "it is a fresh tensor; the one that was supplied is to be written to and returned"
+
+
+def wrong_count(names: list[str], reply: CallReply) -> str:
+    wanted = f"a tuple of {len(names)}: {', '.join(names)}" if len(names) > 1 else "one tensor"
+    got = f"a tuple of {reply.returned}" if reply.several or not reply.outputs else f"a {reply.outputs[0].type}"
+    return f"custom_kernel returned {got}; it must return {wanted}"
+
+
+def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: OutputDescription) -> str | None:
+    """What is wrong with a returned value before its numbers are looked at, in words, or None."""
+    if got.type != "Tensor":
+        article = "an" if got.type[:1].upper() in "AEIOU" else "a"
+        return f"custom_kernel returned {article} {got.type} where a plain torch.Tensor is due"
+    dtype = dtype_name(expected.dtype)
+    if got.shape is None or tuple(got.shape) != shape:
+        return f"its shape is {tuple(got.shape or ())}, not {shape}"
+    if got.dtype != dtype:
+        return f"its dtype is {got.dtype}, not {dtype}"
+    if got.device != expected.device.type:
+        return f"it is on {got.device}, not on {expected.device.type}"
+    if got.offset is None and tuple(got.stride or ()) == _contiguous_strides(shape):
+        return FRESH
+    if got.offset is None:
+        return f"it is not contiguous: its strides are {tuple(got.stride or ())}; call .contiguous()"
+    return None
+
+
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -1,0 +1,80 @@
+"""Where a worker is that takes too long: the submission's own frames, from Python's faulthandler in the worker.
+
+    judge ── SIGUSR1 ──► worker: faulthandler writes its main thread's stack, even out of `while True: pass` or C code
+    judge ◄── pipe ──────────────┘
+
+What comes through the pipe is the worker's word, as all that it says. It is shown to the submission's author only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import re
+import select
+import signal
+import time
+from pathlib import Path
+
+ASK = signal.SIGUSR1
+ANSWER_S, QUIET_S = 2.0, 0.1
+"""How long the answer may take to begin, and how long nothing comes when it is over."""
+
+MAX_BYTES = 64 << 10
+SHOWN = 12
+
+_FRAME = re.compile(r'^ +File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+
+
+class Whereabouts:
+    """The pipe. `told_fd` is the end that the worker gets."""
+
+    def __init__(self) -> None:
+        self._fd, self.told_fd = os.pipe()
+        os.set_blocking(self._fd, False)
+
+    def hand_over(self) -> None:
+        """The worker has its end."""
+        os.close(self.told_fd)
+
+    def ask(self, pid: int, path: Path) -> list[tuple[int, str]]:
+        """The line and the function of each frame of the file at `path`, the innermost last; [] where none is known."""
+        try:
+            os.kill(pid, ASK)
+        except OSError:
+            return []
+        return frames(self._answer(), path)
+
+    def _answer(self) -> str:
+        said, deadline = b"", time.monotonic() + ANSWER_S
+        while len(said) < MAX_BYTES and time.monotonic() < deadline:
+            wait_s = QUIET_S if said else deadline - time.monotonic()
+            if not select.select([self._fd], [], [], max(wait_s, 0))[0]:
+                break
+            data = b""
+            with contextlib.suppress(OSError):
+                data = os.read(self._fd, MAX_BYTES)
+            if not data:
+                break
+            said += data
+        return said.decode(errors="replace")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def frames(stack: str, path: Path) -> list[tuple[int, str]]:
+    """Of what faulthandler wrote, the innermost first, those of the file at `path`, the innermost last."""
+    own = [(int(line), name) for file, line, name in _FRAME.findall(stack) if file == str(path)]
+    return own[::-1][-SHOWN:]
+
+
+def traceback_of(found: list[tuple[int, str]], path: Path) -> str:
+    """As Python prints one."""
+    lines = []
+    for line, name in found:
+        lines.append(f'  File "{path}", line {line}, in {name}')
+        source = linecache.getline(str(path), line).strip()
+        lines += [f"    {source}"] if source else []
+    return "\n".join(["It was here (most recent call last):", *lines])

@@ -1,0 +1,44 @@
+"""How answers stand against a problem's tolerances, in words: the one that all meet, and what misses the next stricter.
+
+within exact
+within mxfp4, not within exact: rel_l2 is 1.31 x its limit in batch_size=4 q_seq_len=1 kv_seq_len=128
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.model.verdict import CaseCheck, Excess, Total
+
+_WITHOUT_A_VALUE = {
+    "bitwise": "some bits differ",
+    "nan_or_inf": "NaN or Inf is where none belongs",
+    "structure": "it is not a tensor as due",
+}
+
+
+def standing(found: Sequence[CaseCheck | Total]) -> str | None:
+    """Of accepted answers. None where nothing was compared."""
+    names = max((list(each.excess) for each in found), key=len, default=[])
+    met = [names.index(each.tolerance) for each in found if each.tolerance in names]
+    if not met:
+        return None
+    loosest = max(met)
+    said = f"within {names[loosest]}"
+    if loosest == 0:
+        return said
+    stricter = names[loosest - 1]
+    worst = max((each for each in found if stricter in each.excess), key=lambda each: each.excess[stricter].ratio)
+    return f"{said}, not within {stricter}: {in_words(worst.excess[stricter])} in {_what(worst)}"
+
+
+def in_words(excess: Excess) -> str:
+    """`rel_l2 is 1.31 x its limit`."""
+    if math.isfinite(excess.ratio):
+        return f"{excess.limit} is {excess.ratio:.3g} x its limit"
+    return _WITHOUT_A_VALUE.get(excess.limit, f"{excess.limit} is above its limit of 0")
+
+
+def _what(found: CaseCheck | Total) -> str:
+    return found.case.label if isinstance(found, CaseCheck) else f"{found.what} together"

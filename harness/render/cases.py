@@ -1,0 +1,38 @@
+"""The test cases of a run, one a line, as a test runner lists its tests: which are right, and how near to which limit.
+
+right          exact: 0.31 of rel_l2                              batch_size=1 q_seq_len=1 kv_seq_len=1
+wrong          mxfp4: row_rel_l2 is 2.57 x its limit              batch_size=4 q_seq_len=1 kv_seq_len=128
+runtime error                                                     batch_size=5 q_seq_len=1 kv_seq_len=37 (secret)
+not tried                                                         batch_size=2 q_seq_len=1 kv_seq_len=512
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.model import CaseCheck, Verdict, in_words
+
+
+def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = ()) -> str:
+    """A line for each of `checks`, and for each label of `untried` that is not among them."""
+    rows = [(_word(each), _how(each), each.case.label + " (secret)" * each.secret) for each in checks]
+    seen = {each.case.label for each in checks}
+    rows += [("not tried", "", label) for label in untried if label not in seen]
+    words, how = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
+    return "\n".join(f"  {word:<{words}}  {said:<{how}}  {label}" for word, said, label in rows)
+
+
+def _word(check: CaseCheck) -> str:
+    return {Verdict.ACCEPTED: "right", Verdict.WRONG_ANSWER: "wrong"}.get(check.verdict, check.verdict.words)
+
+
+def _how(check: CaseCheck) -> str:
+    """Against the tolerance that it met, or the loosest."""
+    name = check.tolerance or next(reversed(check.excess), None)
+    if name is None:
+        return ""
+    excess = check.excess[name]
+    if check.verdict is not Verdict.ACCEPTED or not math.isfinite(excess.ratio):
+        return f"{name}: {in_words(excess)}"
+    return name if excess.limit == "bitwise" else f"{name}: {excess.ratio:.2f} of {excess.limit}"

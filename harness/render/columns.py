@@ -1,0 +1,97 @@
+"""How a table fits the room that a terminal has.
+
+    as wide as it is ─► words wrap in the widest columns ─► in any ─► two tables with the same first column ─► stacked
+
+No word is broken: it may be an id to be copied. Where a word alone is wider than the room, it is left so.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+LEAST_WIDTH = 20
+"""Of a column that is made narrower, as long as the table fits all the same."""
+INDENT = 2
+
+Column = Sequence[str]
+"""A header and its cells."""
+
+
+def pieces(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[list[Column]] | None:
+    """The tables that `columns` are to stand in, their cells wrapped; None where not even two fit.
+
+    `most`: the most that each column takes; None for what it needs.
+    """
+    whole = _wrapped(columns, most, room)
+    if whole is not None:
+        return [whole]
+    for number in range(len(columns) - 1, 1, -1):
+        others = [0, *range(number, len(columns))]
+        first = _wrapped(columns[:number], most[:number], room)
+        second = _wrapped([columns[i] for i in others], [most[i] for i in others], room)
+        if first is not None and second is not None:
+            return [first, second]
+    return None
+
+
+def stacked(columns: Sequence[Column], room: int) -> str:
+    """Row by row: the first cell, and below it each other that holds something, after its header."""
+    headers, *rows = zip(*columns, strict=True)
+    lines: list[str] = []
+    for first, *others in rows:
+        told = " · ".join(
+            f"{header} {value}".strip() for header, value in zip(headers[1:], others, strict=True) if value
+        )
+        lines += [filled(first, room), filled(told, room, " " * INDENT)]
+    return "\n".join(line for line in lines if line)
+
+
+def filled(text: str, room: int, indent: str = "") -> str:
+    """`text` in lines that are no longer than `room`, each behind `indent`."""
+    wrapper = textwrap.TextWrapper(
+        room,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        replace_whitespace=False,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n".join(line for part in text.splitlines() for line in wrapper.wrap(part) or [""])
+
+
+def shortened(text: str, room: int) -> str:
+    """As much of a line as there is room for."""
+    return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def longest_word(text: str) -> int:
+    """Of what a line may begin with; a non-breaking space holds words together."""
+    return max(map(len, re.split(r"[ \t\n]+", text)), default=0)
+
+
+def _wrapped(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[Column] | None:
+    """`columns` with their cells in lines, so that all of them fit side by side, between lines; None if that cannot
+    be."""
+    inner = room - 3 * len(columns) - 1
+    wanted = [min(_width(column), limit or room) for column, limit in zip(columns, most, strict=True)]
+    words = [max(map(longest_word, column), default=0) for column in columns]
+    for least in (LEAST_WIDTH, 1):
+        widths = _narrowed(wanted, [min(w, max(word, least)) for w, word in zip(wanted, words, strict=True)], inner)
+        if sum(widths) <= inner:
+            return [[filled(cell, width) for cell in column] for column, width in zip(columns, widths, strict=True)]
+    return None
+
+
+def _narrowed(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """`wanted`, of which the widest are made narrower until all fit, none below its `least`."""
+    widths = list(wanted)
+    while sum(widths) > room and widths != list(least):
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
+    return widths
+
+
+def _width(column: Column) -> int:
+    return max((len(line) for cell in column for line in cell.splitlines()), default=0)

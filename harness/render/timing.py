@@ -1,0 +1,105 @@
+"""How a run was timed: its samples, each case's manner, what was subtracted, and what the machine did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.model import Constant, Estimate, Measurement, Round, told_apart
+from harness.ranking import stats
+from harness.render.charts import quantiles
+from harness.render.document import Table
+from harness.render.terminal import microseconds, significant
+
+_THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
+
+
+def samples(measurements: Sequence[Measurement]) -> Table:
+    """Quantiles over all processes, and each process's own estimate. Named as in `run.case_table`."""
+    labels, _ = told_apart([m.case for m in measurements])
+    rows = []
+    for label, m in zip(labels, measurements, strict=True):
+        pooled = [sample for process in m.samples_ns for sample in process]
+        counts = [len(process) for process in m.samples_ns]
+        count = f"{len(counts)}×{counts[0]}" if len(set(counts)) == 1 else "+".join(map(str, counts))
+        centres = [stats.interquartile_mean(process) for process in m.samples_ns]
+        figures = [microseconds(Estimate(latency_ns=value)) for value in quantiles(pooled)]
+        each = " ".join(microseconds(Estimate(latency_ns=centre)) for centre in centres)
+        rows.append([label, count, *figures, each])
+    names = ["least", "5\xa0%", "25\xa0%", "median", "75\xa0%", "95\xa0%", "most"]
+    return Table(["samples, µs", "number", *names, "each process"], rows)
+
+
+def manners(measurements: Sequence[Measurement]) -> Table:
+    """How the judge timed each case, and how far its figure can be trusted. Named as in `run.case_table`."""
+    names, _ = told_apart([m.case for m in measurements])
+    rows = [
+        [name, m.manner, _microseconds(m.bound_ns), _microseconds(m.inside_ns), taken_again(m)]
+        for name, m in zip(names, measurements, strict=True)
+        if m.manner is not None
+    ]
+    below = ["bound: the most by which a submission could make its latency seem less than it is"]
+    if any(m.inside_ns is not None for m in measurements):
+        below.append("worker's events: the worker's own timing in the pilot, a diagnosis and never the score")
+    if any(m.voids for m in measurements):
+        below.append("taken again: void calls by their reason, and their share of all calls")
+    return Table(["case", "manner", "bound µs", "worker's events µs", "taken again"], rows, below)
+
+
+def taken_again(measured: Measurement) -> str:
+    """`cut by the slice: 3 (1.2 %)`: of each reason the calls that were void, and their share of all."""
+    calls = sum(map(len, measured.samples_ns)) + sum(measured.voids.values())
+    return ", ".join(f"{why}: {n} ({significant(100 * n / calls, 2)}\xa0%)" for why, n in measured.voids.items() if n)
+
+
+def constants_of(constants: Sequence[Constant]) -> Table:
+    rows = [[c.manner, _microseconds(c.latency_ns), _microseconds(c.spread_ns), c.calls] for c in constants]
+    below = ["constant: the time of a call that computes nothing; it is subtracted from each call"]
+    return Table(["constant", "µs", "interquartile range µs", "calls"], rows, below)
+
+
+def _microseconds(time_ns: float | None) -> str:
+    return "" if time_ns is None else significant(time_ns / 1e3)
+
+
+def workers_clock(measurements: Sequence[Measurement]) -> Table:
+    """What the judge's clock saw beside the worker's latencies, in schema version 1. Named as in `run.case_table`."""
+    names, _ = told_apart([m.case for m in measurements])
+    seen = [(name, m) for name, m in zip(names, measurements, strict=True) if m.hidden_ns or m.idle_excess_ns]
+    rows = [[name, span(m.hidden_ns), span(m.idle_excess_ns)] for name, m in seen]
+    below = [
+        "hidden: how much longer calls took outside their latencies than idle calls did, by the judge's clock;",
+        "idle excess: how much longer idle calls took than in a process without the submission;",
+        "both from the least to the most of the processes; below 0 is noise; what is allowed: docs/security.md",
+    ]
+    return Table(["case", "hidden µs", "idle excess µs"], rows, below)
+
+
+def rounds_of(rounds: Sequence[Round]) -> Table:
+    """What the machine did in each process, a column each: the judge's own work, and the driver's gauges."""
+    names = list(dict.fromkeys(name for each in rounds for name in each.gauges))
+    rows = [
+        ["copy µs", *(microseconds(Estimate(latency_ns=each.copy_ns)) for each in rounds)],
+        ["matrix product µs", *(microseconds(Estimate(latency_ns=each.product_ns)) for each in rounds)],
+        *([name.removeprefix(_THROTTLED), *(each.gauges.get(name, "") for each in rounds)] for name in names),
+    ]
+    below = ["after each process: the judge's own work, and the driver's readings"]
+    if any(each.others_share is not None for each in rounds):
+        rows.append(["others", *("" if (o := each.others_share) is None else f"{o:.0%}" for each in rounds)])
+        below.append("others: the share of the processors that other processes took meanwhile")
+    for number, each in enumerate(rounds, 1):
+        said = "; ".join(filter(None, (each.disturbed, each.objection, None if each.kept else "not counted")))
+        if said:
+            below.append(f"round {number}: {said}")
+    return Table(["round", *map(str, range(1, len(rounds) + 1))], rows, below)
+
+
+def span(values_ns: Sequence[float]) -> str:
+    """`-3.10 to 42.0`: in µs, the least and the most."""
+    if not values_ns:
+        return ""
+    low, high = (_signed(value / 1e3) for value in (min(values_ns), max(values_ns)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _signed(value: float) -> str:
+    return f"-{significant(-value, 3)}" if value < 0 else significant(value, 3)

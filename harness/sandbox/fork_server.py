@@ -1,0 +1,83 @@
+"""A process that has imported what workers import, and forks one for each request: an import of torch takes a second or
+two, a fork milliseconds.
+
+    python3 -m harness.sandbox.fork_server CHANNEL_FD MODULE...
+
+    judge ── {"op": "start", ...} and descriptors ──►  server ── fork ──►  keeper ─► waiter ─► worker
+    judge ◄── {"pid": the keeper's} ──
+    judge ── {"op": "collect", "pid": ...} ──►         once that has ended; until then nobody else gets its number
+    judge ◄── {"status": as os.waitpid has it} ──
+
+It runs no submission and is told no seed. What it forks is confined afterwards as a worker of its own interpreter is:
+the same keeper, waiter and `confine_as_told`. All workers of a server share one layout of memory and one seed of
+Python's hashes. When the judge is gone the server ends, and by their parent's death so do the keepers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import socket
+import sys
+import tempfile
+
+from harness.sandbox import keeper
+from harness.sandbox.program import Program
+from harness.wire.protocol import Channel, ChannelClosed, Message
+
+_OUT_OF_THE_WAY = 1 << 10
+"""Above all descriptors that a worker is given by number."""
+
+
+def main() -> None:
+    """Raises SystemExit, in the server and in what it forks."""
+    channel_fd, *modules = sys.argv[1:]
+    for module in modules:
+        with contextlib.suppress(ModuleNotFoundError):  # Triton is not everywhere
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # so that looking for garbage copies no page in a fork
+    request, fds = _serve(Channel(socket.socket(fileno=int(channel_fd)), accepts_fds=True))
+    _become(request, fds)
+
+
+def _serve(channel: Channel) -> tuple[Message, list[int]]:
+    """Answer until the judge is gone, and then end. Returns in each fork, with what was asked for."""
+    while True:
+        try:
+            request = channel.receive()
+        except ChannelClosed:
+            sys.exit()
+        if request["op"] == "collect":
+            channel.send({"status": os.waitpid(request["pid"], 0)[1]})
+            continue
+        fds = [channel.fds.pop(0) for _ in request["targets"]]
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            return request, fds
+        for fd in fds:
+            os.close(fd)
+        channel.send({"pid": pid})
+
+
+def _become(request: Message, fds: list[int]) -> None:
+    """Be what Popen would have made, up to the keeper: a session, descriptors, directory and environment of its own."""
+    os.setsid()
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for fd in fds]
+    os.closerange(0, _OUT_OF_THE_WAY)
+    for fd, target in zip(moved, request["targets"]):
+        os.dup2(fd, target)
+        os.close(fd)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    tempfile.tempdir = None
+    keeper.keep(request["settings"], Program.of_message(request["program"]).run)
+
+
+if __name__ == "__main__":
+    main()

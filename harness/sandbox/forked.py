@@ -1,0 +1,165 @@
+"""The judge's side of a fork server: processes that it starts, with the part of Popen's interface that is needed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from harness.errors import InfrastructureError
+from harness.sandbox.program import Program
+from harness.wire.protocol import Channel, ChannelClosed, Message
+
+END_S = 10.0
+MOST_SERVERS = 4
+"""At once, but for those with work to do: each for an environment of its own, with 0.2 GB of memory, most of it files
+that they share."""
+
+_servers: dict[tuple[object, ...], ForkServer] = {}
+_starting = threading.Lock()
+
+
+class ForkServer:
+    """A process that has imported `modules` in `environment` and forks from there. Raises OSError."""
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            words = ["-s", "-P", "-B", "-u", "-m", "harness.sandbox.fork_server", str(theirs.fileno()), *modules]
+            self._process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd="/",
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._channel, self._asking, self._owner = Channel(ours), threading.Lock(), os.getpid()
+        self.forks = 0  # that were not collected
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_usable(self) -> bool:
+        return self._process.poll() is None and self._owner == os.getpid()
+
+    def ask(self, request: Message, fds: tuple[int, ...] = ()) -> Any:
+        """Raises InfrastructureError if the server has ended."""
+        with self._asking:
+            try:
+                self._channel.send(request, fds)
+                return self._channel.receive()
+            except ChannelClosed:
+                raise InfrastructureError(
+                    f"the process that workers are forked from (process {self.pid}) has ended", "run this again"
+                ) from None
+
+    def close(self) -> None:
+        """End it; what it has forked ends by that."""
+        self._channel.close()
+        if self._owner == os.getpid():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+                return
+            self._process.kill()
+            self._process.wait()
+
+
+def server(modules: Sequence[str], environment: Mapping[str, str]) -> ForkServer:
+    """The one for these, started if there is none. It ends with this process. Raises OSError."""
+    key = (tuple(modules), *sorted(environment.items()))
+    with _starting:
+        found = _servers.pop(key, None)
+        if found is None or not found.is_usable():
+            found = ForkServer(modules, environment)
+        _servers[key] = found  # the last one used is the last to go
+        for old in list(_servers)[:-MOST_SERVERS]:
+            if _servers[old].forks == 0:
+                _servers.pop(old).close()
+        return found
+
+
+def _close_all() -> None:
+    for each in _servers.values():
+        each.close()
+    _servers.clear()
+
+
+atexit.register(_close_all)
+
+
+class Forked:
+    """A keeper that `server` has forked, and beneath it `program`. `pass_fds` keep their numbers. Raises
+    InfrastructureError."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        program: Program,
+        settings: Mapping[str, Any],
+        folder: Path,
+        environment: Mapping[str, str],
+        pass_fds: tuple[int, ...],
+    ) -> None:
+        self._server = server
+        policy, stdin = os.pipe()
+        seen, stdout = os.pipe()
+        self.stdin: IO[bytes] = os.fdopen(stdin, "wb", 0)
+        self.stdout: IO[bytes] = os.fdopen(seen, "rb")
+        request = {
+            "op": "start",
+            "program": program.as_message(),
+            "settings": {**settings, "parent_pid": server.pid},
+            "folder": str(folder),
+            "environment": dict(environment),
+            "targets": [0, 1, 2, *pass_fds],
+        }
+        try:
+            self.pid: int = server.ask(request, (policy, stdout, stdout, *pass_fds))["pid"]
+        except BaseException:
+            self.stdin.close()
+            self.stdout.close()
+            raise
+        finally:
+            os.close(policy)
+            os.close(stdout)
+        server.forks += 1
+        self._ended = os.pidfd_open(self.pid)  # it is this process as long as nobody collects it
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its status as of Popen once it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float) -> int:
+        """Raises subprocess.TimeoutExpired; InfrastructureError, once, if it ended with its server."""
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked process", timeout)
+            self.returncode = -signal.SIGKILL  # if nobody knows
+            os.close(self._ended)
+            self._server.forks -= 1
+            status = self._server.ask({"op": "collect", "pid": self.pid})["status"]
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def send_signal(self, which: signal.Signals) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._ended, which)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)

@@ -1,0 +1,76 @@
+"""Removing stored runs of one's own: tries, and what is old. Published runs came with the checkout, and stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from harness.errors import UsageError, did_you_mean
+from harness.records.entry import Entry
+from harness.records.store import Store, is_called
+
+_AGE = re.compile(r"(\d{1,5})([hdw]?)")
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_run: bool = False) -> list[str]:
+    """Remove the local runs that `names` stand for, or without names all; with `older_than` those of them that began
+    longer ago. The paths of what was removed, or of what would be if `dry_run`, relative to results/.
+
+    A name is a run's id, a beginning of it that no other has, or a submission's: all of its runs. A file that is no run
+    any more is named by what it is called. Raises UsageError for a name that stands for nothing here.
+    """
+    store = Store(root)
+    with store.index() as index:
+        runs, faults = index.runs(), [path for path, _ in index.faults()]
+    if older_than is None and not names:
+        raise UsageError("forget what?", "name a run or a submission, or say --older-than")
+    local = {path: entry for path, entry in _by_path(runs, faults).items() if path.startswith("local/")}
+    chosen = {path for name in names for path in _named(name, local, runs)} if names else set(local)
+    if older_than is not None:
+        before = datetime.now(UTC) - older_than
+        chosen = {path for path in chosen if _is_older(local[path], before)}
+    if not dry_run:
+        store.remove([(path, local[path]) for path in sorted(chosen)])
+    return sorted(chosen)
+
+
+def age(text: str) -> timedelta:
+    """Of `30d`, `12h`, `2w`, or `30`, which are days. Raises UsageError."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no age", "such as 30d, 12h or 2w")
+    return timedelta(**{_UNITS[found[2] or "d"]: int(found[1])})
+
+
+def _by_path(runs: Sequence[Entry], faults: Sequence[str]) -> dict[str, Entry | None]:
+    """What lies in results/: of a file that is no run None."""
+    return {**{path: None for path in faults if path.endswith(".json")}, **{run.path: run for run in runs}}
+
+
+def _named(name: str, local: dict[str, Entry | None], runs: Sequence[Entry]) -> list[str]:
+    """The local files that `name` stands for."""
+    exact = [path for path, run in local.items() if Path(path).stem == name or (run and run.submission == name)]
+    begun = exact or [path for path in local if name and Path(path).stem.startswith(name)]
+    if not exact and len(begun) > 1:
+        raise UsageError(f"{name} could be any of {len(begun)} runs", did_you_mean("", [Path(p).stem for p in begun]))
+    if begun:
+        return begun
+    spoilt = [path for path, run in local.items() if run is None and is_called(path, name)]
+    if spoilt:
+        return spoilt
+    if name and any(run.submission == name or run.id.startswith(name) for run in runs):
+        raise UsageError(f"{name} came with the checkout, in results/published", "only runs of your own are forgotten")
+    known = {Path(path).stem for path in local} | {run.submission for run in local.values() if run}
+    raise UsageError(f"there is no run {name}", did_you_mean(name, known))
+
+
+def _is_older(run: Entry | None, before: datetime) -> bool:
+    """Whether a run began before that; of what is no run nobody knows."""
+    try:
+        began = datetime.fromisoformat(run.started_at) if run else None
+    except ValueError:
+        return False
+    return began is not None and began.tzinfo is not None and began < before

@@ -1,0 +1,171 @@
+"""A worker that is forked is confined as one that is started from nothing is, and gone when it should be."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InfrastructureError
+from harness.machine.device import detect
+from harness.sandbox import forked, seccomp, tiers
+from harness.sandbox.enclosure import Enclosure
+from harness.sandbox.program import Program
+from harness.sandbox.scratch import scratch
+from tests.processes import alive, below, name_of
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+CPU = detect(CHECKOUT, "cpu")
+WARM = ("json", "textwrap")
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or tiers.strongest(CPU).bubblewrap,
+    reason="bubblewrap, where it works, starts workers itself",
+)
+
+STATE = """
+    import json, os, resource, sys
+    status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+    names = "Groups NoNewPrivs Seccomp CapInh CapPrm CapEff CapBnd CapAmb SigBlk SigIgn Threads".split()
+    limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    print(json.dumps({
+        "status": {name: status[name].split() for name in names},
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in limits},
+        "user": os.getuid() > 0,
+        "descriptors": sorted(map(int, os.listdir("/proc/self/fd"))),
+        "environment": {name: value for name, value in os.environ.items() if "podium-" not in value},
+        "folder": os.path.basename(os.getcwd()),
+        "leads a group": os.getpgrp() == os.getpid(),
+        "leads a session": os.getsid(0) == os.getpid(),
+        "arguments": sys.argv[1:],
+        "flags": [sys.flags.no_user_site, sys.flags.safe_path, sys.flags.dont_write_bytecode],
+        "stdin": sys.stdin.read(),
+    }))
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Makes a module of a text, which a program may be."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def make(text: str) -> str:
+        (tmp_path / "the_program.py").write_text(textwrap.dedent(text))
+        return "the_program"
+
+    return make
+
+
+@contextlib.contextmanager
+def enclosed(*words: str, warm: tuple[str, ...] = WARM):
+    """`words` run by harness.sandbox.confined, whose output is a file."""
+    isolation = tiers.strongest(CPU)
+    with scratch(b"", isolation.new_uid()) as folder:
+        enclosure = Enclosure(Program("harness.sandbox.confined", words), isolation, CPU, folder, warm=warm)
+        try:
+            yield enclosure, folder
+        finally:
+            enclosure.kill()
+            enclosure.close()
+            enclosure.stdout.close()
+
+
+def printed(*words: str, warm: tuple[str, ...]) -> str:
+    with enclosed(*words, warm=warm) as (enclosure, folder):
+        status = enclosure.wait(60)
+        assert status == 0, enclosure.stdout.read()
+        return (folder / "work" / "printed").read_text()
+
+
+def test_a_forked_process_is_in_the_state_of_one_started_from_nothing(module):
+    name = module(STATE)
+    forked_, fresh = (json.loads(printed(name, "a word", warm=warm)) for warm in (WARM, ()))
+    assert forked_ == fresh
+    assert forked_["status"]["NoNewPrivs"] == ["1"] and forked_["arguments"] == ["a word"]
+
+
+def test_it_has_imported_what_the_server_has(module):
+    name = module("import sys\nprint('fractions' in sys.modules)")
+    assert printed(name, warm=("fractions",)) == "True\n" and printed(name, warm=("string",)) == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), ("1 / 0", 1)]
+)
+def test_it_ends_with_the_status_that_it_has(module, text, status):
+    with enclosed(module(text)) as (enclosure, _):
+        assert enclosure.wait(60) == status
+        assert (b"ZeroDivisionError" in enclosure.stdout.read()) == (status == 1)
+
+
+def test_killed_it_leaves_nothing_and_the_server_goes_on(module):
+    name = module("import os, time\nos.fork()\ntime.sleep(600)")
+    with enclosed(name) as (enclosure, _):
+        deadline = time.monotonic() + 60
+        while len(started := below(os.getpid(), "podium-worker")) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        server = enclosure._process._server.pid
+    assert len(started) == 2 and not any(map(alive, started))
+    with enclosed(name) as (enclosure, _):
+        assert enclosure._process._server.pid == server
+
+
+def test_a_server_that_has_ended_is_an_error_with_what_it_kept_dead_and_the_next_one_is_new(module):
+    name = module("import time\ntime.sleep(600)")
+    with enclosed(name) as (enclosure, _):
+        server = enclosure._process._server
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(InfrastructureError, match=f"process {server.pid}.* has ended"):
+            enclosure.wait(60)
+        assert not alive(enclosure.pid)
+    assert printed(module("print(1)"), warm=WARM) == "1\n"
+
+
+def test_a_judge_that_is_killed_takes_its_server_along(tmp_path):
+    program = f"""
+        import time
+        from harness.sandbox import forked
+        forked.server(("json",), {{"PYTHONPATH": {str(CHECKOUT)!r}}})
+        print("ready", flush=True)
+        time.sleep(600)
+    """
+    judge = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
+    )
+    with judge:
+        assert judge.stdout.readline() == "ready\n"
+        (server,) = map(int, Path(f"/proc/{judge.pid}/task/{judge.pid}/children").read_text().split())
+        judge.kill()
+    deadline = time.monotonic() + 60
+    while alive(server) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(server)
+
+
+def test_of_servers_without_work_the_oldest_are_ended(monkeypatch):
+    monkeypatch.setattr(forked, "MOST_SERVERS", 2)
+    around = {"PYTHONPATH": str(CHECKOUT)}
+    servers = [forked.server((name,), around) for name in ("json", "string", "fractions")]
+    assert [server.is_usable() for server in servers] == [False, True, True]
+    assert forked.server(("string",), around) is servers[1]
+
+
+def test_where_the_user_id_is_the_judges_signals_to_the_server_are_refused_as_those_to_the_judge_are():
+    without, with_server = (seccomp.program(True, pids, 0, 5) for pids in ((70001,), (70001, 70002)))
+    named = [sum(step[3] == pid for step in with_server) for pid in (70001, 70002)]
+    assert named[0] == named[1] > 0 and not any(step[3] == 70002 for step in without)
+
+
+def test_its_name_is_the_workers(module):
+    with enclosed(module("import time\ntime.sleep(600)")) as (enclosure, _):
+        deadline = time.monotonic() + 60
+        while not below(enclosure.pid, "podium-worker") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert below(enclosure.pid, "podium-worker") and name_of(enclosure.pid) == "podium-keeper"

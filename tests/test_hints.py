@@ -1,0 +1,138 @@
+"""A wrong output that is close to a known mistake is called that; one that is close to none is called nothing."""
+
+import math
+
+import pytest
+import torch
+from test_judging import judge
+
+from harness.judge.hints import SAMPLED, hints, sampled
+from harness.model import Verdict
+
+AXES = ("token", "head", "dim")
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+WANT = normal(12, 8, 16)
+
+
+def noisy(got):
+    """As a kernel gives it, in fewer bits."""
+    return (got + 0.02 * normal(*got.shape, seed=9)).bfloat16().to(got.dtype)
+
+
+def moved(axis, sources):
+    return WANT.index_select(axis, torch.tensor(sources))
+
+
+def shifted(by):
+    got = WANT.roll(-by, 0)
+    (got[-by:] if by > 0 else got[:-by]).zero_()
+    return got
+
+
+SOME = [0, 1, 2, 3, 4, 4, 6, 7]
+KNOWN = {
+    "scaled up": (1.01 * WANT, "it is 1.01 x the expected"),
+    "scaled by little": (1.004 * WANT, "it is 1.004 x the expected"),
+    "halved": (0.5 * WANT, "it is 0.5 x the expected"),
+    "negated": (-WANT, "it is -1 x the expected"),
+    "pairs of heads": (noisy(moved(1, [1, 0, 3, 2, 5, 4, 7, 6])), "head h holds head h^1"),
+    "heads reversed": (moved(1, list(range(7, -1, -1))), "head h holds head 7-h"),
+    "one head for all": (moved(1, [0] * 8), "head h holds head 0"),
+    "heads grouped": (moved(1, [0, 0, 1, 1, 2, 2, 3, 3]), "head h holds head h//2"),
+    "one head": (noisy(moved(1, SOME)), "head 5 holds head 4"),
+    "a permutation": (
+        moved(1, [5, 2, 7, 0, 1, 3, 4, 6]),
+        "head 0 holds head 5, head 1 holds head 2, head 2 holds head 7",
+    ),
+    "shifted on": (noisy(shifted(1)), "token t holds token t+1: shifted by one"),
+    "shifted back": (noisy(shifted(-1)), "token t holds token t-1: shifted by one"),
+    "laid out": (
+        WANT.transpose(0, 1).reshape(WANT.shape),
+        "it is laid out as [head, token, dim], not as [token, head, dim]",
+    ),
+    "zeros": (torch.zeros_like(WANT), "it is nothing but zeros: perhaps it was never written"),
+    "never written": (
+        torch.full_like(WANT, math.nan).view(torch.int32).fill_(-1).view(torch.float32),
+        "all elements hold the bytes 0xFF",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_mistake_is_called_by_its_name(name):
+    got, said = KNOWN[name]
+    (hint,) = hints(AXES, WANT, got)
+    assert hint.startswith(said), hint
+
+
+UNKNOWN = {
+    "right": WANT,
+    "noise": WANT + 0.3 * normal(*WANT.shape, seed=1),
+    "another answer": normal(*WANT.shape, seed=2),
+    "NaN that was computed": torch.full_like(WANT, math.nan),
+    "some rows wrong": torch.cat([WANT[:9], normal(3, 8, 16, seed=3)]),
+    "one head moved and one wrong": torch.cat([moved(1, SOME)[:, :7], normal(12, 1, 16, seed=4)], dim=1),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_looks_like_nothing_known_gets_no_hint(name):
+    assert hints(AXES, WANT, UNKNOWN[name]) == []
+
+
+def test_the_previous_calls_output_is_known_again():
+    before = normal(12, 8, 16, seed=5)
+    assert hints(AXES, WANT, noisy(before), sampled(before)) == ["it is the previous call's output"]
+    assert hints(AXES, WANT, noisy(before), sampled(normal(12, 8, 16, seed=6))) == []
+
+
+def test_along_sampled_rows_nothing_is_called_shifted():
+    assert hints(AXES, WANT, shifted(1), sampled_axis=0) == []
+    assert hints(AXES, WANT, moved(1, SOME), sampled_axis=0) == ["head 5 holds head 4"]
+
+
+def test_nan_infinities_and_huge_numbers_in_the_answer_hide_no_mistake():
+    want = WANT.clone()
+    want[::3, :, 5], want[1, 2], want[4, :, 0], want[5, 1, 3] = math.nan, math.inf, -math.inf, 1e38
+    assert hints(AXES, want, want.flip(1)) == ["head h holds head 7-h"]
+    assert hints(AXES, want, noisy(want)) == []
+    want[0, 0, 0] = torch.tensor(-1, dtype=torch.int32).view(torch.float32)
+    assert "never written" not in str(hints(AXES, want, want.flip(1)))
+
+
+def test_a_long_output_is_compared_at_some_positions():
+    want = normal(600, 4, 128)
+    assert want.numel() > SAMPLED and sampled(want).numel() == SAMPLED
+    assert hints(AXES, want, want.roll(-1, 0)) == ["token t holds token t+1: shifted by one"]
+    assert hints(AXES, want, 3 * want) == ["it is 3 x the expected"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float16, torch.float64], ids=str)
+def test_any_float_has_hints_and_integers_and_scalars_have_none(dtype):
+    assert hints(AXES, WANT.to(dtype), moved(1, SOME).to(dtype)) == ["head 5 holds head 4"]
+    assert hints(AXES, WANT.int(), 2 * WANT.int()) == hints((), torch.tensor(1.0), torch.tensor(2.0)) == []
+
+
+def test_the_report_has_the_hint_and_the_verdict_is_the_same(toy_root):
+    stale = """
+        import torch
+        kept = {}
+        def custom_kernel(data):
+            x = data[0]
+            before = kept.get(x.shape, 2 * x)
+            kept[x.shape] = 2 * x
+            return before
+    """
+    for source, hint in (
+        ("def custom_kernel(data):\n    return data[0] * 2.02\n", "it is 1.01 x the expected"),
+        (stale, "it is the previous call's output"),
+        ("def custom_kernel(data):\n    return (data[0] * 2).roll(1, 0)\n", "row r holds row r-1"),
+    ):
+        run = judge(toy_root, source, timed=False)
+        assert run.ending.verdict is Verdict.WRONG_ANSWER
+        assert any(line.startswith(f"  hint    {hint}") for line in run.ending.detail.splitlines()), run.ending.detail
