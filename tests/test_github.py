@@ -60,6 +60,7 @@ def obeyed(printed: str) -> list[tuple[str, dict[str, str], str]]:
 def on_github(monkeypatch, toy_root):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(toy_root))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy_root / "summary.md"))
 
 
 def printed(*parts: str) -> str:
@@ -151,13 +152,16 @@ def test_a_run_is_annotated_with_its_file_and_the_line_to_blame(
     assert name == level and told.get("line") == line and told["title"] == title
     assert told["file"] == "submissions/double/mine.py" and message
     assert not obeyed(out)
+    summary = (toy_root / "summary.md").read_text()
+    assert title.partition(":")[0] in summary and ("| mine |" in summary) == (level == "notice")
 
 
 def test_elsewhere_nothing_is_annotated_and_nothing_changed(podium, toy_root, monkeypatch):
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy_root / "summary.md"))
     file = submit(toy_root, "mine", "print('::error::x')\n" + WRONG)
     _, out, err = podium("eval", "double", str(file), "--device", "cpu")
-    assert not obeyed(err) and "\n  ::error::x" in out
+    assert not obeyed(err) and "\n  ::error::x" in out and not (toy_root / "summary.md").exists()
 
 
 HOSTILE = """\
@@ -221,6 +225,7 @@ def test_a_check_and_a_comparison_are_annotated(podium, toy_root, store, on_gith
     code, _, err = podium("compare", "old", "new", "--fail-if-slower", "5")
     ((level, _, message),) = obeyed(err)
     assert code == 20 and level == "error" and message.startswith("SLOWER: new is slower than old")
+    assert "\nSLOWER: new is slower than old" in (toy_root / "summary.md").read_text()
     _, _, err = podium("compare", "new", "old", "--fail-if-slower", "5")
     assert obeyed(err)[0][0] == "notice"
 

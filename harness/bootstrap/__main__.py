@@ -106,29 +106,34 @@ def install(root: str, extras: List[str]) -> None:
                 for stamp in stamps:  # newer than pyproject.toml and constraints.txt again
                     os.utime(stamp)
             return
-        record = os.path.join(venv, "podium.json")
-        made_by_hand = works(venv) and not os.path.exists(record)
-        source = venv_python(venv) if made_by_hand else sys.executable
-        found = probe(source)
-        pins = read_pins(os.path.join(root, "constraints.txt"))
-        runtime, optional = read_requirements(os.path.join(root, "pyproject.toml"))
-        asked = sum((optional[extra] for extra in extras), runtime)
-        kept = what_to_keep(found, pins, runtime)
-        if kept:
-            say(f"keeping {kept}")
-            asked, pins = ask_around(asked, pins, found)
-        made_of = json.dumps({"python": source if kept else base, "keeps": bool(kept)})
-        if not made_by_hand:
-            if not works(venv) or read(record) != made_of:
-                make(venv, bool(kept), found)
-            write(record, UNFINISHED)
-        code = pip_install(venv, asked, pins)
-        if code >= 0 and not made_by_hand:  # pip ended by itself: what it has installed is whole
-            write(record, made_of)
-        if code != 0:
-            raise SetupError(PIP_FAILED)
+        fill(root, venv, base, extras)
         for stamp in stamps:
             write(stamp, wanted)
+
+
+def fill(root: str, venv: str, base: str, extras: List[str]) -> None:
+    """Bring `venv` to what pyproject.toml and constraints.txt ask for. `base` is the Python behind this one."""
+    record = os.path.join(venv, "podium.json")
+    made_by_hand = works(venv) and not os.path.exists(record)
+    source = venv_python(venv) if made_by_hand else sys.executable
+    found = probe(source)
+    pins = read_pins(os.path.join(root, "constraints.txt"))
+    runtime, optional = read_requirements(os.path.join(root, "pyproject.toml"))
+    asked = sum((optional[extra] for extra in extras), runtime)
+    kept = what_to_keep(found, pins, runtime)
+    if kept:
+        say(f"keeping {kept}")
+        asked, pins = ask_around(asked, pins, found)
+    made_of = json.dumps({"python": source if kept else base, "keeps": bool(kept)})
+    if not made_by_hand:
+        if not works(venv) or read(record) != made_of:
+            make(venv, bool(kept), found)
+        write(record, UNFINISHED)
+    code = pip_install(venv, asked, pins)
+    if code >= 0 and not made_by_hand:  # pip ended by itself: what it has installed is whole
+        write(record, made_of)
+    if code != 0:
+        raise SetupError(PIP_FAILED)
 
 
 @contextlib.contextmanager

@@ -138,6 +138,8 @@ def compare(
         click.echo(rendered.markdown(compared, *taken.texts))
     else:
         click.echo(rendered.text(compared, *taken.texts))
+    if github.wanted():
+        github.summarise(rendered.markdown(compared, *taken.texts))
     code = 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
     said = rendered.verdict_line(compared)
     github.annotate([github.command("error" if code else "notice", said, "compare", taken.b.submission_path)])

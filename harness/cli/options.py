@@ -93,4 +93,7 @@ def print_json(document: Any) -> None:
 
 
 def print_parts(parts: Iterable[document.Part], as_markdown: bool) -> None:
+    parts = list(parts)
     click.echo(document.markdown(parts) if as_markdown else document.text(parts))
+    if github.wanted():
+        github.summarise(document.markdown(parts))

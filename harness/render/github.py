@@ -1,4 +1,4 @@
-"""What GitHub Actions shows beside a file: workflow commands, and nothing but ours.
+"""What GitHub Actions shows beside a file and on a run's page: workflow commands, and none but ours; a step's summary.
 
     ::error file=mine.py,line=3,title=compile error%3A mine on mla::SyntaxError ...
 
@@ -72,6 +72,13 @@ def annotate(commands: Sequence[str]) -> None:
     for line in commands:
         stream.write(f"{line}\n")
     stream.flush()
+
+
+def summarise(markdown: str) -> None:
+    """Add to the summary of the workflow's step, which is shown on the run's page."""
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(path, "a", encoding="utf-8", errors="replace") as summary:
+            summary.write(f"{markdown}\n\n")
 
 
 @contextmanager
