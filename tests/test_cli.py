@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -443,3 +444,8 @@ def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_show
     order = [err.index(f"{name}: loading") for name in ("plain", "slower", "a_kernel")]
     assert code == 0 and order == sorted(order)
     assert re.search(r"^board so far: 1 plain [\d,.]+ µs$", err, re.MULTILINE)
+
+
+def test_the_version_is_the_packages():
+    said = subprocess.run([sys.executable, "-m", "harness", "--version"], cwd=CHECKOUT, capture_output=True, text=True)
+    assert said.stdout == f"Podium {tomllib.loads((CHECKOUT / 'pyproject.toml').read_text())['project']['version']}\n"

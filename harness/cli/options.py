@@ -15,6 +15,7 @@ from typing import Any
 import click
 from pydantic_core import to_json
 
+from harness import __version__
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Narrate
 from harness.render import document, github
@@ -36,6 +37,7 @@ class _Verbs(click.Group):
     default=Path(__file__).resolve().parents[2],
     help="The directory that holds problems/, submissions/, configs/ and results/ (default: this checkout).",
 )
+@click.version_option(__version__, prog_name="Podium", message="%(prog)s %(version)s")
 @click.pass_context
 def verbs(context: click.Context, root: Path) -> None:
     """Podium judges attention kernels, times them and ranks them.
