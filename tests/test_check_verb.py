@@ -558,14 +558,15 @@ def test_what_a_process_is_at_is_told_while_it_lasts_and_is_nothing_that_it_said
     monkeypatch.setattr("harness.compile.processes.TELL_S", 0.2)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     tmp_path.chmod(0o755)
-    program = "import os, time\nos.write(2, b'podium is at: kernel slow\\n')\ntime.sleep(2)\nraise SystemExit('no')\n"
+    mark = "os.write(2, b'podium is at: kernel\\x1b[2Jslow\\n')"
+    program = f"import os, time\n{mark}\ntime.sleep(2)\nraise SystemExit('no')\n"
     (tmp_path / "a_program.py").write_text(program)
     told = []
     with Processes(limit=1) as processes:
         processes.start([Job("job", ("a_program",))])
         ((_, one),) = processes.results(lambda: told.append(processes.doing()))
-    assert {"job": "kernel slow"} in told and set().union(*told) == {"job"}
-    assert one.said.strip() == "no" and "kernel slow" not in one.trouble
+    assert {"job": "kernel [2Jslow"} in told and set().union(*told) == {"job"}
+    assert one.said.strip() == "no" and "slow" not in one.trouble
 
 
 def test_leaving_the_block_kills_all_that_still_runs(tmp_path, monkeypatch):

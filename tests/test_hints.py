@@ -105,6 +105,29 @@ def test_nan_infinities_and_huge_numbers_in_the_answer_hide_no_mistake():
     assert "never written" not in str(hints(AXES, want, want.flip(1)))
 
 
+def test_what_is_near_by_chance_is_not_taken_for_another_slice():
+    few = WANT[:1, :, :1].expand(2, 8, 40) * (1 + 0.01 * normal(2, 8, 40, seed=8))
+    assert hints(AXES, few, few.roll(8, 2)) == []  # every slice along dim is like every other
+    tiny = normal(1, 8, 4)
+    assert hints(AXES, tiny, tiny[:, SOME]) == []
+
+
+def test_how_near_is_near_is_the_problem_s_to_say():
+    rough = moved(1, SOME) + 0.03 * normal(*WANT.shape, seed=7)
+    assert hints(AXES, WANT, rough, near=0.1) == ["head 5 holds head 4"]
+    assert hints(AXES, WANT, rough, near=0.001) == []
+    assert hints(AXES, WANT, moved(1, SOME), near=1e-6) == ["head 5 holds head 4"]
+
+
+@pytest.mark.parametrize(("dtype", "said"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_nan_that_a_processor_makes_is_not_taken_for_what_was_never_written(dtype, said):
+    want = WANT.to(dtype)
+    fresh = torch.full_like(want, math.nan)
+    fresh.view(torch.uint8).fill_(255)
+    assert bool(hints(AXES, want, fresh)) == said
+    assert hints(AXES, want, (WANT * math.nan).to(dtype)) == []
+
+
 def test_a_long_output_is_compared_at_some_positions():
     want = normal(600, 4, 128)
     assert want.numel() > SAMPLED and sampled(want).numel() == SAMPLED

@@ -216,7 +216,7 @@ def test_a_hanging_submission_times_out_and_leaves_no_process(toy_root, limited,
     source = f"{hang}\n" if where == "import" else f"def custom_kernel(data):\n    {hang}\n"
     limited(**limits)
     run = judge(toy_root, source)
-    assert run.ending.verdict is Verdict.TIMEOUT and run.ending.message == said
+    assert run.ending.verdict is Verdict.TIMEOUT and run.ending.message.partition("; it was in ")[0] == said
     assert not below(os.getpid())
 
 

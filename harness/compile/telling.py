@@ -19,8 +19,13 @@ def tell(what: str) -> None:
 
 def told_last(said: str) -> str:
     lines = [line for line in said.splitlines() if line.startswith(MARK)] or [""]
-    return lines[-1].removeprefix(MARK)[:MOST_CHARS]
+    return plain(lines[-1].removeprefix(MARK)[:MOST_CHARS])
 
 
 def rest(said: str) -> str:
     return "\n".join(line for line in said.splitlines() if not line.startswith(MARK))
+
+
+def plain(text: str) -> str:
+    """`text`, which may be the submission's, in one line that obeys nothing of a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -19,8 +19,12 @@ import torch
 
 from harness.judge.difference import bits, float64
 
-NEAR, NEARER = 0.25, 4.0
-"""Close is within this relative L2 distance, and so many times as near as the expected value itself."""
+NEAR, NEARER = 0.05, 4.0
+"""Close is within a relative L2 distance, this one if the problem has none, and so many times as near as the expected
+value itself."""
+
+LEAST = 8
+"""Elements of a slice: of fewer some are alike by chance."""
 
 SAMPLED = 1 << 16
 """Positions of a whole output that are compared; of a slice 1/16 of them."""
@@ -31,7 +35,8 @@ LONGEST_AXIS, LONGEST_AT_ALL = 512, 1 << 16
 SHARE = 0.9
 """Of the slices must follow a pattern: beyond an edge there is nothing to follow."""
 
-LISTED = 4
+LISTED, MOST_MOVED = 4, 16
+"""Slices that are named, and that may hold another's at all, where no pattern says which: more are chance."""
 
 MOST = 100.0
 """Of an element's usual size: a single one must not outweigh all others."""
@@ -60,10 +65,12 @@ def hints(
     got: torch.Tensor,
     previous: torch.Tensor | None = None,
     sampled_axis: int | None = None,
+    near: float = NEAR,
 ) -> list[str]:
     """What `got` looks like beside `want`, both of one shape on one device; nothing where it looks like nothing known.
 
-    `previous`: of the call before, `sampled`. Along `sampled_axis` neighbours are no neighbours.
+    `previous`: of the call before, `sampled`. Along `sampled_axis` neighbours are no neighbours. `near`: the relative
+    L2 distance within which an answer is right, so that one in another's place is taken for it.
     """
     if want.numel() < 2 or not want.is_floating_point():
         return []
@@ -79,19 +86,22 @@ def hints(
         return []
     if not bool(here.any()):
         return ["it is nothing but zeros: perhaps it was never written"]
-    if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own):
+    if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own, near):
         return ["it is the previous call's output"]
-    scaled = _scaled(here, expected, own)
+    scaled = _scaled(here, expected, own, near)
     if scaled:
         return [scaled]
-    moved = [_moved(axis, want, got, dim) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
-    return [hint for hint in moved if hint][:1] or list(_laid_out(axes, want, here, own))[:1]
+    moved = [_moved(axis, want, got, dim, near) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
+    return [hint for hint in moved if hint][:1] or list(_laid_out(axes, want, here, own, near))[:1]
 
 
 def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
-    """Fresh memory is filled with ones (worker/transports), which is NaN in nearly every format."""
+    """Fresh memory is filled with ones (worker/transports), which is NaN. NaN that is computed has the same bits in
+    bfloat16, as processors convert it, and in formats of 8 bits."""
+    if want.dtype not in (torch.float16, torch.float32, torch.float64):
+        return ""
     wrong = bits(got) != bits(want)
-    fresh = wrong & float64(got).isnan() & (bits(got) == (255 if got.itemsize == 1 else -1))
+    fresh = wrong & float64(got).isnan() & (bits(got) == -1)
     count = int(fresh.sum())
     if not count or 2 * count < int(wrong.sum()):
         return ""
@@ -99,19 +109,21 @@ def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
     return f"{some} the bytes 0xFF, which fresh memory is filled with: they were never written"
 
 
-def _scaled(got: torch.Tensor, want: torch.Tensor, own: float) -> str:
+def _scaled(got: torch.Tensor, want: torch.Tensor, own: float, near: float) -> str:
     factor = float(got.double().dot(want.double()) / want.double().square().sum())
-    if abs(factor) < 1e-3 or not _close(_distance(got, factor * want), own):
+    if abs(factor) < 1e-3 or not _close(_distance(got, factor * want), own, near):
         return ""
     return f"it is {factor:.{3 if abs(factor - 1) >= 0.0095 else 5}g} x the expected"
 
 
-def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int) -> str:
+def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: float) -> str:
     """Whether slices along one axis hold other slices' values."""
     length, name = want.shape[dim], axis[0]
     if not 2 <= length <= LONGEST_AT_ALL:
         return ""
     rest = want.numel() // length
+    if rest < LEAST:
+        return ""
     some = _some(rest, SAMPLED // 16).to(want.device)
     slices, expected = (_float32(t.movedim(dim, 0).reshape(length, rest)[:, some]) for t in (got, want))
     sizes = expected.norm(dim=1).clamp(min=1e-30)
@@ -121,36 +133,42 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int) -> str:
         inside = (source >= 0) & (source < length) & (source != torch.arange(length, device=want.device))
         found = expected[source.clamp(0, length - 1)]
         distance = (slices - found).norm(dim=1) / found.norm(dim=1).clamp(min=1e-30)
-        follows = inside & (distance <= NEAR) & (distance * NEARER <= own)
-        fixed = (source == torch.arange(length, device=want.device)) & (own <= NEAR)
+        follows = inside & (distance <= near) & (distance * NEARER <= own)
+        fixed = (source == torch.arange(length, device=want.device)) & (own <= near)
         if bool(follows.any()) and int((follows | fixed).sum()) >= SHARE * min(length, int((inside | fixed).sum())):
             holds = written.format(a=name, last=length - 1)
             return f"{axis} {name} holds {axis} {holds}" + (": shifted by one" if written[-2:] in ("+1", "-1") else "")
     if length > LONGEST_AXIS:
         return ""
-    distances = torch.cdist(slices, expected) / sizes
+    exactly = "donot_use_mm_for_euclid_dist"  # a product of matrices cancels
+    distances = torch.cdist(slices, expected, compute_mode=exactly) / sizes
     distances.fill_diagonal_(float("inf"))
     nearest = distances.min(dim=1)
-    held = (nearest.values <= NEAR) & (nearest.values * NEARER <= own)
-    if not bool(held.any()) or bool((~held & (own > NEAR)).any()):
+    # Slices that are alike count as one; of two others, both near, neither is held.
+    unlike = (
+        torch.cdist(expected, expected, compute_mode=exactly)[nearest.indices] > near * sizes[nearest.indices, None]
+    )
+    second = torch.where(unlike, distances, float("inf")).min(dim=1).values
+    held = (nearest.values <= near) & (nearest.values * NEARER <= own) & (nearest.values * NEARER <= second)
+    if not 0 < int(held.sum()) <= MOST_MOVED or bool((~held & (own > near)).any()):
         return ""
     places = held.nonzero().flatten().tolist()
     told = ", ".join(f"{axis} {i} holds {axis} {int(nearest.indices[i])}" for i in places[:LISTED])
     return told + (f", and {len(places) - LISTED} more hold others" if len(places) > LISTED else "")
 
 
-def _laid_out(axes: Sequence[str], want: torch.Tensor, here: torch.Tensor, own: float) -> Iterator[str]:
+def _laid_out(axes: Sequence[str], want: torch.Tensor, here: torch.Tensor, own: float, near: float) -> Iterator[str]:
     """Whether two axes were written in the other order."""
     for a, b in itertools.combinations(range(min(want.dim(), len(axes))), 2):
         if want.shape[a] > 1 and want.shape[b] > 1:
-            if _close(_distance(here, sampled(want.transpose(a, b).reshape(want.shape))), own):
+            if _close(_distance(here, sampled(want.transpose(a, b).reshape(want.shape))), own, near):
                 order = list(axes)
                 order[a], order[b] = order[b], order[a]
                 yield f"it is laid out as [{', '.join(order)}], not as [{', '.join(axes)}]"
 
 
-def _close(distance: float, own: float) -> bool:
-    return distance <= NEAR and distance * NEARER <= own
+def _close(distance: float, own: float, near: float) -> bool:
+    return distance <= near and distance * NEARER <= own
 
 
 def _distance(got: torch.Tensor, want: torch.Tensor) -> float:

@@ -27,6 +27,7 @@ from harness.model import Case, Problem, Tolerance
 
 WORST_SHOWN = 5
 RANGES_SHOWN = 6
+BITWISE_NEAR = 1e-6
 
 
 def report(
@@ -99,7 +100,8 @@ def _lines(
     if difference.is_state:
         return lines
     with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
-        found = hints.hints(axes, difference.expected, difference.actual, previous, sampled)
+        near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
+        found = hints.hints(axes, difference.expected, difference.actual, previous, sampled, near)
         lines += [f"  hint    {hint}" for hint in found]
     return lines
 

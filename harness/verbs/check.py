@@ -29,6 +29,7 @@ from harness.compile import compilation, tools
 from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
+from harness.compile.telling import plain
 from harness.errors import UsageError
 from harness.machine.device import detect
 from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, standing
@@ -118,7 +119,8 @@ def check(
             processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
         judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
         if waiting:
-            narrate(f"{judgement.verdict.words} on CPU: {judgement.message}")
+            judged = judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR
+            narrate(f"{judgement.verdict.words if judged else 'not judged'} on CPU: {plain(judgement.message)}")
         began, hangs = time.monotonic(), judgement.verdict is Verdict.TIMEOUT
 
         def told() -> None:
