@@ -38,7 +38,7 @@ from harness.records.store import Store
 from harness.render import check as checkup
 from harness.render import document
 from harness.render import run as rendered
-from harness.render.document import Facts, Table, Verbatim
+from harness.render.document import Facts, Table, Verbatim, Words
 from harness.render.legible import legible
 
 HOSTILE = [
@@ -199,13 +199,13 @@ def test_a_table_that_does_not_fit_in_two_either_is_shown_row_by_row(monkeypatch
     assert found == f"{rows}\n{rows}"
 
 
-def test_facts_titles_and_notes_fit_a_narrow_terminal_and_commands_stay_whole(monkeypatch):
+def test_facts_titles_and_words_fit_a_narrow_terminal_and_commands_stay_whole(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     sha256, command = "0f" * 29, "python3 -m harness compare one_name another_name --duel tells which is faster"
     facts = Facts([("source", sha256), ("device", "many words " * 9), ("clock", "the judge's")], title="words " * 20)
     table = Table(["a"], [["1"]], below=["a note " * 20], title="a title " * 20)
     rows = Table(["a", "b", "c"], [["figures " * 9, "published " * 9, "by others " * 9]], frame=False)
-    lines = document.text([facts, table, rows, "plain words " * 20, command]).splitlines()
+    lines = document.text([facts, table, rows, Words("plain words " * 20), command]).splitlines()
     assert max(len(line) for line in lines if line != command) <= 60 and command in lines
     assert (
         lines[2:4] == ["source", f"  {sha256}"]

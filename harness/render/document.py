@@ -3,7 +3,7 @@
     parts ─► text(parts)      tables drawn with lines
           └► markdown(parts)  for a comment or a page; what strangers wrote cannot mark anything up
 
-A part is a paragraph (str), a Table, Facts, or Verbatim. Parts without content are left out.
+A part is a line or more (str), Words, a Table, Facts, or Verbatim. Parts without content are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ TABLE_FORMAT = "simple_outline"
 _UNBOUNDED = 1 << 20
 tables.MIN_PADDING = 0  # it would make each column as wide as its header and two more
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
-_COMMAND = re.compile(r"\b(python3 -m harness|make \w+ \w+=)")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
 
@@ -64,7 +63,14 @@ class Verbatim:
     language: str = ""
 
 
-Part = str | Table | Facts | Verbatim
+@dataclass(frozen=True)
+class Words:
+    """Lines that wrap on a narrow terminal. A str does not: it is to be copied, or read by a program."""
+
+    content: str
+
+
+Part = str | Words | Table | Facts | Verbatim
 
 
 def text(parts: Iterable[Part]) -> str:
@@ -86,7 +92,9 @@ def escaped(value: object) -> str:
 def _text(part: Part) -> str:
     match part:
         case str():
-            return _filled(legible(part))
+            return legible(part)
+        case Words():
+            return _filled(legible(part.content))
         case Facts():
             return _lines(_filled(legible(part.title)), *_facts(part)) if part.rows else ""
         case Verbatim():
@@ -112,6 +120,8 @@ def _markdown(part: Part) -> str:
     match part:
         case str():
             return _paragraph(part)
+        case Words():
+            return _paragraph(part.content)
         case Facts():
             return _blocks(_heading(part.title), _grid(["", ""], part.rows)) if part.rows else ""
         case Verbatim():
@@ -133,11 +143,8 @@ def _room() -> int:
 
 
 def _filled(content: str) -> str:
-    """In lines that fit, behind as many spaces as before. One with a command stays whole: it is to be copied."""
-    lines = content.splitlines()
-    return "\n".join(
-        line if _COMMAND.search(line) else fit.filled(line.strip(), _room(), _indent(line)) for line in lines
-    )
+    """In lines that fit, behind as many spaces as before."""
+    return "\n".join(fit.filled(line.strip(), _room(), _indent(line)) for line in content.splitlines())
 
 
 def _indent(line: str) -> str:
