@@ -106,8 +106,13 @@ def test_nan_infinities_and_huge_numbers_in_the_answer_hide_no_mistake():
 
 
 def test_what_is_near_by_chance_is_not_taken_for_another_slice():
-    few = WANT[:1, :, :1].expand(2, 8, 40) * (1 + 0.01 * normal(2, 8, 40, seed=8))
-    assert hints(AXES, few, few.roll(8, 2)) == []  # every slice along dim is like every other
+    base = normal(12, 1, 16, seed=5)
+    alike = torch.cat([base + 0.04 * normal(12, 4, 16, seed=6), WANT[:, 4:]], dim=1)
+    got = alike.clone()
+    got[:, 5:6] = base
+    assert hints(AXES, alike, got) == []  # as near to one of four heads as to another
+    got[:, 5] = alike[:, 2]
+    assert hints(AXES, alike, got) == ["head 5 holds head 2"]
     tiny = normal(1, 8, 4)
     assert hints(AXES, tiny, tiny[:, SOME]) == []
 
