@@ -50,7 +50,7 @@ STAND_INS = {
 """Commands in the README's and docs' blocks that are not run as they stand: what is run for them, if anything, and
 why. All others are run."""
 
-OPTIONS_EXPLAINED_BY_HELP = {"--help"}
+OPTIONS_EXPLAINED_BY_HELP = {"--help", "--version"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

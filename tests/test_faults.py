@@ -432,14 +432,14 @@ class TestAnIndexInUse:
 
     def test_a_folder_that_vanishes_while_it_is_read_is_no_error(self, root, monkeypatch):  # noqa: F811
         put(root, make_run("one"), make_run("two", device=DEVICE.model_copy(update={"slug": "other"})))
-        listdir = os.listdir
+        scandir = os.scandir
 
-        def vanishing(path):
-            if str(path).endswith("/other"):
-                shutil.rmtree(path)
-            return listdir(path)
+        def vanishing(path="."):
+            if str(path).endswith("/other") and os.path.exists(path):
+                os.rename(path, root / "gone")
+            return scandir(path)
 
-        monkeypatch.setattr(os, "listdir", vanishing)
+        monkeypatch.setattr(os, "scandir", vanishing)
         assert content(root)[0].keys() == {"one"}
         monkeypatch.undo()
         assert content(root)[0].keys() == {"one"} and content(root)[3] == []

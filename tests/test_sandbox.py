@@ -771,7 +771,7 @@ from harness.sandbox import privileges, seccomp
 privileges.drop_all(but_search=False)
 if os.fork():  # whose child it is it may never signal
     os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
-seccomp.restrict(True, {os.getpid()}, {abi})
+seccomp.restrict(True, ({os.getpid()},), {abi})
 def tried(attempt):
     try:
         attempt()
@@ -811,7 +811,7 @@ def test_every_jump_of_the_filter_lands_inside_it():
     if not syscalls.is_known():
         pytest.skip("not a machine of the table")
     for exposed in (True, False):
-        program = seccomp.program(exposed, 1234, 1, 4321)
+        program = seccomp.program(exposed, (1234,), 1, 4321)
         assert len(program) < 4096 and program[-1][0] == 0x06  # BPF_MAXINSNS, linux/bpf_common.h
         assert all(i + 1 + max(step[1], step[2]) < len(program) for i, step in enumerate(program[:-1]))
 
