@@ -111,8 +111,8 @@ def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, room
 
 @pytest.mark.parametrize("late", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
 def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(late):
-    reasons = ["interpreted", "skipped", "quick", "voided", "crowded", "unstable", "imprecise", "below the floor", "unsandboxed",
-               "worker-timed", "repro"]  # fmt: skip
+    reasons = ["interpreted", "skipped", "quick", "voided", "crowded", "unstable", "imprecise", "below the floor",
+               "unsandboxed", "worker-timed", "repro"]  # fmt: skip
     holds = [False] * late + [True] * (len(reasons) - late)
     said = dict(zip(reasons, holds, strict=True))
     sitting = Sitting(Manner.STOPPED, elapsed_ns=[1.0])
@@ -133,7 +133,8 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
         floor=Floor(latency_ns=100.0 if said["below the floor"] else 1.0, binds="bandwidth", format="bf16"),
     )  # fmt: skip
     ending = Ending(verdict=Verdict.ACCEPTED, message="")
-    found = _unranked_because(trial, ending, [measurement], said["quick"], not said["unsandboxed"], said["repro"], said["imprecise"])
+    flags = (said["quick"], not said["unsandboxed"], said["repro"], said["imprecise"])
+    found = _unranked_because(trial, ending, [measurement], *flags)
     assert found == reasons[late]
     unjudged = Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="")
     assert _unranked_because(trial, unjudged, [measurement], True, True, True, True) == "unjudged"
