@@ -219,5 +219,5 @@ def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy
     )
     document = json.loads(out)
     assert code == 20 and document["verdict"] == "slower" and "pair 4 of 4" in err
-    assert len(document["samples"][0]["a_samples_ns"]) == 3
+    assert len(document["samples"][0]["a_samples_ns"]) == 4
     assert document["a"]["run"].endswith("-old") and document["b"]["run"].endswith("-new")

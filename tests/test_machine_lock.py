@@ -268,7 +268,7 @@ class TestWhoTakesIt:
 
         monkeypatch.setattr(judging, "evaluate", evaluate)
         monkeypatch.setattr(verification, "_broken_promises", lambda *_: [str(held[0])])
-        with pytest.raises(OSError, match="enough"):
+        with pytest.raises(InfrastructureError, match="enough"):
             list(verification.verify(toy_root, problem, here, lambda line: None))
         assert set(seen) == {times} and verification.broken_promises(problem, here) == [str(times)]
 

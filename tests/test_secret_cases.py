@@ -97,7 +97,7 @@ def test_a_drawn_case_can_be_replayed_by_its_label(secret_root):
 
 def test_boards_list_what_is_drawn(secret_root):
     (part, *_) = terminal.secret_cases(catalog.load_problem(secret_root, "double"))
-    assert "2 x rows=5..900 cols=rows×1..3" in part
+    assert "2 x rows=5..900 cols=rows×1..3" in part.content
 
 
 @pytest.mark.parametrize(
