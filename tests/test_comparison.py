@@ -294,7 +294,7 @@ def test_duels_of_a_source_with_itself_find_a_difference_in_at_most_five_of_a_hu
     random = np.random.default_rng(pairs)
     none = Noise(0.0, calibrated=True, source="")
     told = 0
-    for _ in range(DUELS := 1500):
+    for _ in range(DUELS := 500):
         old, new = (tuple((math.exp(x),) for x in random.normal(0, spread, pairs)) for _ in range(2))
         measured = PairedMeasurement(Case(parameters={"n": 1}), old, new)
         finding = compare_pairs("double", "Box", ("a", "b"), [measured], none, 0.95).finding

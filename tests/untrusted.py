@@ -317,7 +317,7 @@ class _SessionWithoutWorker(Session):
 
     def __init__(self, problem: Problem, channel: Channel) -> None:
         self.limits, self._channel, self._deadline = problem.limits, channel, None
-        self.leash = SimpleNamespace(stopped=False, told=False, fileno=lambda: _NEVER_READABLE)  # type: ignore[assignment]
+        self.leash = SimpleNamespace(stopped=False, told=False, pid=0, fileno=lambda: _NEVER_READABLE)  # type: ignore[assignment]
         self._turn = 0
 
     def channel_is_quiet(self) -> bool:

@@ -30,8 +30,8 @@ def _word(check: CaseCheck) -> str:
 def _how(check: CaseCheck) -> str:
     """Against the tolerance that it met, or the loosest."""
     name = check.tolerance or next(reversed(check.excess), None)
-    if name is None:
-        return ""
+    if name not in check.excess:  # a stored run may name one that it does not have
+        return name or ""
     excess = check.excess[name]
     if check.verdict is not Verdict.ACCEPTED or not math.isfinite(excess.ratio):
         return f"{name}: {in_words(excess)}"
