@@ -38,7 +38,7 @@ from harness.records.store import Store
 from harness.render import check as checkup
 from harness.render import document
 from harness.render import run as rendered
-from harness.render.document import Facts, Table, Verbatim, Prose
+from harness.render.document import Facts, Prose, Table, Verbatim
 from harness.render.legible import legible
 
 HOSTILE = [

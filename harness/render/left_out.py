@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harness.model import Unranked, Verdict, outcome
 from harness.records.entry import Entry
 from harness.render.columns import shortened
-from harness.render.document import Part, Table, Prose
+from harness.render.document import Part, Prose, Table
 
 _CASE = r"(?:\w+=\S+ )*\w+=\S+"
 """A case's label, as messages have it."""

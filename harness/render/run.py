@@ -21,7 +21,7 @@ from harness.model import (
     told_apart,
 )
 from harness.render import timing
-from harness.render.document import Facts, Part, Table, Verbatim, Prose
+from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.terminal import (
     error_figure,
     limit_note,

@@ -23,7 +23,7 @@ from harness.records.entry import Entry
 from harness.render import left_out
 from harness.render.cases import case_list
 from harness.render.columns import shortened
-from harness.render.document import Part, Table, Verbatim, Prose
+from harness.render.document import Part, Prose, Table, Verbatim
 from harness.verbs.verify import ControlResult
 
 PRINTED_LINES = 8
