@@ -38,7 +38,7 @@ from harness.records.store import Store
 from harness.render import check as checkup
 from harness.render import document
 from harness.render import run as rendered
-from harness.render.document import Facts, Table, Verbatim, Words
+from harness.render.document import Facts, Prose, Table, Verbatim
 from harness.render.legible import legible
 
 HOSTILE = [
@@ -205,7 +205,7 @@ def test_facts_titles_and_words_fit_a_narrow_terminal_and_commands_stay_whole(mo
     facts = Facts([("source", sha256), ("device", "many words " * 9), ("clock", "the judge's")], title="words " * 20)
     table = Table(["a"], [["1"]], below=["a note " * 20], title="a title " * 20)
     rows = Table(["a", "b", "c"], [["figures " * 9, "published " * 9, "by others " * 9]], frame=False)
-    lines = document.text([facts, table, rows, Words("plain words " * 20), command]).splitlines()
+    lines = document.text([facts, table, rows, Prose("plain words " * 20), command]).splitlines()
     assert max(len(line) for line in lines if line != command) <= 60 and command in lines
     assert (
         lines[2:4] == ["source", f"  {sha256}"]

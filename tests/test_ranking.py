@@ -303,7 +303,7 @@ def test_quick_tries_that_failed_fill_no_board_and_are_named(problem):
     parts = terminal.board(problem, "A Device", rank([*tries, *others], []), [])
     tables = [part for part in parts if isinstance(part, document.Table)]
     assert [[row[0] for row in table.rows] for table in tables] == [["hasty"], ["liar"]]
-    (line,) = [part.content for part in parts if isinstance(part, document.Words) and "try_0" in part.content]
+    (line,) = [part.content for part in parts if isinstance(part, document.Prose) and "try_0" in part.content]
     assert all(f"try_{n}" in line for n in range(17)) and "show NAME" in line and "forget NAME" in line
     assert "left out (1)" in document.text(parts)
 

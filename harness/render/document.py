@@ -3,7 +3,7 @@
     parts ─► text(parts)      tables drawn with lines
           └► markdown(parts)  for a comment or a page; what strangers wrote cannot mark anything up
 
-A part is a line or more (str), Words, a Table, Facts, or Verbatim. Parts without content are left out.
+A part is a line or more (str), Prose, a Table, Facts, or Verbatim. Parts without content are left out.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
-class Words:
+class Prose:
     """Lines that wrap on a narrow terminal. A str does not: it is to be copied, or read by a program."""
 
     content: str
 
 
-Part = str | Words | Table | Facts | Verbatim
+Part = str | Prose | Table | Facts | Verbatim
 
 
 def text(parts: Iterable[Part]) -> str:
@@ -93,7 +93,7 @@ def _text(part: Part) -> str:
     match part:
         case str():
             return legible(part)
-        case Words():
+        case Prose():
             return _filled(legible(part.content))
         case Facts():
             return _lines(_filled(legible(part.title)), *_facts(part)) if part.rows else ""
@@ -120,7 +120,7 @@ def _markdown(part: Part) -> str:
     match part:
         case str():
             return _paragraph(part)
-        case Words():
+        case Prose():
             return _paragraph(part.content)
         case Facts():
             return _blocks(_heading(part.title), _grid(["", ""], part.rows)) if part.rows else ""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harness.model import Unranked, Verdict, outcome
 from harness.records.entry import Entry
 from harness.render.columns import shortened
-from harness.render.document import Part, Table, Words
+from harness.render.document import Part, Prose, Table
 
 _CASE = r"(?:\w+=\S+ )*\w+=\S+"
 """A case's label, as messages have it."""
@@ -39,7 +39,7 @@ def parts(entries: Sequence[Entry]) -> list[Part]:
     found: list[Part] = [Table(headers, rows, widths=[None, None, None, room])]
     if tried:
         names = ", ".join(sorted(entry.submission for entry in tried))
-        found.append(Words(f"Quick tries that failed: {names}. show NAME says why, forget NAME removes it."))
+        found.append(Prose(f"Quick tries that failed: {names}. show NAME says why, forget NAME removes it."))
     return found
 
 

@@ -21,7 +21,7 @@ from harness.model import (
     told_apart,
 )
 from harness.render import timing
-from harness.render.document import Facts, Part, Table, Verbatim, Words
+from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.terminal import (
     error_figure,
     limit_note,
@@ -42,7 +42,7 @@ _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 def parts(shown: Run) -> list[Part]:
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
-        found += [case_table(shown), *map(Words, label_notes(shown)), timing.samples(shown.measurements)]
+        found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
         found += [timing.manners(shown.measurements), timing.constants_of(shown.constants)]
         found.append(timing.workers_clock(shown.measurements))
     if shown.rounds:

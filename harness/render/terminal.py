@@ -22,7 +22,7 @@ from harness.ranking.board import Bearings, Board, Standing
 from harness.records.entry import Entry
 from harness.render import left_out
 from harness.render.columns import shortened
-from harness.render.document import Part, Table, Verbatim, Words
+from harness.render.document import Part, Prose, Table, Verbatim
 from harness.verbs.verify import ControlResult
 
 PRINTED_LINES = 8
@@ -44,10 +44,10 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
         parts.append(Table(["accepted, not ranked", "error", "tolerance", "runs", "because", "flags"], rows))
         reasons = sorted({reason for e in verified for reason in (e.unranked or "").split(", ")})
-        parts += [Words(f"{reason or 'not timed'}: {why_unranked(reason)}.") for reason in reasons]
+        parts += [Prose(f"{reason or 'not timed'}: {why_unranked(reason)}.") for reason in reasons]
     parts += left_out.parts(ranked.unranked)
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
-        parts.append(Words("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more."))
+        parts.append(Prose("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more."))
     return [*parts, *notes]
 
 
@@ -57,7 +57,7 @@ def secret_cases(problem: Problem) -> list[Part]:
     for where, cases in (("a GPU", problem.cases), ("a CPU", problem.cpu)):
         if cases.secret:
             drawn = "\n".join(f"  {family.label}" for family in cases.secret)
-            parts.append(Words(f"Each run on {where} also checks cases that it draws in secret:\n{drawn}"))
+            parts.append(Prose(f"Each run on {where} also checks cases that it draws in secret:\n{drawn}"))
     return parts
 
 
@@ -164,7 +164,7 @@ def runs(entries: Sequence[Entry]) -> Part:
 
 def left_alone(faults: Sequence[tuple[str, str]]) -> list[Part]:
     """What lies in results/ and is no run, and why."""
-    return [Words(f"Left alone in results/: {path}: {fault}") for path, fault in faults]
+    return [Prose(f"Left alone in results/: {path}: {fault}") for path, fault in faults]
 
 
 def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
