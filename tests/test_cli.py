@@ -449,3 +449,44 @@ def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_show
 def test_the_version_is_the_packages():
     said = subprocess.run([sys.executable, "-m", "harness", "--version"], cwd=CHECKOUT, capture_output=True, text=True)
     assert said.stdout == f"Podium {tomllib.loads((CHECKOUT / 'pyproject.toml').read_text())['project']['version']}\n"
+
+
+def test_cases_that_are_asked_for_are_judged_alone_and_the_run_is_neither_ranked_nor_stored(podium, toy_root, roomy):
+    path = str(submit(toy_root, "honest", HONEST))
+    for words, cases in (
+        (["--case", "1"], ["rows=64 cols=64"]),
+        (["--case", "rows=3 cols=5"], ["rows=3 cols=5"]),
+        (["-k", "cols=5"], ["rows=3 cols=5"]),
+        (["-k", "rows=", "-k", "4"], ["rows=4 cols=8", "rows=64 cols=64"]),
+    ):
+        code, out, _ = podium("eval", "double", path, *words, "--json")
+        (run,) = json.loads(out)["runs"]
+        judged = [each["case"] for each in (*run["checks"], *run["measurements"])]
+        assert [" ".join(f"{k}={v}" for k, v in case["parameters"].items()) for case in judged] == cases
+        assert code == 0 and run["unranked_because"] == "chosen cases"
+    assert not list((toy_root / "results").rglob("2*.json"))
+    out = podium("eval", "double", path, "--case", "1")[1]
+    assert "64" in out and "not ranked: chosen cases" in out and "(show " not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--case", "2"], "double has no benchmark case 2"),
+        (["--case", "rows=3 cols=6"], "double has no case 'rows=3 cols=6'"),
+        (["-k", "depth"], "no case of double has 'depth'"),
+        (["--watch", "-x"], "--watch judges every case"),
+    ],
+)
+def test_a_case_that_there_is_not_is_refused(podium, toy_root, words, said):
+    path = str(submit(toy_root, "honest", HONEST))
+    code, out, err = podium("eval", "double", path, *words)
+    assert (code, out) == (2, "") and said in err
+    assert "need the FILE" in podium("eval", "double", "--case", "1")[2]
+
+
+def test_at_the_first_wrong_case_it_stops_if_asked_to(podium, toy_root):
+    path = str(submit(toy_root, "wrong", WRONG))
+    for words, tried in ((["-x"], 1), ([], 2)):
+        code, out, _ = podium("eval", "double", path, *words, "--json")
+        assert code == 10 and len(json.loads(out)["runs"][0]["checks"]) == tried

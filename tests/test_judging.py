@@ -109,10 +109,10 @@ def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, room
     assert judge(toy_root, source).unranked_because == "voided"
 
 
-@pytest.mark.parametrize("late", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+@pytest.mark.parametrize("late", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
 def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(late):
-    reasons = ["interpreted", "skipped", "quick", "voided", "crowded", "unstable", "imprecise", "below the floor",
-               "unsandboxed", "worker-timed", "repro"]  # fmt: skip
+    reasons = ["interpreted", "chosen cases", "skipped", "quick", "voided", "crowded", "unstable", "imprecise",
+               "below the floor", "unsandboxed", "worker-timed", "repro"]  # fmt: skip
     holds = [False] * late + [True] * (len(reasons) - late)
     said = dict(zip(reasons, holds, strict=True))
     sitting = Sitting(Manner.STOPPED, elapsed_ns=[1.0])
@@ -133,11 +133,11 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
         floor=Floor(latency_ns=100.0 if said["below the floor"] else 1.0, binds="bandwidth", format="bf16"),
     )  # fmt: skip
     ending = Ending(verdict=Verdict.ACCEPTED, message="")
-    flags = (said["quick"], not said["unsandboxed"], said["repro"], said["imprecise"])
+    flags = (said["chosen cases"], said["quick"], not said["unsandboxed"], said["repro"], said["imprecise"])
     found = _unranked_because(trial, ending, [measurement], *flags)
     assert found == reasons[late]
     unjudged = Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="")
-    assert _unranked_because(trial, unjudged, [measurement], True, True, True, True) == "unjudged"
+    assert _unranked_because(trial, unjudged, [measurement], *[True] * 5) == "unjudged"
 
 
 def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
@@ -269,7 +269,7 @@ def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
 
 
-def test_what_torch_gives_for_empty_memory_is_poison_in_most_timed_calls(toy_root):
+def test_what_torch_gives_for_empty_memory_is_poison_in_many_timed_calls(toy_root):
     """Not what an earlier call left there, nor fresh memory's zeros, either of which may complete an output. The
     allocator keeps some bytes for itself, and gives blocks as small as those of the test cases to others before."""
     source = """
@@ -280,11 +280,13 @@ def test_what_torch_gives_for_empty_memory_is_poison_in_most_timed_calls(toy_roo
                 print("EMPTY", empty[8:].isnan().all().item())
             return data[0] * 2
     """
+    path = toy_root / "configs" / "eval.yml"
+    path.write_text(path.read_text().replace("min_samples: 2\n  max_samples: 3", "min_samples: 16\n  max_samples: 16"))
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     found = [line.split()[1] for line in run.output.splitlines() if line.startswith("EMPTY")]
-    # Not in every one: now and then torch takes the block from elsewhere.
-    assert len(found) >= 3 and 2 * found.count("True") >= len(found), "of the last process"
+    # Not in every one: torch takes the block from elsewhere, too.
+    assert len(found) >= 16 and 4 * found.count("True") >= len(found), "of the last process"
 
 
 FORGERY = """

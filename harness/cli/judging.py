@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from harness import catalog
+from harness.catalog.choice import choose
 from harness.cli.options import (
     device_option,
     json_option,
@@ -25,6 +26,7 @@ from harness.errors import UsageError
 from harness.model import Problem, Run, Unranked, Verdict, standing
 from harness.render import boards, github, progress
 from harness.render.cases import case_list
+from harness.render.document import Part, Verbatim
 from harness.verbs import leaderboard
 
 UNWRAPPED = 10_000
@@ -36,6 +38,15 @@ UNWRAPPED = 10_000
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @device_option
 @click.option("--quick", is_flag=True, help="Time one process only. Such a run is never ranked.")
+@click.option(
+    "--case",
+    "named",
+    multiple=True,
+    metavar="CASE",
+    help="Only this case: a benchmark case's number from 1, or any case in quotes. Any number of times.",
+)
+@click.option("-k", "words", multiple=True, metavar="TEXT", help="Only cases whose description has TEXT in it.")
+@click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
 @click.option("--watch", is_flag=True, help="Judge one FILE at each save, until Ctrl-C. Nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even if no sandbox holds here.")
 @json_option
@@ -47,6 +58,9 @@ def eval_(
     files: tuple[Path, ...],
     device: str,
     quick: bool,
+    named: tuple[str, ...],
+    words: tuple[str, ...],
+    stop_at_first: bool,
     watch: bool,
     allow_unsandboxed: bool,
     as_json: bool,
@@ -54,7 +68,8 @@ def eval_(
 ) -> int:
     """Judge FILES and show the board. Without FILES, judge every submission that has no verdict yet.
 
-    A CPU has its own, smaller cases and its own board.
+    A CPU has its own, smaller cases and its own board. With --case or -k only some cases are judged: such a run is
+    neither ranked nor stored.
 
     --watch judges one FILE at each save. It tells in this order: whether the file compiles, whether it is right on the
     smallest case, whether it is right on all cases, and how fast it is in one process. Ctrl-C ends it with exit code 0.
@@ -64,12 +79,19 @@ def eval_(
     if watch:
         if len(files) != 1 or as_json or as_markdown:
             raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown")
+        if named or words or stop_at_first:
+            raise UsageError("--watch judges every case", "leave out --case, -k and -x")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)
     from harness.machine.device import detect
     from harness.verbs import eval as evaluation
 
     task = catalog.load_problem(root, problem)
     here = detect(root, device)
+    chosen = bool(named or words)
+    if chosen:
+        if not files:
+            raise UsageError("--case and -k need the FILE that is to be judged")
+        task = choose(task, here.kind, named, words)
     waiting = evaluation.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
     with narration(as_json) as told:
 
@@ -77,14 +99,25 @@ def eval_(
             if run.ranked and run.submission_sha256 != waiting[-1].sha256:
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
-        runs = evaluation.judge(root, task, waiting, here, quick, told, allow_unsandboxed, stored)
+        runs = evaluation.judge(
+            root,
+            task,
+            waiting,
+            here,
+            quick,
+            told,
+            allow_unsandboxed,
+            stored,
+            chosen=chosen,
+            stop_at_first=stop_at_first,
+        )
     if as_json:
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)
         where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
         print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
     else:
-        _print_outcome(root, task, here.slug, runs, as_markdown)
+        _print_outcome(root, task, here.slug, runs, chosen, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
@@ -253,15 +286,26 @@ def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
     return 0
 
 
-def _print_outcome(root: Path, problem: Problem, device: str, runs: Sequence[Run], as_markdown: bool) -> None:
-    """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict."""
+def _print_outcome(
+    root: Path, problem: Problem, device: str, runs: Sequence[Run], chosen: bool, as_markdown: bool
+) -> None:
+    """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict. Of
+    `chosen` cases, which are on no board, the cases themselves."""
+    from harness.render import run as rendered
     from harness.render import terminal
 
     failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
-    parts = [] if runs and all(failed) else boards.parts(root, problem, device, published=False)
+    parts: list[Part] = []
+    if chosen:
+        for run in runs:
+            parts += [Verbatim(case_list(run.checks))] if run.checks else []
+            parts += [rendered.case_table(run)] if run.measurements else []
+    elif not runs or not all(failed):
+        parts += boards.parts(root, problem, device, published=False)
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
     parts += [terminal.failure(run) for run, has in zip(runs, failed, strict=True) if has]
     found = leaderboard.bearings(root, problem, runs)
-    parts.append("\n".join(terminal.verdict_line(run, where) for run, where in zip(runs, found, strict=True)))
+    lines = [terminal.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
+    parts.append("\n".join(lines))
     print_parts(parts, as_markdown)

@@ -53,15 +53,18 @@ def evaluate(
     *,
     quick: bool = False,
     timed: bool = True,
+    chosen: bool = False,
+    stop_at_first: bool = False,
     threads: int | None = None,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
 ) -> Run:
-    """Judge `submission` on `device`. `timed=False` stops after the test cases; `threads` is how many a worker on a CPU
-    may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`; one
-    with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
+    """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
+    wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
+    a CPU may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`;
+    one with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -76,7 +79,7 @@ def evaluate(
     with assembly.entrant(submission, master_seed, narrate) as entrant:
         trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
         try:
-            trial.run(timed)
+            trial.run(timed, stop_at_first)
             measurements = [
                 _measurement(timings, trial, reference, device, config.confidence, sampling.processes)
                 for timings in trial.timings
@@ -113,7 +116,7 @@ def evaluate(
         clock=entrant.clocks.whose,
         constants=_constants(trial),
         score=score,
-        unranked_because=_unranked_because(trial, ending, measurements, quick, safe, reproduced, imprecise),
+        unranked_because=_unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),
         tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=entrant.printed,
@@ -221,6 +224,7 @@ def _unranked_because(
     trial: Trial,
     ending: Ending,
     measurements: Sequence[Measurement],
+    chosen: bool,
     quick: bool,
     safe: bool,
     reproduced: bool,
@@ -231,6 +235,7 @@ def _unranked_because(
     sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
     reasons = {
         Unranked.INTERPRETED: trial.entrant.caller.interpreted,
+        Unranked.CHOSEN: chosen,
         Unranked.SKIPPED: bool(trial.entrant.skipped),
         Unranked.QUICK: quick,
         Unranked.VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,

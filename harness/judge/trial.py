@@ -90,18 +90,18 @@ class Trial:
         self.unclockable = ""
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
-    def run(self, timed: bool) -> None:
+    def run(self, timed: bool, stop_at_first: bool = False) -> None:
         """Raises Fault with the verdict when the submission fails other than by a wrong answer in a test case."""
         try:
             with ExitStack() as stack:
-                self._run(timed, stack)
+                self._run(timed, stop_at_first, stack)
         except (WrongTimedCall, FailedCall) as failed:
             self.checks.append(failed.check)
             raise
         except Unclockable as reasons:
             self.unclockable = str(reasons)
 
-    def _run(self, timed: bool, stack: ExitStack) -> None:
+    def _run(self, timed: bool, stop_at_first: bool, stack: ExitStack) -> None:
         entrant, on_cpu = self.entrant, self._device.kind == "cpu"
         null: NullWorker | None = None
         if timed and not on_cpu:  # it imports torch while others are checked
@@ -109,6 +109,8 @@ class Trial:
         with entrant.session(another_follows=timed) as session:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
+                if stop_at_first and check.verdict is not Verdict.ACCEPTED:
+                    break
             session.finish()
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
         if correct and entrant.tests:

@@ -35,6 +35,7 @@ class Unranked(enum.StrEnum):
     UNJUDGED = "unjudged"
     INTERPRETED = "interpreted"
     SKIPPED = "skipped"
+    CHOSEN = "chosen cases"
     QUICK = "quick"
     VOIDED = "voided"
     CROWDED = "crowded"
@@ -72,6 +73,7 @@ _UNRANKED = {
     Unranked.UNJUDGED: "this machine cannot judge it",
     Unranked.INTERPRETED: "verified through Triton's interpreter; interpreted time is no measurement",
     Unranked.SKIPPED: "some cases do not fit this device's memory and were left out",
+    Unranked.CHOSEN: "only the cases that were asked for were judged",
     Unranked.QUICK: "a quick look with one process",
     Unranked.VOIDED: _VOIDED,
     Unranked.CROWDED: _CROWDED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -152,6 +153,11 @@ class Problem(Value):
         case = case_of(label)
         families = (*self.cases.secret, *self.cpu.secret)
         return case if case is not None and any(family.allows(case) for family in families) else None
+
+    def only(self, tests: Sequence[Case], benchmarks: Sequence[Case]) -> Problem:
+        """The same problem with these cases, on whatever device, and none drawn in secret."""
+        cases = Cases(test=tuple(tests), benchmark=tuple(benchmarks))
+        return self.model_copy(update={"cases": cases, "cpu": cases})
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
         """The tolerances that hold for `case`, by name, strict to loose."""

@@ -170,7 +170,7 @@ def left_alone(faults: Sequence[tuple[str, str]]) -> list[Part]:
     return [Prose(f"Left alone in results/: {path}: {fault}") for path, fault in faults]
 
 
-def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
+def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = True) -> str:
     """What a caller wants to read last.
 
     `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the limit (mxfp4), 1.5 × as fast as the
@@ -196,7 +196,8 @@ def verdict_line(shown: Run, bearings: Bearings | None = None) -> str:
     if figures and shown.unranked_because:
         figures.append(f"not ranked: {shown.unranked_because}")
     score = f"; {', '.join(figures)}" if figures else ""
-    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score} (show {shown.id})"
+    where = f" (show {shown.id})" if stored else ""
+    return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}{where}"
 
 
 def problems(found: Sequence[Problem]) -> Part:

@@ -60,8 +60,12 @@ def judge(
     narrate: Narrate,
     allow_unsandboxed: bool = False,
     stored: Callable[[Run], None] = lambda run: None,
+    *,
+    chosen: bool = False,
+    stop_at_first: bool = False,
 ) -> list[Run]:
-    """Judge `submissions` in order and store each run, of which `stored` is told.
+    """Judge `submissions` in order and store each run, of which `stored` is told; none if `problem` has only the cases
+    that were `chosen`. With `stop_at_first` the first wrong test case ends a run.
 
     Raises InfrastructureError when results cannot be stored or nothing confines the worker, ProblemError when the
     problem's own code fails.
@@ -87,20 +91,24 @@ def judge(
                     device,
                     config,
                     quick=quick,
+                    chosen=chosen,
+                    stop_at_first=stop_at_first,
                     allow_unsandboxed=allow_unsandboxed,
                     exclusive=lambda: lock.hold(device, narrate),
                     narrate=named(narrate, submission.name),
                 )
             run = run.model_copy(update={"triage": triage.scan(submission.text)})
             try:
-                store.write(run, submission)
+                if not chosen:
+                    store.write(run, submission)
             except InfrastructureError:
                 narrate(f"{submission.name}: {run.ending.verdict.words}: {run.ending.message} (not stored)")
                 raise
             words = outcome(run.ending.verdict, run.unranked_because)
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
-            stored(run)
+            if not chosen:
+                stored(run)
     return runs
 
 

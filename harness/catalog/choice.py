@@ -1,0 +1,40 @@
+"""The cases that somebody asks for, of those that a problem has on a device: to look at, never to rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.errors import UsageError, did_you_mean
+from harness.model import Case, Problem
+
+
+def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequence[str]) -> Problem:
+    """`problem` with the cases `named`, each a benchmark case's number from 1 or a label as a run could have it, and of
+    them, or else of all, those whose label has each of `words`.
+
+    Raises UsageError for a case that there is not, and where none is left.
+    """
+    cases = problem.cases_for(device_kind)
+    asked = [_named(problem, cases.benchmark, name) for name in named]
+    drawn = [case for case in asked if case not in cases.test and case not in cases.benchmark]
+    tests, benchmarks = (
+        [case for case in of if (not asked or case in asked) and all(word in case.label for word in words)]
+        for of in ((*cases.test, *drawn), cases.benchmark)
+    )
+    if not tests and not benchmarks:
+        labels = "".join(f"\n    {case.label}" for case in (*cases.test, *cases.benchmark))
+        raise UsageError(f"no case of {problem.name} has {' and '.join(map(repr, words))}", f"there are:{labels}")
+    return problem.only(tests, benchmarks)
+
+
+def _named(problem: Problem, benchmarks: Sequence[Case], name: str) -> Case:
+    if name.isdecimal():
+        if not 1 <= int(name) <= len(benchmarks):
+            raise UsageError(f"{problem.name} has no benchmark case {name}", f"there are 1 to {len(benchmarks)}")
+        return benchmarks[int(name) - 1]
+    case = problem.case_called(name)
+    if case is None:
+        raise UsageError(
+            f"{problem.name} has no case {name!r}", did_you_mean(name, {known.label for known in problem.every_case})
+        )
+    return case
