@@ -40,6 +40,9 @@ target = $${TARGET:+--target "$$TARGET"}
 new: $(READY)          ## write submissions/PROBLEM/NAME.py from the template
 	$(call run,harness new "$$PROBLEM" "$$NAME")
 
+new-problem: $(READY)  ## write problems/NAME, a small problem that passes verify
+	$(call run,harness new-problem "$$NAME")
+
 eval: $(READY)         ## judge SUBMISSION="FILE ..." of PROBLEM (default: all without a verdict) [on DEVICE]; ARGS=--watch: at each save
 	$(call run,harness eval "$$PROBLEM" $$SUBMISSION $(device))
 
@@ -107,7 +110,7 @@ help:                  ## this list
 	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
 	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-verbs := new eval check verify repro leaderboard show compare report profile problems doctor setup-offline test test-all test-triton bench-gpu lint clean help
+verbs := new new-problem eval check verify repro leaderboard show compare report profile problems doctor setup-offline test test-all test-triton bench-gpu lint clean help
 .PHONY: $(verbs) again
 
 # .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.
@@ -139,3 +142,5 @@ $(foreach goal,$(filter compare,$(MAKECMDGOALS)),$(if $(and $(strip $(A)),$(stri
 # Asked for on the command line: some systems set NAME in the environment.
 $(foreach goal,$(filter new,$(MAKECMDGOALS)),$(if $(and $(asked_name),$(strip $(NAME))),,\
 	$(error say what to call it: make new PROBLEM=mla NAME=mine)))
+$(foreach goal,$(filter new-problem,$(MAKECMDGOALS)),$(if $(and $(asked_name),$(strip $(NAME))),,\
+	$(error say what to call it: make new-problem NAME=sliding_window)))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
-VERBS = ["new", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report", "profile"]
-VERBS += ["problems", "doctor"]
+VERBS = ["new", "new-problem", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report"]
+VERBS += ["profile", "problems", "doctor"]
 VERBS += ["setup-offline", "test", "test-all", "test-triton", "bench-gpu", "lint", "clean", "help"]
 VARIABLES = ["PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"]
 # Each would leave a file called "pwned" if make or the shell executed it.
@@ -93,6 +93,7 @@ def test_make_alone_lists_every_target_and_needs_no_environment(checkout):
             ["compare", "old", "new", "--device", "cpu", "--duel"],
         ),
         (["new", "PROBLEM=mla", "NAME=mine"], ["new", "mla", "mine"]),
+        (["new-problem", "NAME=window"], ["new-problem", "window"]),
         (["doctor"], ["doctor"]),
         (["doctor", "DEVICE=cuda:1", "ARGS=--calibrate"], ["doctor", "--device", "cuda:1", "--calibrate"]),
         (["report"], ["report"]),
@@ -181,6 +182,7 @@ def test_a_name_is_asked_for_and_not_taken_from_the_environment(checkout):
         ("eval", "DEVICE"),
         ("check", "TARGET"),
         ("new", "NAME"),
+        ("new-problem", "NAME"),
         ("compare", "B"),
     ],
 )

@@ -26,6 +26,27 @@ def podium(toy_root, podium):
     return podium
 
 
+def test_a_new_problem_passes_its_own_verification_and_takes_a_submission(podium, toy_root):
+    code, out, _ = podium("new-problem", "window")
+    assert code == 0 and "make verify PROBLEM=window" in out
+    folder = toy_root / "problems" / "window"
+    assert not [path for path in folder.rglob("*") if path.is_file() and "NAME" in path.read_text()]
+    assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
+    code, out, _ = podium("verify", "window")
+    assert code == 0 and out.count(" yes ") == 6
+    assert podium("new", "window", "mine")[0] == 0
+    path = toy_root / "submissions" / "window" / "mine.py"
+    assert podium("eval", "window", str(path), "--quick")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["Window", "2d", "a b", "../x", "", "double"])
+def test_a_problem_s_name_that_is_none_or_taken_is_refused_and_nothing_is_written(podium, toy_root, name):
+    before = sorted(toy_root.rglob("*"))
+    code, out, err = podium("new-problem", name)
+    assert (code, out) == (2, "") and ("no name for a problem" in err or "already there" in err)
+    assert sorted(toy_root.rglob("*")) == before
+
+
 def test_a_new_submission_is_the_template_and_is_accepted_at_once(podium, toy_root):
     code, out, _ = podium("new", "double", "mine")
     path = toy_root / "submissions" / "double" / "mine.py"

@@ -87,6 +87,19 @@ def forget(root: Path, runs: tuple[str, ...], older_than: str | None, dry_run: b
     click.echo(f"{count} would be removed" if dry_run else f"{count} removed", err=True)
 
 
+@verbs.command("new-problem")
+@click.argument("name", metavar="NAME")
+@click.pass_obj
+def new_problem(root: Path, name: str) -> None:
+    """Write problems/NAME, a small problem that passes `verify`, to be changed piece by piece.
+
+    Example: python3 -m harness new-problem sliding_window
+    """
+    from harness.verbs import new_problem as scaffold
+
+    click.echo(scaffold.next_steps(scaffold.new_problem(root, name)))
+
+
 @verbs.command()
 @problem_argument
 @click.argument("file", type=click.Path(path_type=Path))

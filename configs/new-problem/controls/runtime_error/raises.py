@@ -1,0 +1,5 @@
+"""Fails in every call."""
+
+
+def custom_kernel(data):
+    raise ValueError("no")

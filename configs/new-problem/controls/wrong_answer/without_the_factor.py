@@ -1,0 +1,7 @@
+"""Forgets the factor."""
+
+import torch
+
+
+def custom_kernel(data):
+    return torch.softmax(data[0], dim=1)

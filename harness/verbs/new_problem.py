@@ -1,0 +1,51 @@
+"""A new problem's folder: a small one that is whole and passes `verify`, to be changed piece by piece."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from harness.errors import InfrastructureError, UsageError
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+SKELETON = Path(__file__).resolve().parents[2] / "configs" / "new-problem"
+"""Its files, in which NAME stands for the problem's name."""
+
+
+def new_problem(root: Path, name: str) -> Path:
+    """Write `problems/<name>` under `root`, whole or not at all, and return its path.
+
+    Raises UsageError for a name that is none or that is taken, InfrastructureError where nothing can be written.
+    """
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for a problem: a small letter, then small letters, digits and _, at most 32",
+            "such as sliding_window",
+        )
+    folder = root / "problems" / name
+    if folder.exists():
+        raise UsageError(f"{folder} is already there, and is left as it is", "choose another name")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as made:
+            whole = Path(made) / name
+            shutil.copytree(SKELETON, whole, ignore=shutil.ignore_patterns("__pycache__"))
+            for path in (path for path in whole.rglob("*") if path.is_file()):
+                path.write_text(path.read_text(encoding="utf-8").replace("NAME", name), encoding="utf-8")
+            whole.rename(folder)
+    except OSError as error:
+        raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
+    return folder
+
+
+def next_steps(folder: Path) -> str:
+    """What to type next."""
+    here, name = Path.cwd(), folder.name
+    seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    return (
+        f"{seen}: a small problem that is whole. Change its files one by one; docs/adding-a-problem.md explains them.\n"
+        f"  make verify PROBLEM={name}             every control must get its verdict\n"
+        f"  make new PROBLEM={name} NAME=mine      a first submission to it"
+    )
