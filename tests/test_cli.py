@@ -386,6 +386,7 @@ def test_a_killed_judge_takes_its_worker_along(toy_root):
     assert not any(alive(pid) for pid in workers) and not working_in(toy_root)
 
 
+@pytest.mark.slow
 def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
     first, second = submit(toy_root, "one", HONEST), submit(toy_root, "two", HONEST + "# two\n")
     commands = [command(toy_root, "eval", "double", str(path)) for path in (first, second)]

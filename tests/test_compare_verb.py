@@ -207,6 +207,7 @@ def test_pairs_are_of_a_duel(podium, store):
     assert (code, out) == (2, "") and "--pairs applies to a duel only" in err and "add --duel" in err
 
 
+@pytest.mark.slow
 def test_a_duel_of_stored_runs_times_their_sources_again(podium, toy_root, roomy):
     for name, source, seconds in (("old", OLD, 0.02), ("new", NEW, 0.2)):
         source = "import time\n" + source.replace("    return", f"    time.sleep({seconds})\n    return")

@@ -271,6 +271,7 @@ class TestAFullDisk:
             while True:
                 file.write(b"x" * 4096)
 
+    @pytest.mark.slow
     def test_costs_the_run_that_cannot_be_stored_and_no_other(self, toy_root, small):
         (toy_root / "results").rmdir()
         (toy_root / "results").symlink_to(small)

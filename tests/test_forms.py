@@ -395,6 +395,7 @@ def test_every_verb_that_shows_a_table_has_both_forms():
     assert tables <= set(with_option("as_json")) & set(with_option("as_markdown"))
 
 
+@pytest.mark.slow
 def test_the_forms_of_a_verb_are_one_document_each_and_exclude_each_other(podium, mine):
     for verb in ("eval", "leaderboard", "show", "compare", "problems", "doctor", "verify", "check", "profile"):
         words = words_for(verb, mine)

@@ -462,6 +462,7 @@ def new_tokens(batch, q_len, q_heads=4, kv_heads=2, dim=8, seed=9):
     return [torch.randn(batch, heads, q_len, dim, generator=generator) for heads in (q_heads, kv_heads, kv_heads)]
 
 
+@pytest.mark.slow
 @interpreted
 def test_the_triton_kernel_is_the_reference():
     for changes in (

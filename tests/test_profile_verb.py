@@ -263,6 +263,7 @@ def test_what_ncu_says_of_another_failure_is_passed_on(toy_root, mine, stand_in)
     assert "An unforeseen?[31m thing" in caught.value.hint and "printed.txt" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_rocprofv3_is_called_for_a_trace_and_once_for_every_counter(toy_root, mine, stand_in):
     folder = stand_in("rocprofv3", FAKE_ROCPROF)
     found = profile(toy_root, mine, gpu("rocm", bandwidth_bytes_per_s=1e12), calls=2)

@@ -525,6 +525,7 @@ def test_a_process_that_fills_the_disk_is_ended_and_it_is_said_why(isolation, mo
     assert not inside.folder.exists()
 
 
+@pytest.mark.slow
 def test_files_are_counted_while_others_remove_theirs(isolation, tmp_path):
     for number in range(20_000):
         (tmp_path / f"{number}").touch()
@@ -678,6 +679,7 @@ def test_no_hole_is_made_in_shared_memory_and_none_of_it_is_written_out(isolatio
         assert inside.printed() == "-1 -1 -1 0\n"
 
 
+@pytest.mark.slow
 def test_files_are_counted_while_some_of_them_come_and_go(isolation):
     program = """
         import os

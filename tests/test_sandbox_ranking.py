@@ -56,6 +56,7 @@ def test_a_quick_look_needs_no_sandbox(evaluate, nothing_confines):
     assert result.exception is None and "accepted" in result.stdout and "quick" in result.stdout
 
 
+@pytest.mark.slow
 def test_elsewhere_it_is_judged_and_shown_but_not_ranked(evaluate, nothing_confines, monkeypatch):
     monkeypatch.setattr(evaluation.sys, "platform", "darwin")
     result = evaluate()

@@ -72,6 +72,7 @@ def watching(toy_root):
             process.process.wait()
 
 
+@pytest.mark.slow
 def test_each_save_is_judged_whatever_way_the_editor_writes_until_ctrl_c(watching, toy_root):
     watched, file = watching(HONEST)
     first = watched.expect("it loads", "right on the smallest test case, rows=3", "right on all 2 test cases", "µs")

@@ -59,10 +59,10 @@ def test_a_call_over_the_limit_is_told_with_the_line_where_it_was(toy_root, limi
 
 
 def test_an_import_over_the_limit_is_told_with_its_line(toy_root, limited):
-    limited(load_s=30)
+    limited(load_s=10)
     run = judge(toy_root, "import time\ntime.sleep(600)\n", timed=False)
     assert run.ending.verdict is Verdict.TIMEOUT
-    assert run.ending.message == "loading took longer than the limit of 30 s; it was in <module> (line 2)"
+    assert run.ending.message == "loading took longer than the limit of 10 s; it was in <module> (line 2)"
 
 
 def test_one_that_will_not_say_where_it_is_gets_its_verdict_all_the_same(toy_root, limited):
