@@ -89,7 +89,7 @@ def test_one_that_stops_in_the_midst_of_its_answer_has_given_none(by_hand):
 
 
 def test_a_worker_does_as_it_is_told_and_ends_in_good_order(worker):  # noqa: F811
-    subject = worker(HONEST + "print('loaded')\n")
+    subject = worker(HONEST + "sum(range(5_000_000))\nprint('loaded')\n")  # processor time is told in hundredths
     assert subject.call()[0] is Verdict.ACCEPTED
     assert subject.session.processor_s > 0
     subject.session.finish()
