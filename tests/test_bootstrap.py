@@ -247,6 +247,7 @@ def test_what_pip_could_not_add_costs_none_of_what_is_there(ready, bare_python, 
     assert result.returncode == 0 and "making" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_termination_leaves_no_process_and_a_rerun_finishes(ready, bare_python, wheels):
     forget_stamps(ready)
     shutil.rmtree(site_packages(ready / ".venv") / "torch-2.13.0.dist-info")

@@ -435,6 +435,7 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
 
 
+@pytest.mark.slow
 def test_without_files_what_a_cpu_can_rank_is_judged_first_and_the_board_is_shown_as_it_grows(
     podium, toy_root, in_triton, roomy
 ):

@@ -159,6 +159,7 @@ class TestAWorkerThat:
         assert_gone(below(os.getpid()))
         assert scratch_left(toy_root) == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("where", "limits", "said"),
         [

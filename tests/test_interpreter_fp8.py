@@ -120,6 +120,7 @@ def test_every_fp8_code_casts_exactly_to_every_wider_float() -> None:
             assert_values(run_cast(codes, wide).double(), codes.double(), f"{name} to {wide}")
 
 
+@pytest.mark.slow
 @interpreted
 def test_every_half_and_bf16_casts_to_the_nearest_fp8_and_saturates() -> None:
     bits = torch.arange(2**16, dtype=torch.int32).to(torch.uint16)

@@ -479,6 +479,7 @@ def test_the_triton_kernel_is_the_reference():
         assert all(map(same_bits, data[:6], ours[:6])), changes
 
 
+@pytest.mark.slow
 @interpreted
 def test_any_number_of_splits_gives_the_same_attention():
     for splits in (1, 2, 5, 13):

@@ -105,6 +105,7 @@ def test_ctrl_c_during_a_call_kills_the_worker_and_is_no_failure(watching, toy_r
     assert "Traceback" not in watched.printed and not working_in(toy_root)
 
 
+@pytest.mark.slow
 def test_a_save_ends_the_judging_under_way(watching):
     slow = "import time\ndef custom_kernel(data):\n    time.sleep(1)\n    return data[0] * 2\n"
     watched, file = watching(slow)

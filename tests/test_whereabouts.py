@@ -58,6 +58,7 @@ def test_a_call_over_the_limit_is_told_with_the_line_where_it_was(toy_root, limi
     assert "reproduce: " in run.ending.detail and "most recent call first" not in run.output
 
 
+@pytest.mark.slow
 def test_an_import_over_the_limit_is_told_with_its_line(toy_root, limited):
     limited(load_s=10)
     run = judge(toy_root, "import time\ntime.sleep(600)\n", timed=False)
