@@ -53,7 +53,7 @@ subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", folder / "copies.so", fol
 library = ctypes.CDLL(str(folder / "copies.so"))
 library.prepare.argtypes = library.between_stops.argtypes = [ctypes.c_void_p, ctypes.c_long]
 calls = sys.modules["harness.worker.calls"]
-TensorSpec = sys.modules["harness.arena"].TensorSpec
+TensorSpec = sys.modules["harness.wire.arena"].TensorSpec
 stopped = calls.Calls.stopped
 made = 0
 

@@ -13,7 +13,7 @@ import time
 import torch
 
 calls = sys.modules["harness.worker.calls"].Calls
-TensorSpec = sys.modules["harness.arena"].TensorSpec
+TensorSpec = sys.modules["harness.wire.arena"].TensorSpec
 outputs_of = calls._outputs
 place = {}
 made = 0
