@@ -22,6 +22,9 @@ _narrow_view = torch.Tensor.view
 _memmove = ctypes.memmove
 _memset = ctypes.memset
 
+SMALL_COPIES, SMALL_BYTES = 8, 128 << 10
+"""How many blocks of one size are filled on a CPU, and up to which size: from there on glibc maps memory anew."""
+
 POISON_BYTE = 0xFF
 """A run of 0xFF is NaN in every float format but the two FNUZ ones, where it is the most negative number."""
 
@@ -64,8 +67,10 @@ class CpuTransport:
         _memmove(arena.address + spec.offset, address, spec.nbytes)
 
     def poison(self, sizes: list[int]) -> None:
-        blocks = [_empty(size, dtype=torch.uint8) for size in sizes]
-        for block, size in zip(blocks, sizes, strict=True):
+        # The C library has several places for a small block, and gives the one that fits best: all of them are filled.
+        often = [size for size in sizes for _ in range(SMALL_COPIES if size <= SMALL_BYTES else 1)]
+        blocks = [_empty(size, dtype=torch.uint8) for size in often]
+        for block, size in zip(blocks, often, strict=True):
             _memset(_data_ptr(block), POISON_BYTE, size)
 
     def overrun(self) -> list[int]:
