@@ -132,9 +132,9 @@ def test_a_judge_that_is_killed_takes_its_server_along(tmp_path):
     program = f"""
         import time
         from harness.sandbox import forked
-        forked.server(("json",), {{"PYTHONPATH": {str(CHECKOUT)!r}}})
-        print("ready", flush=True)
-        time.sleep(600)
+        with forked.server(("json",), {{"PYTHONPATH": {str(CHECKOUT)!r}}}):
+            print("ready", flush=True)
+            time.sleep(600)
     """
     judge = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
@@ -152,9 +152,16 @@ def test_a_judge_that_is_killed_takes_its_server_along(tmp_path):
 def test_of_servers_without_work_the_oldest_are_ended(monkeypatch):
     monkeypatch.setattr(forked, "MOST_SERVERS", 2)
     around = {"PYTHONPATH": str(CHECKOUT)}
-    servers = [forked.server((name,), around) for name in ("json", "string", "fractions")]
-    assert [server.is_usable() for server in servers] == [False, True, True]
-    assert forked.server(("string",), around) is servers[1]
+    names = ("json", "string", "fractions")
+    with forked.server(("textwrap",), around) as leased:
+        servers = []
+        for name in names:
+            with forked.server((name,), around) as server:
+                servers.append(server)
+        assert leased.is_usable(), "somebody is about to use it"
+        assert [server.is_usable() for server in servers] == [False, True, True]
+    with forked.server(("string",), around) as again:
+        assert again is servers[1]
 
 
 def test_where_the_user_id_is_the_judges_signals_to_the_server_are_refused_as_those_to_the_judge_are():

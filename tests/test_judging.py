@@ -515,18 +515,18 @@ def test_what_is_right_in_every_call_and_wrong_in_all_together_is_a_wrong_answer
     assert honest.ranked and honest.totals[0].row_gain == pytest.approx(1)
 
 
-def test_a_score_with_too_wide_an_interval_is_shown_and_not_ranked(toy_root):
+def test_a_score_with_too_wide_an_interval_is_shown_and_not_ranked(toy_root, roomy):
     path = toy_root / "configs" / "eval.yml"
     path.write_text(path.read_text().replace("  fresh: false", "  most_half_width: 1.0e-9\n  fresh: false", 1))
     run = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 2\n")
     assert run.ending.verdict is Verdict.ACCEPTED and run.score is not None and not run.ranked
-    assert run.unranked_because in (Unranked.IMPRECISE, Unranked.CROWDED)  # beside other tests it may be crowded
+    assert run.unranked_because is Unranked.IMPRECISE
 
 
 def test_timed_processes_start_from_nothing_unless_the_configuration_says_otherwise(toy_root):
     says = """
-        import os, sys
-        print(os.readlink("/proc/self/exe") and " ".join(sys.orig_argv))
+        import sys
+        print(*sys.orig_argv)
         def custom_kernel(data):
             return data[0] * 2
     """

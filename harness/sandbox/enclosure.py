@@ -55,29 +55,30 @@ class Enclosure:
     ) -> None:
         work = scratch / "work"
         around = {folder: _clean_environment(device, isolation, folder) | dict(environment) for folder in (work, _NONE)}
-        server = None
-        if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
-            server = forked.server(warm, around[_NONE])
-        rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
-        self._uid = rules.uid
-        self._report, report = os.pipe()
-        settings = _settings(isolation, rules, work, report)
-        fds = (*pass_fds, report)
-        self._process: subprocess.Popen[bytes] | forked.Forked
-        try:
-            if server is not None:
-                assert isinstance(program, Program)
-                self._process = forked.Forked(server, program, settings, work, around[work], fds)
-            else:
-                command = program.command() if isinstance(program, Program) else program
-                if isolation.bubblewrap:
-                    command = bubblewrap.command(command, rules, work)
-                self._process = _started(command, settings, work, around[work], fds)
-        except BaseException:
-            os.close(self._report)
-            raise
-        finally:
-            os.close(report)
+        with contextlib.ExitStack() as stack:
+            server = None
+            if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
+                server = stack.enter_context(forked.server(warm, around[_NONE]))
+            rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
+            self._uid = rules.uid
+            self._report, report = os.pipe()
+            settings = _settings(isolation, rules, work, report)
+            fds = (*pass_fds, report)
+            self._process: subprocess.Popen[bytes] | forked.Forked
+            try:
+                if server is not None:
+                    assert isinstance(program, Program)
+                    self._process = forked.Forked(server, program, settings, work, around[work], fds)
+                else:
+                    command = program.command() if isinstance(program, Program) else program
+                    if isolation.bubblewrap:
+                        command = bubblewrap.command(command, rules, work)
+                    self._process = _started(command, settings, work, around[work], fds)
+            except BaseException:
+                os.close(self._report)
+                raise
+            finally:
+                os.close(report)
         assert self._process.stdout is not None and self._process.stdin is not None
         self.stdout: IO[bytes] = self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:

@@ -28,9 +28,6 @@ from harness.sandbox import keeper
 from harness.sandbox.program import Program
 from harness.wire.protocol import Channel, ChannelClosed, Message
 
-_OUT_OF_THE_WAY = 1 << 10
-"""Above all descriptors that a worker is given by number."""
-
 
 def main() -> None:
     """Raises SystemExit, in the server and in what it forks."""
@@ -67,8 +64,9 @@ def _serve(channel: Channel) -> tuple[Message, list[int]]:
 def _become(request: Message, fds: list[int]) -> None:
     """Be what Popen would have made, up to the keeper: a session, descriptors, directory and environment of its own."""
     os.setsid()
-    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for fd in fds]
-    os.closerange(0, _OUT_OF_THE_WAY)
+    above = max(request["targets"]) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(above, *fds) + 1) for fd in fds]
+    os.closerange(0, min(moved))
     for fd, target in zip(moved, request["targets"]):
         os.dup2(fd, target)
         os.close(fd)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,7 +45,8 @@ class ForkServer:
                 start_new_session=True,
             )
         self._channel, self._asking, self._owner = Channel(ours), threading.Lock(), os.getpid()
-        self.forks = 0  # that were not collected
+        self.leases = 0  # of those who are about to have it fork
+        self.forks: set[int] = set()  # that were not collected
 
     @property
     def pid(self) -> int:
@@ -76,8 +77,12 @@ class ForkServer:
             self._process.wait()
 
 
-def server(modules: Sequence[str], environment: Mapping[str, str]) -> ForkServer:
-    """The one for these, started if there is none. It ends with this process. Raises OSError."""
+@contextlib.contextmanager
+def server(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[ForkServer]:
+    """The one for these, started if there is none, and not ended within the block. It ends with this process.
+
+    Raises OSError.
+    """
     key = (tuple(modules), *sorted(environment.items()))
     with _starting:
         found = _servers.pop(key, None)
@@ -85,9 +90,14 @@ def server(modules: Sequence[str], environment: Mapping[str, str]) -> ForkServer
             found = ForkServer(modules, environment)
         _servers[key] = found  # the last one used is the last to go
         for old in list(_servers)[:-MOST_SERVERS]:
-            if _servers[old].forks == 0:
+            if not _servers[old].leases and not _servers[old].forks:
                 _servers.pop(old).close()
-        return found
+        found.leases += 1
+    try:
+        yield found
+    finally:
+        with _starting:
+            found.leases -= 1
 
 
 def _close_all() -> None:
@@ -134,7 +144,7 @@ class Forked:
         finally:
             os.close(policy)
             os.close(stdout)
-        server.forks += 1
+        server.forks.add(self.pid)
         self._ended = os.pidfd_open(self.pid)  # it is this process as long as nobody collects it
         self.returncode: int | None = None
 
@@ -151,7 +161,7 @@ class Forked:
                 raise subprocess.TimeoutExpired("a forked process", timeout)
             self.returncode = -signal.SIGKILL  # if nobody knows
             os.close(self._ended)
-            self._server.forks -= 1
+            self._server.forks.discard(self.pid)
             status = self._server.ask({"op": "collect", "pid": self.pid})["status"]
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
