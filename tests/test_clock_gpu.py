@@ -5,6 +5,8 @@ Each call holds the device for a known number of its clock's cycles, so no laten
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import torch
 from harness import catalog
 from harness.catalog.config import load_config
 from harness.judge.evaluate import evaluate
+from harness.judge.hold import Hold
+from harness.judge.sandwich import pause, until
 from harness.machine.device import detect
 from harness.model import ClockOwner, Manner, Verdict
 
@@ -197,3 +201,44 @@ def test_it_is_timed_right_or_labelled(root, name):
     assert manner is None or measured.manner is manner
     assert (measured.manner is Manner.STOPPED) == ("host-bound" in measured.labels)
     assert ("static" in name or "graph" in name) == ("copied" in measured.labels)
+
+
+NEIGHBOUR = """
+import torch
+torch.cuda._sleep(1)
+torch.cuda.synchronize()
+print("ready", flush=True)
+while True:
+    torch.cuda._sleep(4_000_000)
+    torch.cuda.synchronize()
+"""
+
+
+@pytest.fixture
+def neighbour():
+    """A process that computes on the device for 2 ms at a time."""
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def held_for(hold, seconds):
+    """Whether the hold ran to its release, and whether the device was taken from it."""
+    hold.begin(limit_ns=int(4e9 * seconds))
+    until(hold.holds)
+    pause(seconds)
+    in_time = hold.release()
+    torch.cuda.synchronize()
+    return in_time, hold.was_taken()
+
+
+def test_a_hold_that_the_device_is_taken_from_notices_it(neighbour):
+    hold = Hold("cuda:0")
+    assert any(held_for(hold, 0.02)[1] for _ in range(10))  # many slices long
+    neighbour.kill()
+    neighbour.wait()
+    torch.cuda.synchronize()
+    assert [held_for(hold, 0.002) for _ in range(10)] == [(True, False)] * 10

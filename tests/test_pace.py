@@ -75,7 +75,13 @@ class TestTheManner:
         assert following(Manner.SANDWICH, *cut, right=False) is Manner.LONG
         assert following(Manner.GATED, *cut, right=False) is Manner.GATED_LONG
 
-    def test_a_minority_decides_nothing(self):
+    @pytest.mark.parametrize("manner", ARMED)
+    def test_one_wrong_answer_of_many_is_enough_to_get_its_inputs_first(self, manner):
+        assert next_manner(manner, [answer()] * 8, [*[True] * 7, False], SWITCHES_NS) is Manner.STOPPED
+        void = [answer(void=Void.DISTURBED), *[answer()] * 7]
+        assert next_manner(manner, void, [False, *[True] * 7], SWITCHES_NS) is None, "of a void call nothing is learnt"
+
+    def test_a_minority_decides_nothing_else(self):
         odd = [answer(void=Void.FAILED_ARMED), answer(void=Void.SLOW_TO_ARM), answer(SWITCHES_NS + 2 * LONG_ABOVE_NS)]
         for manner in ARMED:
             assert following(manner, odd[0], odd[1], odd[2], *[answer()] * 3) is None

@@ -191,3 +191,13 @@ def test_every_control_says_in_one_line_what_it_is():
     for path in FOLDER.glob("controls/*/*.py"):
         docstring = ast.get_docstring(ast.parse(path.read_text()))
         assert docstring and "\n" not in docstring, path
+
+
+@pytest.mark.parametrize("length", [1, 2, 99, 127, 128, 198, 256])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_the_fused_kernel_asks_for_bursts_that_begin_at_16_byte_words(length, itemsize):
+    fused = imported(ROOT / "submissions" / "kv_replicate" / "triton_fused.py")
+    for rows_per_program in (1, 2, 4, 8, 16, 64, 512):
+        programs = fused.programs_of_a_burst(fused.BURST_BYTES, rows_per_program, length * itemsize)
+        assert programs * rows_per_program % fused.BURST_ROWS.value == 0
+        assert programs * rows_per_program * length * itemsize % 16 == 0

@@ -33,7 +33,7 @@ class World:
 
     def __init__(self):
         self.log, self.arms_after, self.failure = [], 0, None
-        self.hold_expired = self.stop_fails = self.ran = False
+        self.hold_expired = self.hold_taken = self.stop_fails = self.ran = False
         self.times_ns = {("a", "b"): 293e3, ("poured_from", "a"): 100e3}
         self.outputs, self.asked, self.words = [], {}, {}
         self.flag = Arena.create(FLAG_BYTES)
@@ -54,6 +54,10 @@ class World:
 
     def release(self):
         return self._say("release", not self.hold_expired)
+
+    def was_taken(self):
+        assert "b" in self.log  # it has ended by then
+        return self.hold_taken
 
     # the session
     def map(self, arena, region="arena"):
@@ -154,7 +158,7 @@ def timed(world, manner=Manner.SANDWICH, state=(), due=()):
         request={"tail": 1}, arena="arena", places=[], fresh_bytes=(), due=list(due),
         state_specs=dict(enumerate(state)),
     )  # fmt: skip
-    hold = SimpleNamespace(begin=world.begin, holds=world.holds, release=world.release)
+    hold = SimpleNamespace(begin=world.begin, holds=world.holds, release=world.release, was_taken=world.was_taken)
     return Sandwich("cuda:0", manner, hold).time(world, world, call, "a case")
 
 
@@ -200,6 +204,17 @@ class TestTheSandwich:
     def test_one_whose_hold_had_ended_before_it_was_stopped_is_void(self, world):
         world.hold_expired = True
         assert timed(world).void is Void.SLOW_TO_ARM
+
+    @pytest.mark.parametrize("manner", [Manner.SANDWICH, Manner.LONG])
+    def test_one_that_may_have_begun_during_the_hold_is_void(self, world, manner):
+        world.hold_taken = True
+        ctypes.c_uint32.from_address(world.flag.address + DONE).value = TURN
+        assert timed(world, manner).void is Void.DISTURBED
+
+    @pytest.mark.parametrize("manner", [Manner.GATED, Manner.STOPPED])
+    def test_one_that_cannot_begin_during_the_hold_is_not(self, world, manner):
+        world.hold_taken = True
+        assert timed(world, manner).void is None
 
     @pytest.mark.parametrize("verdict", [Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR])
     def test_one_that_fails_without_its_inputs_is_void_and_no_verdict(self, world, verdict):

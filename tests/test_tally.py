@@ -1,6 +1,7 @@
 """What outputs come to together, and what that finds that no single call shows."""
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def test_an_answer_that_is_the_reference_has_a_gain_of_one_and_no_error():
 def test_a_gain_is_by_how_much_all_is_too_large(factor):
     found = tally(rows(1), factor * rows(1))
     assert found.gain == pytest.approx(factor) and found.row_gain == pytest.approx(factor)
-    assert found.row_gain_error == pytest.approx(0, abs=1e-6)
+    assert found.row_gains.error == pytest.approx(0, abs=1e-6)
     assert (found.excess(BAND).ratio > 1) == (not 0.95 - 1e-6 < factor < 1.05 + 1e-6)
 
 
@@ -68,8 +69,10 @@ def test_the_largest_rows_rule_the_gain_and_all_alike_the_row_gain():
 def test_it_does_not_matter_how_rows_are_shared_out_among_calls(cut):
     want, got = rows(4), rows(4) + 0.1 * rows(5)
     whole, parts = tally(want, got), tally(want[:cut], got[:cut]) + tally(want[cut:], got[cut:])
-    for name in ("rows", "gain", "row_gain", "dim_rel_l2", "row_gain_error"):
+    for name in ("rows", "gain", "row_gain", "dim_rel_l2"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name))
+    assert parts.gains.error == pytest.approx(whole.gains.error)
+    assert parts.row_gains.error == pytest.approx(whole.row_gains.error, abs=1e-9)
 
 
 def test_rows_of_zeros_and_elements_that_are_not_finite_count_for_nothing():
@@ -88,9 +91,37 @@ def test_outputs_of_different_widths_have_gains_and_no_worst_dim():
 
 def test_few_rows_refuse_nobody_for_their_scatter():
     noisy = rows(9, 4) + 0.5 * rows(10, 4)
-    found = tally(rows(9, 4), noisy)
-    narrow = Tolerance(rel_l2=1, row_gain=(0.999, 1.001))
-    assert abs(found.row_gain - 1) > 0.001 and found.excess(narrow).ratio <= 1
+    found = Tally()
+    found.add(rows(9, 4), noisy, {"tail": rows(17, 4)})
+    band = (0.999, 1.001)
+    for value, narrow in [
+        (found.row_gain, Tolerance(rel_l2=1, row_gain=band)),
+        (found.gain, Tolerance(rel_l2=1, gain=band)),
+        (found.parts["tail"], Tolerance(rel_l2=1, parts={"tail": band})),
+    ]:
+        assert abs(value - 1) > 0.001 and found.excess(narrow).ratio <= 1
+
+
+def test_the_standard_errors_are_the_spread_of_the_figures():
+    """Of 400 answers whose rows differ in size and in what they lack."""
+    generator = torch.Generator().manual_seed(18)
+
+    def answered():
+        size = torch.rand(60, 1, generator=generator, dtype=torch.float64) + 0.1
+        want, part = (size * torch.randn(60, 8, generator=generator, dtype=torch.float64) for _ in range(2))
+        lost = torch.rand(60, 1, generator=generator, dtype=torch.float64)
+        found = Tally()
+        found.add(want, want * (1 + 0.2 * lost) - lost * part, {"tail": part})
+        return found
+
+    many = [answered() for _ in range(400)]
+    for name, figure, error in [
+        ("gain", lambda each: each.gain, lambda each: each.gains.error),
+        ("row gain", lambda each: each.row_gain, lambda each: each.row_gains.error),
+        ("tail", lambda each: each.parts["tail"], lambda each: each._missed["tail"].error),
+    ]:
+        spread = statistics.stdev(figure(each) for each in many)
+        assert statistics.mean(error(each) for each in many) == pytest.approx(spread, rel=0.15), name
 
 
 def test_a_record_has_the_strictest_tolerance_met_and_says_what_is_wrong():

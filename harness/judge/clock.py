@@ -31,7 +31,7 @@ class Void(enum.StrEnum):
     RAN_WHILE_STOPPED = "ran while it was stopped"
     NOT_STOPPED = "a process of it could not be stopped in time"
     SLOW_TO_ARM = "took too long to enqueue its call"
-    DISTURBED = "something else ran on the device while inputs were poured"
+    DISTURBED = "something else ran on the device before its inputs were there"
     NO_SLICE = "the device did not switch to it"
     FAILED_ARMED = "failed while its inputs were held back"
     ASKED_LATE = "the judge asked for its end too late"

@@ -1,7 +1,8 @@
 """Holding the GPU: a small kernel of the judge's that runs until a word in host memory says that it may end.
 
 While it runs, no kernel of another process does: processes share a GPU by time slices. It ends by itself after its
-limit, which must be shorter than a slice.
+limit, which must be shorter than a slice. If its slice ends all the same, another process's kernels run in the midst of
+it: it sees that by the device's clock, which has then gone on without it.
 
 The kernel is written in PTX, which the driver compiles: the judge needs no compiler.
 """
@@ -16,34 +17,46 @@ import torch
 LIMIT_NS = 1_500_000
 """A time slice is 2.1 ms (H200, driver 580, 2026-11-22). Of that the pour and the flush need their part."""
 
-_STARTED, _RELEASED, _EXPIRED = 0, 64, 128  # bytes, each in a cache line of its own
+AWAY_NS = 100_000
+"""Between two looks at the device's clock, which are 1 to 2 us apart. Two switches of the device alone take 280 us
+(H200, 2026-11-22)."""
+
+_STARTED, _RELEASED, _EXPIRED, _TAKEN = 0, 64, 128, 192  # bytes, each in a cache line of its own
 _PTX = b"""
 .version 7.0
 .target sm_70
 .address_size 64
 .visible .entry hold(.param .u64 words, .param .u32 turn, .param .u64 limit)
 {
-    .reg .u64 %w, %began, %now, %limit;
+    .reg .u64 %w, %began, %last, %now, %spent, %limit;
     .reg .u32 %turn, %seen;
     .reg .pred %p;
     ld.param.u64 %w, [words];
     ld.param.u32 %turn, [turn];
     ld.param.u64 %limit, [limit];
     mov.u64 %began, %globaltimer;
+    mov.u64 %last, %began;
     st.volatile.global.u32 [%w], %turn;
 WAIT:
     ld.volatile.global.u32 %seen, [%w+64];
+    mov.u64 %now, %globaltimer;
+    sub.u64 %spent, %now, %last;
+    setp.gt.u64 %p, %spent, AWAY_NS;
+    @%p bra TAKEN;
+    mov.u64 %last, %now;
     setp.ge.u32 %p, %seen, %turn;
     @%p bra DONE;
-    mov.u64 %now, %globaltimer;
-    sub.u64 %now, %now, %began;
-    setp.lt.u64 %p, %now, %limit;
+    sub.u64 %spent, %now, %began;
+    setp.lt.u64 %p, %spent, %limit;
     @%p bra WAIT;
     st.volatile.global.u32 [%w+128], %turn;
+    bra DONE;
+TAKEN:
+    st.volatile.global.u32 [%w+192], %turn;
 DONE:
     ret;
 }
-\0"""
+\0""".replace(b"AWAY_NS", str(AWAY_NS).encode())
 
 
 class Hold:
@@ -76,6 +89,10 @@ class Hold:
         """Let it end; False if it had ended already."""
         self._word(_RELEASED).value = self._turn
         return bool(self._word(_EXPIRED).value != self._turn)
+
+    def was_taken(self) -> bool:
+        """Whether the device ran something else in the midst of it, once the kernel has ended."""
+        return bool(self._word(_TAKEN).value == self._turn)
 
     def _word(self, offset: int) -> Any:
         return ctypes.c_uint32.from_address(self._words.data_ptr() + offset)

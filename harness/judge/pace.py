@@ -37,18 +37,19 @@ def first_manner(pour_ns: float) -> Manner:
 def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool], constant_ns: float) -> Manner | None:
     """What to try when `manner` has been, of which these are the answers and whether their outputs were right; None if
     it suits. A call that is slow to enqueue waits at a gate, one that is longer than a time slice has a word behind it,
-    and one that needs its inputs earlier, since it waits for the device, gets them before it is made."""
+    and one that needs its inputs earlier gets them before it is made: it waits for the device, or has another engine of
+    the device copy them. That goes well most of the time, so one wrong answer is enough."""
     if manner in (Manner.STOPPED, Manner.WORKER):
         return None
     slow = sum(answer.void is Void.SLOW_TO_ARM for answer in answers)
     sound = [answer for answer, is_right in zip(answers, right, strict=True) if answer.void is None and is_right]
-    wrong = sum(answer.void is Void.FAILED_ARMED for answer in answers)
-    wrong += sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
+    failed = sum(answer.void is Void.FAILED_ARMED for answer in answers)
+    wrong = sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
     too_long = sum(answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in answers if answer.void is None)
     too_long += sum(answer.void is Void.CUT for answer in answers)
     if manner in _LONGER and 2 * too_long > len(answers):
         return _LONGER[manner]  # cut off by the end of the slice, it may look wrong
-    if 2 * wrong > len(answers) or not (sound or slow):
+    if wrong or 2 * failed > len(answers) or not (sound or slow):
         return Manner.STOPPED
     if 2 * slow > len(answers):
         return _BEHIND_A_GATE.get(manner, Manner.STOPPED)

@@ -108,6 +108,8 @@ class Sandwich:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
         aftermath = session.aftermath()
         void = Void.SLOW_TO_ARM if late else None
+        if not gated and self._hold.was_taken():
+            void = Void.DISTURBED  # some of a call that is longer than a slice has then run, on other inputs
         stamps = self._stamps
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, aftermath.inside_ns, stamps.pour_ns(), asked_after_ns)
 

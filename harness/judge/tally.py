@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 
 import torch
 
 from harness.model import Excess, Tolerance, Total
 
 STANDARD_ERRORS = 3
-"""By so many of the mean's own a band of `row_gain` is wider: few rows must not refuse honest work."""
+"""By so many of the figure's own a band is wider: few rows must not refuse honest work."""
 
 
 def wanted(tolerance: Tolerance) -> bool:
@@ -27,24 +27,54 @@ def wanted(tolerance: Tolerance) -> bool:
     return bool(tolerance.parts) or any(limit is not None for limit in limits)
 
 
+@dataclass(frozen=True)
+class RatioOfSums:
+    """Of rows the sum of one figure over the sum of another: the two sums, and those of their squares and product."""
+
+    rows: float = 0.0
+    over: float = 0.0
+    under: float = 0.0
+    over_squared: float = 0.0
+    both: float = 0.0
+    under_squared: float = 0.0
+
+    @staticmethod
+    def sums(over: torch.Tensor, under: torch.Tensor) -> list[torch.Tensor]:
+        """The fields, of rows whose `under` is above zero; others have an `over` of zero."""
+        pairs = (over.square(), over * under, under.square())
+        return [(under > 0).sum().double(), over.sum(), under.sum(), *(pair.sum() for pair in pairs)]
+
+    def __add__(self, other: RatioOfSums) -> RatioOfSums:
+        return RatioOfSums(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def value(self) -> float | None:
+        return self.over / self.under if self.under > 0 else None
+
+    @property
+    def error(self) -> float:
+        """The standard error of `value`, as if rows were independent (Cochran, Sampling Techniques, 1977, 6.4)."""
+        if self.rows < 2 or self.value is None:
+            return 0.0
+        left = self.over_squared - 2 * self.value * self.both + self.value**2 * self.under_squared
+        return math.sqrt(max(left, 0.0) * self.rows / (self.rows - 1)) / self.under
+
+
 @dataclass
 class Tally:
     """Sums over rows (last axis) of outputs. Of rows that should be zero nothing is counted.
 
     gain        <out, ref> / <ref, ref> over everything, so mostly over the rows that are largest
-    row_gain    the mean of the same over rows; `row_gain_error` is its standard error
+    row_gain    the mean of the same over rows
     dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None of outputs whose last
                 axes differ in length
     parts       of each part of the reference's output how much is there: 1 + <out - ref, part> / <part, part>
     """
 
-    rows: int = 0
-    row_gains: float = 0.0
-    row_gains_squared: float = 0.0
-    products: float = 0.0
-    squares: float = 0.0
+    gains: RatioOfSums = RatioOfSums()
+    row_gains: RatioOfSums = RatioOfSums()
     _dims: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    _parts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _missed: dict[str, RatioOfSums] = field(default_factory=dict)  # of a part what is there too much
 
     def add(self, want: torch.Tensor, got: torch.Tensor, parts: Mapping[str, torch.Tensor] | None = None) -> None:
         """float64 matrices of rows, on any device. Elements that are not finite in one of the two are left out."""
@@ -53,19 +83,18 @@ class Tally:
         want, got = torch.where(finite, want, 0.0), torch.where(finite, got, 0.0)
         products, squares = (want * got).sum(-1), want.square().sum(-1)
         live = squares > 0
-        gains = torch.where(live, products / squares, 0.0)
-        along = [total for part in parts.values() for total in (((got - want) * part).sum(), part.square().sum())]
-        sums = torch.stack(
-            [live.sum().double(), gains.sum(), gains.square().sum(), products.sum(), squares.sum(), *along]
-        )
+        sums = RatioOfSums.sums(products, squares)
+        sums += RatioOfSums.sums(torch.where(live, products / squares, 0.0), live.double())
+        for part in parts.values():
+            sums += RatioOfSums.sums(((got - want) * part).sum(-1), part.square().sum(-1))
         # One transfer from the device for all of it.
         width = want.shape[-1]
-        summed = torch.cat([sums, (got - want).square().sum(0), want.square().sum(0)]).cpu()
-        count, gain, gain_squared, product, square, *rest = summed[: len(sums)].tolist()
-        dims = summed[len(sums) :]
-        found = dict(zip(parts, zip(rest[::2], rest[1::2], strict=True), strict=True))
+        summed = torch.cat([torch.stack(sums), (got - want).square().sum(0), want.square().sum(0)]).cpu()
+        numbers, dims = summed[: len(sums)].tolist(), summed[len(sums) :]
+        each = len(fields(RatioOfSums))
+        gains, row_gains, *missed = (RatioOfSums(*numbers[at : at + each]) for at in range(0, len(numbers), each))
         self._merge(
-            Tally(int(count), gain, gain_squared, product, square, {width: (dims[:width], dims[width:])}, found)
+            Tally(gains, row_gains, {width: (dims[:width], dims[width:])}, dict(zip(parts, missed, strict=True)))
         )
 
     def __add__(self, other: Tally) -> Tally:
@@ -75,33 +104,25 @@ class Tally:
         return total
 
     def _merge(self, other: Tally) -> None:
-        self.rows += other.rows
+        self.gains += other.gains
         self.row_gains += other.row_gains
-        self.row_gains_squared += other.row_gains_squared
-        self.products += other.products
-        self.squares += other.squares
         for width, (errors, squares) in other._dims.items():
             before = self._dims.get(width)
             self._dims[width] = (errors, squares) if before is None else (before[0] + errors, before[1] + squares)
-        for name, (product, square) in other._parts.items():
-            product_before, square_before = self._parts.get(name, (0.0, 0.0))
-            self._parts[name] = product_before + product, square_before + square
+        for name, missed in other._missed.items():
+            self._missed[name] = self._missed.get(name, RatioOfSums()) + missed
+
+    @property
+    def rows(self) -> int:
+        return int(self.gains.rows)
 
     @property
     def gain(self) -> float | None:
-        return self.products / self.squares if self.squares > 0 else None
+        return self.gains.value
 
     @property
     def row_gain(self) -> float | None:
-        return self.row_gains / self.rows if self.rows else None
-
-    @property
-    def row_gain_error(self) -> float:
-        """As if rows were independent."""
-        if self.rows < 2:
-            return 0.0
-        mean = self.row_gains / self.rows
-        return math.sqrt(max(self.row_gains_squared / self.rows - mean * mean, 0.0) / (self.rows - 1))
+        return self.row_gains.value
 
     @property
     def dim_rel_l2(self) -> float | None:
@@ -114,21 +135,21 @@ class Tally:
 
     @property
     def parts(self) -> dict[str, float]:
-        return {name: 1 + product / square for name, (product, square) in self._parts.items() if square > 0}
+        return {name: 1 + missed.value for name, missed in self._missed.items() if missed.value is not None}
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """Where all that was added stands against `tolerance`; None where it limits nothing or nothing was added."""
-        found = []
-        if tolerance.gain is not None and self.gain is not None:
-            found.append(Excess(limit="gain", ratio=_band_ratio(self.gain, tolerance.gain, 0.0)))
-        if tolerance.row_gain is not None and self.row_gain is not None:
-            slack = STANDARD_ERRORS * self.row_gain_error
-            found.append(Excess(limit="row_gain", ratio=_band_ratio(self.row_gain, tolerance.row_gain, slack)))
+        there = self.parts
+        banded = [("gain", self.gain, self.gains.error, tolerance.gain)]
+        banded.append(("row_gain", self.row_gain, self.row_gains.error, tolerance.row_gain))
+        banded += [(name, value, self._missed[name].error, tolerance.parts.get(name)) for name, value in there.items()]
+        found = [
+            Excess(limit=name, ratio=_band_ratio(value, band, STANDARD_ERRORS * error))
+            for name, value, error, band in banded
+            if value is not None and band is not None
+        ]
         if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
             found.append(Excess(limit="dim_rel_l2", ratio=self.dim_rel_l2 / tolerance.dim_rel_l2))
-        for name, there in self.parts.items():
-            if name in tolerance.parts:
-                found.append(Excess(limit=name, ratio=_band_ratio(there, tolerance.parts[name], 0.0)))
         return max(found, key=lambda excess: excess.ratio, default=None)
 
 

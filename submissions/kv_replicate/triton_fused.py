@@ -123,7 +123,7 @@ def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs", burst_bytes=BU
     rows = source.numel() // length
     columns = triton.next_power_of_2(length)
     rows_per_program = max(tile_bytes // target_word.itemsize // columns, 1)
-    burst = burst_bytes // (rows_per_program * length * source.itemsize) if takes_bursts(k, v) else 0
+    burst = programs_of_a_burst(burst_bytes, rows_per_program, length * source.itemsize) if takes_bursts(k, v) else 0
     replicate_rows[(triton.cdiv(rows, rows_per_program), 2)](
         source,
         v.view(source_word),
@@ -140,6 +140,13 @@ def launch(data, tile_bytes=TILE_BYTES, num_warps=4, cache=".cs", burst_bytes=BU
         num_warps=num_warps,
     )
     return k_out, v_out
+
+
+def programs_of_a_burst(burst_bytes, rows_per_program, row_bytes):
+    """Whole requests, so that each begins at a 16-byte word, whatever a row's length."""
+    programs_of_a_request = max(BURST_ROWS.value // rows_per_program, 1)
+    programs = burst_bytes // (rows_per_program * row_bytes)
+    return programs - programs % programs_of_a_request
 
 
 def takes_bursts(*inputs):
