@@ -17,10 +17,10 @@ from harness.judge.clocks import Clocks
 from harness.judge.entrant import Entrant
 from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.sandwich import Sandwich
-from harness.judge.stage import Span
+from harness.judge.stage import Snapshot, Span
 from harness.model import ClockOwner, Device, Limits, Manner, Verdict
 from harness.sandbox.leash import Ended
-from harness.wire.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
+from harness.wire.arena import DONE, FLAG_BYTES, GATE, OVER_FROM_END, Arena, TensorSpec
 
 TURN = 5
 GPU = Device(
@@ -37,7 +37,7 @@ class World:
         self.times_ns = {("a", "b"): 293e3, ("poured_from", "a"): 100e3}
         self.outputs, self.asked, self.words = [], {}, {}
         self.flag = Arena.create(FLAG_BYTES)
-        self.pools, self.stopped, self.looked = [SimpleNamespace(size=1 << 40)], False, 0
+        self.pools, self.stopped, self.looked, self.over = [SimpleNamespace(size=1 << 40)], False, 0, TURN
         self.limits, self.leash, self.where = Limits(call_s=0.2), self, "elsewhere"
 
     def _say(self, what, result=None):
@@ -115,10 +115,12 @@ class World:
         self._say("flush")
 
     def snapshot(self, regions, spans):
-        self.spans, self.regions = spans, regions
+        word = Span("pool", TensorSpec("int32", (1,), self.pools[-1].size - OVER_FROM_END))
+        self.spans, self.regions = [span for span in spans if span != word], regions
         if any(span.spec.offset < 0 for span in spans):
             raise ValueError
-        return self._say("snapshot", "what lay there")
+        taken = dict.fromkeys(self.spans, "what lay there") | {word: self.over}
+        return self._say("snapshot", Snapshot(regions, taken))
 
 
 class gc_untouched:
@@ -172,7 +174,7 @@ class TestTheSandwich:
             *["set up", "ready", "hold", "go", "poured_from", "pour", "flush", "a", "stop", "release"],
             *END, "collect",
         ]  # fmt: skip
-        assert answer.void is None and answer.snapshot == "what lay there" and answer.inside_ns == 9.0
+        assert answer.void is None and answer.inside_ns == 9.0
         assert answer.elapsed_ns == pytest.approx(293e3) and answer.pour_ns == pytest.approx(100e3)
         assert world.asked == {
             "tail": 1,
@@ -215,6 +217,11 @@ class TestTheSandwich:
     def test_one_that_cannot_begin_during_the_hold_is_not(self, world, manner):
         world.hold_taken = True
         assert timed(world, manner).void is None
+
+    @pytest.mark.parametrize("manner", [Manner.SANDWICH, Manner.GATED])
+    def test_one_that_was_not_over_when_the_snapshot_was_taken_is_void(self, world, manner):
+        world.over = TURN - 1
+        assert timed(world, manner).void is Void.CUT
 
     @pytest.mark.parametrize("verdict", [Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR])
     def test_one_that_fails_without_its_inputs_is_void_and_no_verdict(self, world, verdict):

@@ -35,7 +35,7 @@ class Void(enum.StrEnum):
     NO_SLICE = "the device did not switch to it"
     FAILED_ARMED = "failed while its inputs were held back"
     ASKED_LATE = "the judge asked for its end too late"
-    CUT = "it was cut off at the end of a time slice"
+    CUT = "it was not over when the device switched back"
 
 
 @dataclass(frozen=True)
