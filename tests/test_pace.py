@@ -75,6 +75,10 @@ class TestTheManner:
         assert following(Manner.SANDWICH, *cut, right=False) is Manner.LONG
         assert following(Manner.GATED, *cut, right=False) is Manner.GATED_LONG
 
+    def test_calls_that_are_void_for_the_machine_s_sake_do_not_outvote_those_that_were_cut_off(self):
+        noisy = [answer(void=Void.SLOW_TO_ARM)] * 3 + [answer(void=Void.DISTURBED)] * 2
+        assert following(Manner.SANDWICH, *noisy, *[answer(2.393e6, Void.CUT)] * 2, answer()) is Manner.LONG
+
     @pytest.mark.parametrize("manner", ARMED)
     def test_one_wrong_answer_of_many_is_enough_to_get_its_inputs_first(self, manner):
         assert next_manner(manner, [answer()] * 8, [*[True] * 7, False], SWITCHES_NS) is Manner.STOPPED

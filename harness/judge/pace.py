@@ -45,9 +45,9 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     sound = [answer for answer, is_right in zip(answers, right, strict=True) if answer.void is None and is_right]
     failed = sum(answer.void is Void.FAILED_ARMED for answer in answers)
     wrong = sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
-    too_long = sum(answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in answers if answer.void is None)
-    too_long += sum(answer.void is Void.CUT for answer in answers)
-    if manner in _LONGER and 2 * too_long > len(answers):
+    timed = [answer for answer in answers if answer.void in (None, Void.CUT)]
+    too_long = sum(answer.void is Void.CUT or answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in timed)
+    if manner in _LONGER and 2 * too_long > len(timed):
         return _LONGER[manner]  # cut off by the end of the slice, it may look wrong
     if wrong or 2 * failed > len(answers) or not (sound or slow):
         return Manner.STOPPED
