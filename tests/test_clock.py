@@ -6,18 +6,20 @@ import platform
 import signal
 import textwrap
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from test_sandbox import CPU
 
 from harness import catalog
-from harness.judge.calls import Caller
+from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import StopClock, Void
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session
+from harness.judge.stage import Snapshot
 from harness.machine.device import detect
 from harness.model import NO_ISOLATION, Verdict
 from harness.sandbox import tiers
@@ -59,6 +61,27 @@ def worker(toy_root):
             return Worker(session, caller, series)
 
         yield worker
+
+
+@pytest.mark.parametrize("mends", [True, False])
+def test_a_call_that_is_wrong_at_its_end_and_right_a_little_later_was_not_over_and_is_void(worker, mends):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+
+    class Early:
+        """A clock whose snapshot is of outputs that are not yet there."""
+
+        manner, clock = StopClock.manner, StopClock()
+
+        def time(self, session, stage, call, label, null=None):
+            answer = self.clock.time(session, stage, call, label, null)
+            nothing = Snapshot({"arena": call.arena}, {})
+            return replace(answer, snapshot=nothing, later=lambda: answer.snapshot if mends else nothing)
+
+    check, answer = subject._caller.put(subject.session, subject._series, Early(), everything=False)
+    assert check.verdict is WRONG and answer.void is (Void.CUT if mends else None)
+    if not mends:
+        with pytest.raises(WrongTimedCall):
+            subject._caller.put_timed(subject.session, subject._series, Early())
 
 
 PATCHED = {

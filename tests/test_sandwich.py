@@ -17,10 +17,10 @@ from harness.judge.clocks import Clocks
 from harness.judge.entrant import Entrant
 from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.sandwich import Sandwich
-from harness.judge.stage import Snapshot, Span
+from harness.judge.stage import Span
 from harness.model import ClockOwner, Device, Limits, Manner, Verdict
 from harness.sandbox.leash import Ended
-from harness.wire.arena import DONE, FLAG_BYTES, GATE, OVER_FROM_END, Arena, TensorSpec
+from harness.wire.arena import DONE, FLAG_BYTES, GATE, Arena, TensorSpec
 
 TURN = 5
 GPU = Device(
@@ -37,7 +37,7 @@ class World:
         self.times_ns = {("a", "b"): 293e3, ("poured_from", "a"): 100e3}
         self.outputs, self.asked, self.words = [], {}, {}
         self.flag = Arena.create(FLAG_BYTES)
-        self.pools, self.stopped, self.looked, self.over = [SimpleNamespace(size=1 << 40)], False, 0, TURN
+        self.pools, self.stopped, self.looked = [SimpleNamespace(size=1 << 40)], False, 0
         self.limits, self.leash, self.where = Limits(call_s=0.2), self, "elsewhere"
 
     def _say(self, what, result=None):
@@ -115,12 +115,10 @@ class World:
         self._say("flush")
 
     def snapshot(self, regions, spans):
-        word = Span("pool", TensorSpec("int32", (1,), self.pools[-1].size - OVER_FROM_END))
-        self.spans, self.regions = [span for span in spans if span != word], regions
+        self.spans, self.regions = spans, regions
         if any(span.spec.offset < 0 for span in spans):
             raise ValueError
-        taken = dict.fromkeys(self.spans, "what lay there") | {word: self.over}
-        return self._say("snapshot", Snapshot(regions, taken))
+        return self._say("snapshot", "what lay there")
 
 
 class gc_untouched:
@@ -174,7 +172,7 @@ class TestTheSandwich:
             *["set up", "ready", "hold", "go", "poured_from", "pour", "flush", "a", "stop", "release"],
             *END, "collect",
         ]  # fmt: skip
-        assert answer.void is None and answer.inside_ns == 9.0
+        assert answer.void is None and answer.snapshot == "what lay there" and answer.inside_ns == 9.0
         assert answer.elapsed_ns == pytest.approx(293e3) and answer.pour_ns == pytest.approx(100e3)
         assert world.asked == {
             "tail": 1,
@@ -218,10 +216,12 @@ class TestTheSandwich:
         world.hold_taken = True
         assert timed(world, manner).void is None
 
-    @pytest.mark.parametrize("manner", [Manner.SANDWICH, Manner.GATED])
-    def test_one_that_was_not_over_when_the_snapshot_was_taken_is_void(self, world, manner):
-        world.over = TURN - 1
-        assert timed(world, manner).void is Void.CUT
+    def test_the_outputs_can_be_looked_at_again_unless_the_judge_has_waited_for_the_end(self, world):
+        answer = timed(world)
+        assert world.log[-1] == "collect"
+        assert answer.later() == "what lay there" and world.log[-2:] == ["snapshot", "taken"]
+        ctypes.c_uint32.from_address(world.flag.address + DONE).value = TURN
+        assert timed(world, Manner.LONG).later is None and timed(world, Manner.STOPPED).later is None
 
     @pytest.mark.parametrize("verdict", [Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR])
     def test_one_that_fails_without_its_inputs_is_void_and_no_verdict(self, world, verdict):

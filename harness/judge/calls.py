@@ -124,6 +124,8 @@ class Caller:
         if void is None and wrong and self.constants.took_nothing(answer) and series.without_a_slice < MOST_WITHOUT:
             series.without_a_slice += 1
             void = Void.NO_SLICE
+        if void is None and wrong and self._right_later(series, call, answer):
+            void = Void.CUT
         if void is None:
             series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
@@ -151,6 +153,13 @@ class Caller:
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
         check = self._case_check(series, call, compare(call, found + overruns(call, overrun), tolerances))
         return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
+
+    def _right_later(self, series: Series, call: Call, answer: Answer) -> bool:
+        """Whether a call that was wrong at its second stamp has become right since: it was not over."""
+        if answer.later is None:
+            return False
+        check, _ = self._check(series, call, replace(answer, snapshot=answer.later()))
+        return check is not None and check.verdict is Verdict.ACCEPTED
 
     def _case_check(self, series: Series, call: Call, comparison: CheckedCall) -> CaseCheck:
         met, case = comparison.tolerance, series.case

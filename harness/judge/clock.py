@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,8 +43,9 @@ class Void(enum.StrEnum):
 class Answer:
     """What came of a timed call. `elapsed_ns` lies between the judge's stamps, less nothing; `pour_ns` is what pouring
     and flushing took. `inside_ns` is the worker's own word. `asked_after_ns`: how long after the first stamp, at most,
-    the judge asked the device for the second, where that matters. Of a void call only `void` is sure to mean anything,
-    and without a reply there is nothing to check."""
+    the judge asked the device for the second, where that matters. `later` takes the snapshot again, once the worker has
+    waited for the device, where the device may have switched back before the call was over. Of a void call only `void`
+    is sure to mean anything, and without a reply there is nothing to check."""
 
     reply: CallReply | None
     snapshot: Snapshot | None
@@ -52,6 +54,7 @@ class Answer:
     inside_ns: float | None = None
     pour_ns: float = 0.0
     asked_after_ns: float = 0.0
+    later: Callable[[], Snapshot] | None = None
 
 
 class Clock(Protocol):

@@ -133,7 +133,7 @@ def measure(cases: Sequence[Case], clocks: Clocks, null: Null) -> Constants:
     found.by_manner[Manner.SANDWICH] = constant(Manner.SANDWICH, elapsed)
     # One whose host was slow says nothing of the slice.
     of_a_slice = (null(probe, sandwich, CYCLES_OF_A_SLICE) for _ in range(SLICE_TRIES))
-    slices_ns = [answer.elapsed_ns for answer in of_a_slice if answer.void in (None, Void.CUT)]
+    slices_ns = [answer.elapsed_ns for answer in of_a_slice if answer.void is None]
     _look_at(found.by_manner[Manner.SANDWICH], slices_ns)
     found.slice_ns = float(np.median(slices_ns))
     inside = [null(probe, clocks.with_events(Manner.SANDWICH), 1).inside_ns for _ in range(LAUNCHES)]

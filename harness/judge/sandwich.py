@@ -21,7 +21,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,10 +33,10 @@ from harness.judge.hold import Hold
 from harness.judge.inputs import Call
 from harness.judge.reply import CallReply, Fault
 from harness.judge.session import Session
-from harness.judge.stage import Snapshot, Span, Stage, spans_of
+from harness.judge.stage import Snapshot, Stage, spans_of
 from harness.model import Manner, Verdict
 from harness.sandbox.leash import Ended
-from harness.wire.arena import DONE, GATE, OVER_FROM_END, TensorSpec
+from harness.wire.arena import DONE, GATE
 from harness.wire.device_arena import CudaMemory, DeviceArena
 
 ARM_S = 1.2e-3
@@ -51,8 +51,7 @@ will do, and that is 0.14 ms later at the least. Asking takes 20 to 70 us (two H
 Asked for 15 to 100 us after A, or after its gate was opened, calls took the same (H200, 2026-11-22)."""
 
 POOL_ROOM, POOL_FACTOR = 64 << 20, 3
-"""Bytes for a call's own allocations: for workspaces and the word at the end, and for each output as torch rounds it
-and keeps it back."""
+"""Bytes for a call's own allocations: for workspaces, and for each output as torch rounds it and keeps it back."""
 
 _clock = time.perf_counter
 
@@ -89,9 +88,7 @@ class Sandwich:
         stage.set_up(call.arena, call.places)
         if self.manner is Manner.STOPPED:
             return self._stopped(session, stage, call, label, null)
-        pool = self._pool(session, call)
-        regions = {"arena": call.arena, "pool": pool}
-        over = Span("pool", TensorSpec("int32", (1,), pool.size - OVER_FROM_END))
+        regions = {"arena": call.arena, "pool": self._pool(session, call)}
         gated, long = self.manner.gated, self.manner.long
         asked = request(call, "armed", null, gated=gated, long=long, events=self.asks_events)
         turn = session.begin(asked, label)
@@ -106,15 +103,23 @@ class Sandwich:
             pause(0.0 if long else ASK_AFTER_S)
             self._stamps.b.record()
             asked_after_ns = 0.0 if long else (_clock() - last_unseen) * 1e9
-            snapshot = self._snapshot(stage, regions, call, reply, [over])
+            snapshot = self._snapshot(stage, regions, call, reply)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
         aftermath = session.aftermath()
-        void = Void.SLOW_TO_ARM if late else None if _says(snapshot, over, turn) else Void.CUT
+        void = Void.SLOW_TO_ARM if late else None
         if not gated and self._hold.was_taken():
             void = Void.DISTURBED  # some of a call that is longer than a slice has then run, on other inputs
-        stamps = self._stamps
-        return Answer(reply, snapshot, stamps.elapsed_ns(), void, aftermath.inside_ns, stamps.pour_ns(), asked_after_ns)
+        return Answer(
+            reply,
+            snapshot,
+            self._stamps.elapsed_ns(),
+            void,
+            aftermath.inside_ns,
+            self._stamps.pour_ns(),
+            asked_after_ns,
+            later=None if long else lambda: self._snapshot(stage, regions, call, reply),
+        )
 
     def _hold_and_pour(self, session: Session, stage: Stage) -> bool:
         """The call armed while the device is held, the worker stopped, the pour under way; whether it was late."""
@@ -173,14 +178,11 @@ class Sandwich:
         stage.flush()
         self._stamps.a.record()
 
-    def _snapshot(
-        self, stage: Stage, regions: dict[str, Any], call: Call, reply: CallReply | None, more: Sequence[Span] = ()
-    ) -> Snapshot:
-        """Right behind stamp B."""
+    def _snapshot(self, stage: Stage, regions: dict[str, Any], call: Call, reply: CallReply | None) -> Snapshot:
+        """As things are now. When it counts this is right behind stamp B."""
         outputs = reply.outputs if reply is not None else []
         try:
-            spans = [*more, *spans_of(outputs, list(call.state_specs.values()), call.due)]
-            snapshot = stage.snapshot(regions, spans)
+            snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
         except (LookupError, ValueError):
             snapshot = Snapshot(regions, {})  # it lies where nothing can: wrong whatever it holds
         self._stamps.taken.record()
@@ -230,14 +232,6 @@ def _stop(session: Session) -> bool:
     except (Ended, TimeoutError):
         return False
     return True
-
-
-def _says(snapshot: Snapshot, word: Span, turn: int) -> bool:
-    """Whether this turn's call was over when the snapshot was taken, as the worker's stream says."""
-    try:
-        return int(snapshot.view(word)) == turn
-    except LookupError:
-        return True  # nothing was taken, and what the call claims of its outputs is wrong
 
 
 def _await_word(session: Session, turn: int) -> None:

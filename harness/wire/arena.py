@@ -33,9 +33,6 @@ FLAG_BYTES = mmap.PAGESIZE
 GATE, DONE = 0, 256
 """The size of an arena that holds nothing but two words, and where they are (worker/gates)."""
 
-OVER_FROM_END = 2 << 20
-"""Where a pool (worker/pool) has a word that says which turn's call is over: so many bytes before the pool's end."""
-
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (

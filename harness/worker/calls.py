@@ -125,8 +125,6 @@ class Calls:
             outputs = self._outputs(request, self.regions)
             outputs.put(output)
             reply = outputs.describe(output)
-            if self.pool is not None:
-                self.pool.mark(turn)
             if request["long"]:
                 words.mark(turn)
             return reply

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness.wire.arena import OVER_FROM_END, Arena
+from harness.wire.arena import Arena
 
 GRAIN = 2 << 20
 """Bytes. torch asks for memory in segments of at least as much (kSmallBuffer, c10/cuda/CUDACachingAllocator.cpp)."""
@@ -21,17 +21,11 @@ _use = torch.cuda.use_mem_pool
 
 
 class Pool:
-    """A pool of torch's over `arena`. What does not fit there is allocated as usual, by `driver`, libcuda.
-
-    At its end is a word that the stream writes behind a call. The judge reads it right behind its second stamp: the
-    device may have switched back before, as the call's time slice ended or another engine of the device copied for it.
-    Raises OSError if that cannot be.
-    """
+    """A pool of torch's over `arena`. What does not fit there is allocated as usual, by `driver`, libcuda."""
 
     def __init__(self, arena: Arena, driver: Any) -> None:
         self._arena, self._driver = arena, driver
-        self._word = ctypes.c_uint64(arena.address + arena.size - OVER_FROM_END)
-        self._free = [(arena.address, arena.size - OVER_FROM_END)]
+        self._free = [(arena.address, arena.size)]
         self._taken: dict[int, int] = {}
         allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
         release = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
@@ -39,18 +33,10 @@ class Pool:
         first, second = (ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in self._callbacks)
         self._allocator = torch._C._cuda_customAllocator(first, second)
         self._pool = torch.cuda.MemPool(self._allocator)
-        self.mark(0)  # not in a call: what is loaded at its first launch waits for the device
-        torch.cuda.synchronize()
 
     def in_use(self) -> AbstractContextManager[Any]:
         """What this thread allocates within is taken from the arena."""
         return _use(self._pool)
-
-    def mark(self, turn: int) -> None:
-        """Write the turn's number when what has been enqueued on CUDA's default stream is done. Raises OSError."""
-        status = self._driver.cuMemsetD32Async(self._word, ctypes.c_uint32(turn), ctypes.c_size_t(1), None)
-        if status:
-            raise OSError(f"CUDA's memory cannot be set: status {status}")
 
     def _allocate(self, size: int, device: int, stream: int | None) -> int | None:
         size = -(-size // GRAIN) * GRAIN
