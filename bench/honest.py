@@ -111,6 +111,7 @@ HONEST = [
     Way("fp8 keys, mxfp4 values", "mxfp4", Arithmetic("fp8"), Fault(values=to_mxfp4)),
     Way("mxfp4 keys, fp8 queries, bf16 values", "mxfp4", Arithmetic("bf16", to_fp8), Fault(keys=to_mxfp4)),
     Way("mxfp4 cache and queries, queries floored", "mxfp4", Arithmetic("mxfp4", floored_mxfp4)),
+    Way("fp8 keys, mxfp4 values, held against a8w8", "mxfp4", Arithmetic("fp8"), Fault(values=to_mxfp4), against=A8W8),
     Way("mxfp4 cache and queries, held against a8w8", "mxfp4", BOTH_MXFP4, against=A8W8),
     Way("mxfp4 cache, queries and weights, held against a8w8", "mxfp4", ALL_MXFP4, against=A8W8),
 ]
