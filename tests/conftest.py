@@ -191,16 +191,21 @@ def _without_bubblewrap():
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
 """Programs that a test may not be skipped for the want of: .ci/run has installed them."""
 
+SKIPPED_FOR = {"bubblewrap", "chromium"}
+"""The programs that .ci/run installs: PODIUM_SKIPPED names the file that gets the tests skipped for the want of them."""
+
+
+def lacks(report, programs):
+    """Whether a test was skipped for the want of one of `programs`."""
+    reason = str(report.longrepr).lower()
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    return skipped and any(f"{name} is not installed" in reason for name in programs)
+
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
-    reason = str(report.longrepr).lower()
-    if (
-        report.skipped
-        and not hasattr(report, "wasxfail")
-        and any(f"{name} is not installed" in reason for name in MUST_HAVE)
-    ):
+    if lacks(report, MUST_HAVE):
         report.outcome = "failed"
 
 
@@ -234,3 +239,8 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.section(f"left out: {len(left_out)} slow tests, which make test-all runs")
         counts = Counter(node.partition("::")[0] for node in left_out)
         terminalreporter.line(", ".join(f"{count} of {file}" for file, count in counts.items()))
+    if "PODIUM_SKIPPED" in os.environ:
+        reports = terminalreporter.stats.get("skipped", [])
+        skipped = dict.fromkeys(report.nodeid for report in reports if lacks(report, SKIPPED_FOR))
+        with open(os.environ["PODIUM_SKIPPED"], "a") as file:
+            file.writelines(f"{nodeid}\n" for nodeid in skipped)
