@@ -192,7 +192,7 @@ MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
 """Programs that a test may not be skipped for the want of: .ci/run has installed them."""
 
 SKIPPED_FOR = {"bubblewrap", "chromium"}
-"""The programs that .ci/run installs: PODIUM_SKIPPED names the file that gets the tests skipped for the want of them."""
+"""What .ci/run installs. PODIUM_SKIPPED names the file that gets the tests which were skipped for the want of these."""
 
 
 def lacks(report, programs):
