@@ -186,7 +186,8 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
     narrate(recipe.problem.limits.sentence)
-    with lock.hold_if_gpu(device, narrate), judging(then.id):
+    limit_s = recipe.problem.limits.evaluation_s
+    with lock.hold_if_gpu(device, narrate, limit_s), judging(then.id):
         run = evaluate(
             recipe.problem,
             recipe.submission,
@@ -194,7 +195,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
             recipe.config,
             quick=recipe.quick,
             master_seed=then.master_seed,
-            exclusive=lambda: lock.hold(device, narrate),
+            exclusive=lambda: lock.hold(device, narrate, limit_s),
             narrate=narrate,
         )
     noise = calibration.noise(root, device, None)

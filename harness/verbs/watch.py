@@ -169,8 +169,9 @@ def _judge(
         return None
     narrator = _Narrator(saves, show, saved)
     try:
-        with lock.hold_if_gpu(device, narrator), judging(submission.name):
-            alone = functools.partial(lock.hold, device, narrator)
+        limit_s = problem.limits.evaluation_s
+        with lock.hold_if_gpu(device, narrator, limit_s), judging(submission.name):
+            alone = functools.partial(lock.hold, device, narrator, limit_s)
             run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
     except _SavedAgain:
         return None
