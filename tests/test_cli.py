@@ -492,3 +492,29 @@ def test_at_the_first_wrong_case_it_stops_if_asked_to(podium, toy_root):
     for words, tried in ((["-x"], 1), ([], 2)):
         code, out, _ = podium("eval", "double", path, *words, "--json")
         assert code == 10 and len(json.loads(out)["runs"][0]["checks"]) == tried
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("look", [("--version",), ("--help",), ("leaderboard", "double"), ("problems", "--json")])
+def test_a_full_disk_behind_stdout_is_one_sentence(toy_root, look, unbuffered):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(toy_root, *look),
+            cwd=CHECKOUT,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (30, "error: stdout cannot be written: No space left on device\n")
+
+
+def test_an_error_of_the_system_that_is_not_of_stdout_is_still_a_bug_of_ours(toy_root, monkeypatch):
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("harness.cli.looking.print_parts", fails)
+    with pytest.raises(OSError, match="No space left"):
+        main(["--root", str(toy_root), "problems"])

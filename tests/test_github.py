@@ -156,6 +156,21 @@ def test_a_run_is_annotated_with_its_file_and_the_line_to_blame(
     assert title.partition(":")[0] in summary and ("| mine |" in summary) == (level == "notice")
 
 
+def test_a_call_that_takes_too_long_is_annotated_at_the_line_where_it_was(podium, toy_root, limited, on_github):
+    limited(call_s=1)
+    source = "import time\n\ndef custom_kernel(data):\n    time.sleep(600)\n"
+    code, _, err = podium("eval", "double", str(submit(toy_root, "mine", source)), "--device", "cpu")
+    ((name, told, _),) = obeyed(err)
+    assert code == Verdict.TIMEOUT.exit_code and name == "error" and told["line"] == "4"
+    assert told["file"] == "submissions/double/mine.py" and told["title"].startswith("timeout")
+
+
+def test_a_call_that_takes_too_long_outside_of_the_file_is_annotated_at_none():
+    timeout = {"ending": Ending(verdict=Verdict.TIMEOUT, message="too long", detail="case n=1\ntoo long")}
+    ((_, told, _),) = obeyed(github.of_run(run("a", **timeout, score=None)))
+    assert "line" not in told
+
+
 def test_elsewhere_nothing_is_annotated_and_nothing_changed(podium, toy_root, monkeypatch):
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy_root / "summary.md"))

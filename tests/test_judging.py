@@ -11,7 +11,7 @@ import pytest
 from harness import catalog
 from harness.catalog.config import Sampling, load_config
 from harness.judge.clock import StopClock, Void
-from harness.judge.entrant import MOST_VOIDS
+from harness.judge.entrant import MOST_VOIDS, Entrant
 from harness.judge.evaluate import _unranked_because, evaluate, replay
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
@@ -375,6 +375,84 @@ def test_a_mismatch_report_can_be_replayed_from_its_own_line(toy_root):
     check = replay(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), case, seed)
     worst = next(line for line in (run.ending.detail or "").splitlines() if "worst" in line)
     assert worst in (check.report or "")
+
+
+BY_ROWS = """
+import os, time
+
+def custom_kernel(data):
+    x = data[0]
+    if x.shape[0] == 4:
+        {first}
+    if x.shape[0] == 3:
+        {second}
+    return x * 2
+"""
+RAISE, EXIT, RIGHT = "raise KeyError('first')", "raise SystemExit(3)", "pass"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdicts"),
+    [
+        (RAISE, RIGHT, ["runtime_error", "accepted"]),
+        (RAISE, "raise ValueError('second')", ["runtime_error", "runtime_error"]),
+        (RAISE, "return x", ["runtime_error", "wrong_answer"]),
+        (EXIT, RIGHT, ["runtime_error", "accepted"]),
+        (RAISE, "os._exit(1)", ["runtime_error", "runtime_error"]),
+        (RAISE, "time.sleep(60)", ["runtime_error", "timeout"]),
+        ("return x", RAISE, ["wrong_answer", "runtime_error"]),
+        ("os._exit(1)", RIGHT, ["runtime_error"]),
+        ("time.sleep(60)", RIGHT, ["timeout"]),
+    ],
+)
+def test_after_a_case_that_raised_the_others_are_tried_unless_the_worker_is_gone(
+    toy_root, limited, first, second, verdicts
+):
+    limited(call_s=2)
+    run = judge(toy_root, BY_ROWS.format(first=first, second=second))
+    assert [check.verdict.value for check in run.checks] == verdicts
+    assert run.score is None and not run.measurements
+    failed = next(verdict for verdict in verdicts if verdict not in ("accepted", "wrong_answer"))
+    assert run.ending.verdict.value == failed
+    if first == RAISE:
+        assert "KeyError: 'first'" in run.ending.message and run.ending.detail.startswith("case rows=4 cols=8\n")
+
+
+def test_after_a_case_that_raised_none_is_tried_if_the_first_wrong_one_is_the_last(toy_root):
+    run = judge(toy_root, BY_ROWS.format(first=RAISE, second=RIGHT), stop_at_first=True)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR and len(run.checks) == 1
+
+
+def test_on_a_gpu_no_case_follows_one_that_raised(toy_root, monkeypatch):
+    check_tests = Entrant.check_tests
+
+    def as_on_a_gpu(self, session):
+        self._device = self._device.model_copy(update={"kind": "cuda"})
+        return check_tests(self, session)
+
+    monkeypatch.setattr(Entrant, "check_tests", as_on_a_gpu)
+    run = judge(toy_root, BY_ROWS.format(first=RAISE, second=RIGHT), timed=False)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR and len(run.checks) == 1
+
+
+@pytest.mark.parametrize(
+    ("later", "ends"),
+    [
+        (Verdict.INTEGRITY_VIOLATION, Verdict.INTEGRITY_VIOLATION),
+        (Verdict.TIMEOUT, Verdict.RUNTIME_ERROR),
+        (Verdict.INFRASTRUCTURE_ERROR, Verdict.RUNTIME_ERROR),
+    ],
+)
+def test_after_a_case_that_raised_only_a_violation_changes_the_verdict(toy_root, monkeypatch, later, ends):
+    check = Entrant.check
+
+    def then_another_fault(self, session, case, *more):
+        if case.label == "rows=3 cols=5":
+            raise Fault(later, "later")
+        return check(self, session, case, *more)
+
+    monkeypatch.setattr(Entrant, "check", then_another_fault)
+    assert judge(toy_root, BY_ROWS.format(first=RAISE, second=RIGHT)).ending.verdict is ends
 
 
 def test_a_replay_of_a_crash_raises_its_fault(toy_root):

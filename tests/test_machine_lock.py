@@ -1,5 +1,6 @@
 """The lock of a card: one for each, at one place for all users, and nobody waits for himself."""
 
+import json
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ from harness.cli import main
 from harness.errors import InfrastructureError
 from harness.judge import evaluate as judging
 from harness.judge.reply import Fault
-from harness.machine import device, lock
+from harness.machine import device, lock, lock_note
 from harness.machine.lock import hold, hold_if_gpu
 from harness.model import Device, Verdict
 from harness.verbs import eval as evaluation
@@ -30,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import os, sys
 from pathlib import Path
-folder, card, uid = sys.argv[1], sys.argv[2], int(sys.argv[3])
+folder, card, uid, limit = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 from harness.machine import device, lock
 from harness.model import Device
 lock.FOLDERS = (Path(folder),)
@@ -38,7 +40,7 @@ device.card = lambda _: card
 here = Device(kind="cpu", name="Card", slug="card", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1)
 if uid:
     os.setuid(uid)
-with lock.hold(here, lambda line: print(line, flush=True)):
+with lock.hold(here, lambda line: print(line, flush=True), limit or None):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -59,8 +61,8 @@ def others(folder):
     """Starts another process that takes a lock; all are ended when the test is."""
     with ExitStack() as stack:
 
-        def start(card: str = "cpu", uid: int = 0, **environment: str) -> subprocess.Popen:
-            words = [sys.executable, "-c", PROGRAM, str(folder), card, str(uid)]
+        def start(card: str = "cpu", uid: int = 0, limit_s: float = 0, **environment: str) -> subprocess.Popen:
+            words = [sys.executable, "-c", PROGRAM, str(folder), card, str(uid), str(limit_s)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             process = subprocess.Popen(words, cwd=ROOT, text=True, env={**os.environ, **environment}, **pipes)
             stack.callback(process.communicate)
@@ -88,6 +90,109 @@ def test_who_comes_second_waits_and_is_told_for_whom(folder, others):
     assert re.fullmatch(rf"another evaluation{whose} has Card: waiting for it to finish\n", said)
     first.kill()
     assert second.stdout.readline() == "held\n"
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("limit_s", "more"), [(1620, ", at most about 27 min more"), (40, ", at most about 40 s more")]
+)
+def test_who_waits_is_told_for_how_long_at_most(folder, others, limit_s, more):
+    assert others(limit_s=limit_s).stdout.readline() == "held\n"
+    assert others().stdout.readline().endswith(f"has Card: waiting for it to finish{more}\n")
+
+
+@needs_proc
+def test_who_comes_when_the_time_is_up_is_told_no_time(folder, others):
+    assert others(limit_s=0.001).stdout.readline() == "held\n"
+    assert others().stdout.readline().endswith("waiting for it to finish\n")
+
+
+@needs_proc
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(("first", "second"), [(0, NOBODY), (NOBODY, 0), (NOBODY, NOBODY - 1)])
+def test_another_user_is_told_for_how_long_as_well(folder, others, first, second):
+    assert others(uid=first, limit_s=600).stdout.readline() == "held\n"
+    assert "at most about 10 min more" in others(uid=second).stdout.readline()
+
+
+def test_the_note_is_gone_when_the_lock_is_given_back(folder):
+    with hold(CPU, limit_s=600):
+        assert len(list(folder.iterdir())) == (2 if sys.platform == "linux" else 1)
+    assert [path.name for path in folder.iterdir()] == ["podium-cpu.lock"]
+
+
+@needs_proc
+class TestNote:
+    """`said` is what the waiter makes of a note of this process."""
+
+    @pytest.fixture
+    def said(self, folder):
+        path = folder / "podium-cpu.lock"
+
+        def said(text: str | bytes) -> float | None:
+            note = folder / f"podium-cpu.lock.{os.geteuid()}"
+            note.write_bytes(text if isinstance(text, bytes) else text.encode())
+            return lock_note.left_s(path, os.getpid())
+
+        return said
+
+    def note(self, **changes) -> str:
+        whole = {"pid": os.getpid(), "start": lock_note.started(os.getpid()), "until_s": time.monotonic() + 600}
+        return json.dumps({key: value for key, value in (whole | changes).items() if value is not None})
+
+    def test_that_is_whole_says_how_long(self, said):
+        assert 590 < said(self.note()) <= 600 and lock_note.words(600) == "at most about 10 min more"
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"start": 1},
+            {"pid": 1},
+            {"until_s": None},
+            {"start": None},
+            {"until_s": "soon"},
+            {"until_s": [1]},
+            {"until_s": float("nan")},
+            {"until_s": float("inf")},
+            {"until_s": 1e300},
+            {"until_s": -1e300},
+            {"until_s": 0},
+            {"until_s": 10**400},
+        ],
+    )
+    def test_of_another_process_an_older_version_or_another_clock_says_nothing(self, said, changes):
+        assert said(self.note(**changes)) is None
+
+    @pytest.mark.parametrize(
+        "text", ["", "4012 eval mla", "[]", "null", "7", '"x"', "[" * 900, b"\xff\x00{", b" " * 5000 + b"{}"]
+    )
+    def test_that_is_garbage_says_nothing(self, said, text):
+        assert said(text) is None
+
+    @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+    def test_that_is_no_ordinary_file_is_neither_followed_nor_waited_for(self, folder, tmp_path, kind):
+        note, target = folder / f"podium-cpu.lock.{os.geteuid()}", tmp_path / "precious"
+        target.write_text(self.note())
+        {"link": lambda: note.symlink_to(target), "pipe": lambda: os.mkfifo(note), "directory": note.mkdir}[kind]()
+        assert lock_note.left_s(folder / "podium-cpu.lock", os.getpid()) is None
+        before = target.read_text()
+        with hold(CPU, limit_s=600):
+            pass
+        assert target.read_text() == before
+
+    def test_does_not_depend_on_the_clock_that_can_be_set(self, said, monkeypatch):
+        text = self.note()
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        assert 590 < said(text) <= 600
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_of_another_user_says_nothing(self, folder, said):
+        said(self.note())
+        os.chown(folder / "podium-cpu.lock.0", NOBODY, NOBODY)
+        assert lock_note.left_s(folder / "podium-cpu.lock", os.getpid()) is None
 
 
 def test_the_place_does_not_depend_on_the_directory_for_temporary_files(folder, others, tmp_path):
@@ -213,10 +318,14 @@ def test_the_processors_are_one_card_however_many_this_process_may_use():
 
 
 class TestWhoTakesIt:
-    """`held` is how often the lock was held when something was computed."""
+    """`held` is how often the lock was held when something was computed, `limits` for how long at most."""
 
     @pytest.fixture
-    def held(self, monkeypatch, folder):
+    def limits(self):
+        return []
+
+    @pytest.fixture
+    def held(self, monkeypatch, folder, limits):
         monkeypatch.setattr(device, "card", lambda here: here.kind)
         depth = [0]
 
@@ -227,12 +336,16 @@ class TestWhoTakesIt:
             def __exit__(self, *_):
                 depth[0] -= 1
 
-        monkeypatch.setattr(lock, "hold", lambda here, narrate: Counting())
+        def hold(here, narrate, limit_s=None):
+            limits.append(limit_s)
+            return Counting()
+
+        monkeypatch.setattr(lock, "hold", hold)
         return depth
 
     @pytest.mark.parametrize(("here", "outside"), [(CPU, 0), (gpu(), 1)])
     def test_an_evaluation_has_a_gpu_all_along_and_processors_when_it_asks(
-        self, toy_root, monkeypatch, held, here, outside
+        self, toy_root, monkeypatch, held, limits, here, outside
     ):
         problem = catalog.load_problem(toy_root, "double")
         path = toy_root / "submissions" / "double" / "one.py"
@@ -251,11 +364,11 @@ class TestWhoTakesIt:
             evaluation.judge(
                 toy_root, problem, [catalog.load_submission(problem, path)], here, False, lambda line: None
             )
-        assert seen == [outside, outside + 1]
+        assert seen == [outside, outside + 1] and limits == [problem.limits.evaluation_s] * seen[1]
 
     @pytest.mark.parametrize(("here", "times"), [(CPU, 0), (gpu(), 1)])
     def test_a_verification_has_a_gpu_to_itself_and_leaves_processors_to_others(
-        self, toy_root, monkeypatch, held, here, times
+        self, toy_root, monkeypatch, held, limits, here, times
     ):
         problem = catalog.load_problem(toy_root, "double")
         (problem.folder / "controls" / "accepted").mkdir(parents=True, exist_ok=True)
@@ -271,9 +384,10 @@ class TestWhoTakesIt:
         with pytest.raises(InfrastructureError, match="enough"):
             list(verification.verify(toy_root, problem, here, lambda line: None))
         assert set(seen) == {times} and verification.broken_promises(problem, here) == [str(times)]
+        assert limits == [None] * 2 * times
 
     @pytest.mark.parametrize(("here", "times"), [(CPU, 0), (gpu(), 1)])
-    def test_a_replay_has_a_gpu_to_itself(self, toy_root, monkeypatch, held, here, times):
+    def test_a_replay_has_a_gpu_to_itself(self, toy_root, monkeypatch, held, limits, here, times):
         file = toy_root / "mine.py"
         file.write_text("")
         case = catalog.load_problem(toy_root, "double").cases.test[0].label
@@ -286,7 +400,7 @@ class TestWhoTakesIt:
         monkeypatch.setattr(judging, "replay", replay)
         monkeypatch.setattr(device, "detect", lambda *_: here)
         verdict = main(["--root", str(toy_root), "replay", "double", str(file), case, "--seed", "1"])
-        assert verdict == Verdict.TIMEOUT.exit_code and seen == [times]
+        assert verdict == Verdict.TIMEOUT.exit_code and seen == [times] and limits == [1800.0] * times
 
 
 def test_on_processors_only_what_is_timed_takes_the_lock(folder):

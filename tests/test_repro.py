@@ -231,7 +231,9 @@ FAILED = {
         (run("b", (100.5, 402.0)), True, 0),
         (run("b", (130.0, 520.0)), False, 20),
         (run("b", (70.0, 280.0)), False, 20),
-        (run("b", (130.0, 520.0), spread=(1.0, 2.0, 0.5, 3.0, 0.4)), True, 0),
+        (run("b", (130.0, 520.0), spread=(1.0, 2.0, 0.5, 3.0, 0.4)), None, 0),
+        (run("b", (101.0, 404.0), spread=(1.0, 1.05, 0.95, 1.02, 0.98)), True, 0),
+        (run("b", (130.0, 520.0), labels=("crowded",)), None, 0),
         (run("b", (130.0, 520.0), spread=(1.0,)), None, 0),
         (run("b", (130.0,)), None, 0),
         (run("b", problem_sha256="1" * 64), None, 0),
@@ -247,8 +249,39 @@ FAILED = {
 def test_a_score_agrees_unless_it_differs_beyond_interval_and_noise(now, reproduced, code):
     found = reproduction(run("a"), now)
     assert found.reproduced is reproduced and found.exit_code == code
-    words = {True: "reproduced: ", False: "not reproduced: ", None: "undecided: "}[reproduced]
+    untold = "verdict reproduced; the score cannot be told: "
+    words = {True: "reproduced: ", False: "not reproduced: ", None: untold}[reproduced]
     assert rendered.text(found).splitlines()[-1].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "reason"),
+    [
+        (run("a"), run("b", spread=(1.0, 20.0, 0.05, 9.0, 0.1)), "holds equality and reaches beyond the noise"),
+        (run("a", spread=(1.0, 20.0, 0.05, 9.0, 0.1)), run("b"), "holds equality and reaches beyond the noise"),
+        (run("a"), run("b", unranked_because=Unranked.CROWDED), "not ranked now, crowded: other processes"),
+        (run("a", unranked_because=Unranked.IMPRECISE), run("b"), "not ranked then, imprecise: its processes differ"),
+        (run("a"), run("b", labels=("crowded",)), "crowded: other processes took the processors meanwhile"),
+    ],
+    ids=["wide now", "wide then", "crowded run", "imprecise run", "crowded cases"],
+)
+def test_where_the_score_cannot_be_told_only_the_verdict_is_reproduced_and_the_reason_is_said(then, now, reason):
+    found = reproduction(then, now)
+    last, told = rendered.text(found).splitlines()[-1], rendered.as_json(found)
+    assert last.startswith("verdict reproduced; the score cannot be told: ") and reason in last and found.exit_code == 0
+    assert told["score"]["told"] == "cannot be told" and told["score"]["agrees"] is told["reproduced"] is None
+    assert told["verdict"]["agrees"] is True and reason in told["score"]["reason"]
+
+
+@pytest.mark.parametrize(("latencies", "told"), [((100.0, 400.0), "agrees"), ((130.0, 520.0), "differs")])
+def test_where_the_score_can_be_told_json_says_what_it_is(latencies, told):
+    assert rendered.as_json(reproduction(run("a"), run("b", latencies)))["score"]["told"] == told
+
+
+def test_how_wide_an_interval_may_be_is_what_the_configuration_says():
+    now = run("b", (101.0, 404.0), spread=(1.0, 1.05, 0.95, 1.02, 0.98))
+    noise = Noise(0.01, True, "made up for a test")
+    assert [hold(run("a"), now, noise, 0.95, widest=widest).reproduced for widest in (0.25, 0.01)] == [True, None]
 
 
 def test_a_score_without_an_interval_is_shown_all_the_same():

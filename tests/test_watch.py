@@ -7,12 +7,14 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness import catalog
 from harness.cli import main
-from harness.model import Estimate
+from harness.model import Case, CaseCheck, Estimate, Verdict
+from harness.progress import Step
 from harness.render import watch as rendered
 from harness.verbs import watch
 from harness.verbs.watch import Feedback, Saves, syntax_error
@@ -255,3 +257,14 @@ def test_a_quick_timing_is_held_against_the_one_before():
     slow, fast = (run("a", score=Estimate(latency_ns=latency)) for latency in (2000.0, 1000.0))
     assert "0.500 × what it was" in rendered.text(Feedback("all right", 1.0, None, fast, slow))
     assert "no interval" in rendered.text(Feedback("all right", 1.0, None, fast, None))
+
+
+def test_a_case_that_raises_is_told_at_once_and_the_later_ones_do_not_make_it_right():
+    told = []
+    narrator = watch._Narrator(SimpleNamespace(another=lambda: False), told.append, time.monotonic())
+    for done, verdict in enumerate((Verdict.RUNTIME_ERROR, Verdict.ACCEPTED), 1):
+        case = Case(parameters={"n": done})
+        check = CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=None)
+        narrator.step(Step("test", case.label, done, 2, check=check))
+    assert [feedback.message for feedback in told] == ["runtime error on n=1"]
+    assert not narrator.found_wrong  # the detail is shown at the end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,7 +11,7 @@ import click
 
 from harness.cli import judging, looking, working
 from harness.cli.options import verbs
-from harness.errors import PodiumError
+from harness.errors import InfrastructureError, PodiumError
 from harness.render import github
 
 __all__ = ["judging", "looking", "main", "verbs", "working"]
@@ -40,3 +42,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             sys.stderr.close()
             return 0
+        except OSError as error:
+            if not _stdout_is_full():
+                raise
+            with contextlib.suppress(OSError):  # of stderr, which may be the same file
+                click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
+            return InfrastructureError.exit_code
+
+
+def _stdout_is_full() -> bool:
+    """Whether a line can no longer be written there. If so, nothing is written there from now on."""
+    try:
+        print(flush=True)
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)  # Python writes what is left as it ends
+        os.close(null)
+        return True
+    return False

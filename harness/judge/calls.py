@@ -23,7 +23,7 @@ from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
-from harness.judge.reply import Fault
+from harness.judge.reply import Fault, Raised
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.stage import Stage
@@ -45,12 +45,14 @@ class WrongTimedCall(Fault):
 
 
 class FailedCall(Fault):
-    """A call that gave no answer: `fault` with the case, and with the command that makes the call again."""
+    """A call that gave no answer: `fault` with the case, and with the command that makes the call again. `raised`: it
+    ended with an exception of the submission's own, and its worker can be asked again."""
 
     def __init__(self, fault: Fault, case: Case, reproduce: str) -> None:
         verdict, message = fault.ending.verdict, fault.ending.message
         said = (fault.ending.detail or message).strip("\n")
         super().__init__(verdict, message, f"case {case.label}\n{said}\nreproduce: {reproduce}")
+        self.raised = isinstance(fault, Raised)
         self.check = CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=None)
 
 

@@ -128,7 +128,8 @@ class _Match:
             with side.named(), side.entrant.session() as session:
                 for check in side.entrant.check_tests(session):
                     if check.verdict is not Verdict.ACCEPTED:
-                        raise Fault(Verdict.WRONG_ANSWER, f"a test case is wrong: {check.case.label}", check.report)
+                        wrong = f"a test case is wrong: {check.case.label}"
+                        raise side.entrant.failed or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
                 if side.entrant.caller.interpreted:
                     hint = "a duel needs a device that runs its kernels"
                     raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)

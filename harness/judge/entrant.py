@@ -23,6 +23,7 @@ from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Deadline
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
+from harness.judge.reply import Fault
 from harness.judge.secret_cases import drawn
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
@@ -43,6 +44,9 @@ CALLS_TO_CHANGE = 2
 
 OPEN_AT_ONCE = 2
 """Cases, while constants are measured: the inputs of one may fill a good part of a device."""
+
+OF_NO_CASE = (Verdict.TIMEOUT, Verdict.INFRASTRUCTURE_ERROR)
+"""How tests may end after a call that failed, without changing what is said of it."""
 
 
 class Unclockable(Exception):
@@ -99,6 +103,7 @@ class Entrant:
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
         self.printed = ""
+        self.failed: FailedCall | None = None
         self.tally_of_tests = Tally()
         cases = reference.problem.cases_for(device.kind)
         secret = {case.key: case for case in drawn(cases, master_seed)}
@@ -147,7 +152,9 @@ class Entrant:
         """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
         shows.
 
-        Interpreted kernels are slow: there only the first case is put twice.
+        Interpreted kernels are slow: there only the first case is put twice. `failed` is the first call that gave no
+        answer. On a CPU the next case follows one that raised. On a GPU none does: an exception may leave the context
+        lost and a call half enqueued.
         """
         for number, case in enumerate(self.tests):
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
@@ -157,8 +164,15 @@ class Entrant:
             try:
                 check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
             except FailedCall as failed:
-                failed.check = failed.check.model_copy(update=secret)
-                raise
+                check = failed.check = failed.check.model_copy(update=secret)
+                self.failed = self.failed or failed
+                if not failed.raised or self._device.kind != "cpu":
+                    yield check
+                    return
+            except Fault as fault:
+                if self.failed is None or fault.ending.verdict not in OF_NO_CASE:
+                    raise
+                return
             check = check.model_copy(update=secret)
             tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
             yield check

@@ -22,6 +22,10 @@ class Fault(Exception):
         self.ending = Ending(verdict=verdict, message=message, detail=detail)
 
 
+class Raised(Fault):
+    """The submission's own exception, which its worker has reported. The worker is still there."""
+
+
 class _Reply(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -92,4 +96,5 @@ def reported_failure(fields: Any) -> Fault:
     }
     if failure.kind not in verdicts:
         return violation("the worker's report of a failure is malformed")
-    return Fault(verdicts[failure.kind], failure.message[:MAX_MESSAGE_CHARS], failure.detail[:MAX_DETAIL_CHARS])
+    kind = Raised if failure.kind == "runtime_error" else Fault
+    return kind(verdicts[failure.kind], failure.message[:MAX_MESSAGE_CHARS], failure.detail[:MAX_DETAIL_CHARS])

@@ -96,7 +96,8 @@ class Trial:
             with ExitStack() as stack:
                 self._run(timed, stop_at_first, stack)
         except (WrongTimedCall, FailedCall) as failed:
-            self.checks.append(failed.check)
+            if failed is not self.entrant.failed:
+                self.checks.append(failed.check)
             raise
         except Unclockable as reasons:
             self.unclockable = str(reasons)
@@ -111,6 +112,8 @@ class Trial:
                 self.checks.append(check)
                 if stop_at_first and check.verdict is not Verdict.ACCEPTED:
                     break
+            if entrant.failed is not None:
+                raise entrant.failed
             session.finish()
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
         if correct and entrant.tests:

@@ -1,6 +1,6 @@
 """One lock for each card of the machine, and one for its processors: timings taken side by side are worthless.
 
-    hold(device, narrate) ─► FOLDER/podium-<card>.lock, locked with flock(2) until the block ends
+    hold(device, narrate, limit_s) ─► FOLDER/podium-<card>.lock, locked with flock(2) until the block ends
 
 What is timed holds the lock of its device; what computes on a GPU without being timed holds it as well (`hold_if_gpu`).
 The kernel gives the lock back when its holder ends, however it ends.
@@ -25,6 +25,7 @@ from pathlib import Path
 
 from harness.errors import InfrastructureError
 from harness.machine import device as devices
+from harness.machine import lock_note
 from harness.model import Device
 
 FOLDERS = (Path("/run/lock"), Path("/tmp"))
@@ -52,8 +53,9 @@ _held: dict[str, _Held] = {}
 
 
 @contextlib.contextmanager
-def hold(device: Device, narrate: Narrate = lambda line: None) -> Iterator[None]:
-    """Hold the lock of `device`, waiting for whoever has it; a thread that has it already goes on at once.
+def hold(device: Device, narrate: Narrate = lambda line: None, limit_s: float | None = None) -> Iterator[None]:
+    """Hold the lock of `device`, waiting for whoever has it; a thread that has it already goes on at once. `limit_s`:
+    the most seconds for which it is held, which whoever waits is told.
 
     Raises InfrastructureError where the lock cannot be taken.
     """
@@ -63,7 +65,8 @@ def hold(device: Device, narrate: Narrate = lambda line: None) -> Iterator[None]
         narrate(f"another evaluation of this process has {device.name}: waiting for it to finish")
         held.thread.acquire()
     try:
-        with contextlib.nullcontext() if held.depth else _locked(_folder() / f"podium-{card}.lock", device, narrate):
+        path = None if held.depth else _folder() / f"podium-{card}.lock"
+        with contextlib.nullcontext() if path is None else _locked(path, device, narrate, limit_s):
             held.depth += 1
             try:
                 yield
@@ -73,13 +76,15 @@ def hold(device: Device, narrate: Narrate = lambda line: None) -> Iterator[None]
         held.thread.release()
 
 
-def hold_if_gpu(device: Device, narrate: Narrate = lambda line: None) -> contextlib.AbstractContextManager[None]:
+def hold_if_gpu(
+    device: Device, narrate: Narrate = lambda line: None, limit_s: float | None = None
+) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a GPU: whatever computes there disturbs what is timed there. On a CPU only timing needs it."""
-    return contextlib.nullcontext() if device.kind == "cpu" else hold(device, narrate)
+    return contextlib.nullcontext() if device.kind == "cpu" else hold(device, narrate, limit_s)
 
 
 @contextlib.contextmanager
-def _locked(path: Path, device: Device, narrate: Narrate) -> Iterator[None]:
+def _locked(path: Path, device: Device, narrate: Narrate, limit_s: float | None) -> Iterator[None]:
     try:
         lock = _take(path, device, narrate)
     except OSError as error:
@@ -87,7 +92,8 @@ def _locked(path: Path, device: Device, narrate: Narrate) -> Iterator[None]:
             f"the lock {path} cannot be taken: {error.strerror}", "ask its owner, or root, to remove it"
         ) from None
     try:
-        yield
+        with lock_note.left_beside(path, limit_s):
+            yield
     finally:
         os.close(lock)
 
@@ -102,7 +108,9 @@ def _take(path: Path, device: Device, narrate: Narrate) -> int:
             except BlockingIOError:
                 pid = _holder(lock)
                 whose = f"another evaluation ({_described(pid)})" if pid else "another evaluation"
-                narrate(f"{whose} has {device.name}: waiting for it to finish")
+                left_s = lock_note.left_s(path, pid) if pid else None
+                more = f", {lock_note.words(left_s)}" if left_s is not None else ""
+                narrate(f"{whose} has {device.name}: waiting for it to finish{more}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_still(path, lock):
                 return lock
@@ -166,8 +174,7 @@ def _described(pid: int) -> str:
         doing = " ".join(words[words.index("harness") + 1 :]).strip()
         said.append(doing if len(doing) <= LONGEST_COMMAND else f"{doing[:LONGEST_COMMAND]}\N{HORIZONTAL ELLIPSIS}")
     with contextlib.suppress(OSError, ValueError, IndexError):
-        # proc_pid_stat(5): the 22nd field is the start, in ticks since the machine started; two precede the name's end.
-        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        started = lock_note.started(pid) / os.sysconf("SC_CLK_TCK")
         said.append(f"running for {float(Path('/proc/uptime').read_text().split()[0]) - started:.0f} s")
     return ", ".join(said)
 

@@ -138,8 +138,11 @@ def _defused(line: str) -> str:
 
 
 def line_of(verdict: Verdict, detail: str | None, path: str) -> int | None:
-    """The line of the submission at `path` to blame for a failure: of its innermost frame, or where it is no Python."""
-    if verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
+    """The line of the submission at `path` to blame for a failure: of its innermost frame, or where it is no Python.
+
+    Of a timeout it is the line where the submission was when its time was up.
+    """
+    if verdict not in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT):
         return None
     # Runs stored earlier have the path of the copy that was judged.
     own = rf'File "(?:{re.escape(path)}|[^"\n]*/submission\.py)", line (\d{{1,7}})'

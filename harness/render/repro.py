@@ -19,6 +19,7 @@ WORDS = {
     Speed.SAME: "THE SAME",
     Speed.AMBIGUOUS: "NOT TOLD APART",
 }
+TOLD = {True: "agrees", False: "differs", None: "cannot be told"}
 
 
 def text(found: Reproduction) -> str:
@@ -53,6 +54,7 @@ def as_json(found: Reproduction) -> dict[str, Any]:
             "then_ns": found.then.score.latency_ns if found.then.score else None,
             "now_ns": found.now.score.latency_ns if found.now.score else None,
             "agrees": found.score_agrees,
+            "told": TOLD[found.score_agrees],
             "reason": found.reason,
         },
         "errors": {"same": same, "checked": checked},
@@ -71,15 +73,19 @@ def differences(found: Reproduction) -> Part:
 
 
 def summary(found: Reproduction) -> str:
-    """`reproduced: accepted then and now; 812.3 ±0.5 % µs then, 815.1 ±0.4 % µs now: ...`."""
+    """`reproduced: accepted then and now; 812.3 ±0.5 % µs then, 815.1 ±0.4 % µs now: ...`; where the score cannot be
+    told, `verdict reproduced; the score cannot be told: ...`."""
     then, now = found.then, found.now
-    words = {True: "reproduced", False: "not reproduced", None: "undecided"}[found.reproduced]
+    words = "reproduced" if found.reproduced else "not reproduced"
     verdicts = [outcome(run.ending.verdict, run.unranked_because) for run in (then, now)]
     said = f"{verdicts[0]} then and now" if found.verdict_agrees else f"{verdicts[0]} then, {verdicts[1]} now"
     if then.score is None and now.score is None:
         reason = "" if found.verdict_agrees else f": {legible(now.ending.message)}"
         return f"{words}: {said}{reason}{_where(now)}"
     scores = f"{_score(then)} then, {_score(now)} now"
+    if found.reproduced is None:
+        words = f"verdict reproduced; the score {TOLD[None]}: {legible(found.reason)}"
+        return f"{words} ({said}; {scores}){_where(now)}"
     return f"{words}: {said}; {scores}: {legible(found.reason)}{_where(now)}"
 
 

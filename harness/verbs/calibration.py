@@ -103,7 +103,7 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
     problem, submission = _subject(root)
     config = load_config(root)
     narrate(f"calibrating {device.name} with {submission.name} of {problem.name} against itself, {pairs} pairs")
-    with lock.hold(device, narrate):
+    with lock.hold(device, narrate, problem.limits.evaluation_s * pairs):
         surroundings = environment.describe(device, tiers.strongest(device))
         found = duel(problem, submission, submission, device, config, pairs=pairs, narrate=narrate)
     first, second = paired_scores(found.measurements)

@@ -73,7 +73,8 @@ def duel(
     old, new = doubt.names_of(a, b)
     problem, config = catalog.load_problem(root, a.problem), load_config(root)
     noise = calibration.noise(root, device, pairs)
-    with lock.hold_if_gpu(device, narrate), judging(f"{old} against {new}"):
+    limit_s = problem.limits.evaluation_s * pairs
+    with lock.hold_if_gpu(device, narrate, limit_s), judging(f"{old} against {new}"):
         found = judge.duel(
             problem,
             submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
@@ -81,7 +82,7 @@ def duel(
             device,
             config,
             pairs=pairs,
-            exclusive=lambda: lock.hold(device, narrate),
+            exclusive=lambda: lock.hold(device, narrate, limit_s),
             narrate=narrate,
         )
     names = (a.submission, b.submission)

@@ -81,7 +81,8 @@ def judge(
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
     runs = []
-    with lock.hold_if_gpu(device, narrate):
+    limit_s = problem.limits.evaluation_s
+    with lock.hold_if_gpu(device, narrate, limit_s * len(submissions)):
         for submission in submissions:
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
             with judging(submission.name):
@@ -94,7 +95,7 @@ def judge(
                     chosen=chosen,
                     stop_at_first=stop_at_first,
                     allow_unsandboxed=allow_unsandboxed,
-                    exclusive=lambda: lock.hold(device, narrate),
+                    exclusive=lambda: lock.hold(device, narrate, limit_s),
                     narrate=named(narrate, submission.name),
                 )
             run = run.model_copy(update={"triage": triage.scan(submission.text)})

@@ -26,5 +26,5 @@ def replay(
         labels = {known.label for known in problem.every_case}
         raise UsageError(f"{problem.name} has no case {case!r}", did_you_mean(case, labels))
     submission = catalog.load_submission(problem, file)
-    with lock.hold_if_gpu(device, narrate), judging(submission.name):
+    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s), judging(submission.name):
         return judge_again(problem, submission, device, load_config(root), chosen, seed)

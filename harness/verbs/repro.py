@@ -5,7 +5,10 @@ take(root, RUN) ─► Recipe ─► reproduce ─► Reproduction     what diff
     verdicts differ                                        not reproduced; exit code: whichever verdict is no 0
     same verdict, the ratio of the scores is beyond both   not reproduced; exit code 20
     its interval and the device's noise
-    same verdict, anything else                            reproduced, or (no interval, another device) undecided; 0
+    same verdict, the scores cannot be told                the verdict is reproduced, with the reason; 0
+    same verdict, anything else                            reproduced; 0
+
+Scores cannot be told where there is no interval, a wide one, another device or a run whose times are not to be trusted.
 
 With the same seeds every call has the inputs that it had then: on the same versions a deterministic kernel errs by the
 same amount to the last digit. Since those inputs are known, the new run is stored and shown but never ranked.
@@ -31,6 +34,7 @@ from harness.model import (
     Cases,
     ClockOwner,
     Device,
+    Label,
     Problem,
     Run,
     Submission,
@@ -48,6 +52,9 @@ from harness.verbs import calibration
 from harness.verbs.compare import submission
 
 DISAGREES_EXIT_CODE = 20
+WIDEST = 0.25
+"""Half-width of the ratio's interval, a fraction of the ratio, beyond which scores that may be equal are not called so,
+where the configuration has no `most_half_width`."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,8 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
     narrate(recipe.problem.limits.sentence)
-    with lock.hold_if_gpu(device, narrate), judging(then.id):
+    limit_s = recipe.problem.limits.evaluation_s
+    with lock.hold_if_gpu(device, narrate, limit_s), judging(then.id):
         run = evaluate(
             recipe.problem,
             recipe.submission,
@@ -187,12 +195,13 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
             recipe.config,
             quick=recipe.quick,
             master_seed=then.master_seed,
-            exclusive=lambda: lock.hold(device, narrate),
+            exclusive=lambda: lock.hold(device, narrate, limit_s),
             narrate=narrate,
         )
     noise = calibration.noise(root, device, None)
     differences, rank_worker_timed = (*recipe.unlike, *_differences(then, run)), load_config(root).rank_worker_timed
-    found = hold(then, run, noise, recipe.config.confidence, differences, rank_worker_timed)
+    widest = recipe.config.sampling(device.kind, quick=False).most_half_width or WIDEST
+    found = hold(then, run, noise, recipe.config.confidence, differences, rank_worker_timed, widest)
     if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return found
     again = {"id": f"{run.id}-repro", "reproduces": then.id, "triage": triage.scan(recipe.submission.text)}
@@ -208,6 +217,7 @@ def hold(
     confidence: float,
     differences: tuple[ChangedFact, ...] = (),
     rank_worker_timed: bool = False,
+    widest: float = WIDEST,
 ) -> Reproduction:
     """The run `now` against the one that it reproduces."""
     if then.device.slug != now.device.slug:
@@ -225,7 +235,17 @@ def hold(
     if then.problem_sha256 != now.problem_sha256:
         doubts.append("the problem's files changed between the two, its revision did not")
     compared = comparison.compare_runs(old, new, noise, confidence, rank_worker_timed)
+    if not doubts and _cannot_be_told(compared, widest):
+        doubts.append(compared.finding.reason)
     return Reproduction(then, now, differences, compared, "; ".join(doubts) or None)
+
+
+def _cannot_be_told(compared: Comparison, widest: float) -> bool:
+    """Whether scores that were not told apart may be far apart: others disturbed them, or the interval is wide."""
+    ratio, labels = compared.finding.ratio, {label for case in compared.cases for label in case.labels}
+    if compared.finding.speed is not Speed.AMBIGUOUS or ratio is None or ratio.high is None:
+        return False
+    return bool(labels & {Label.CROWDED, Label.VOIDED}) or ratio.high > ratio.value * (1 + widest)
 
 
 def _but_for_its_seeds(run: Run) -> Run:

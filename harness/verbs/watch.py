@@ -169,8 +169,9 @@ def _judge(
         return None
     narrator = _Narrator(saves, show, saved)
     try:
-        with lock.hold_if_gpu(device, narrator), judging(submission.name):
-            alone = functools.partial(lock.hold, device, narrator)
+        limit_s = problem.limits.evaluation_s
+        with lock.hold_if_gpu(device, narrator, limit_s), judging(submission.name):
+            alone = functools.partial(lock.hold, device, narrator, limit_s)
             run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
     except _SavedAgain:
         return None
@@ -185,7 +186,7 @@ class _Narrator:
 
     def __init__(self, saves: Saves, show: Show, saved: float) -> None:
         self._saves, self._show, self._saved = saves, show, saved
-        self.found_wrong = False
+        self.found_wrong = self._found_bad = False
 
     def __call__(self, line: str) -> None:
         self._show(Feedback(line, time.monotonic() - self._saved))
@@ -196,10 +197,13 @@ class _Narrator:
         check = step.check
         if step.doing == "test" and step.done == 0:
             self("it loads")
-        elif check is None or self.found_wrong:
+        elif check is None or self._found_bad:
             return
+        elif check.verdict not in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER):
+            self._found_bad = True
+            self(f"{check.verdict.words} on {step.case}")
         elif check.verdict is not Verdict.ACCEPTED:
-            self.found_wrong = True
+            self.found_wrong = self._found_bad = True
             self._show(Feedback(f"wrong on {step.case}", time.monotonic() - self._saved, check.report))
         elif step.done == step.total:
             self(f"right on all {step.total} test cases")

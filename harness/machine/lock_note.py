@@ -1,0 +1,106 @@
+"""What a lock's holder leaves for whoever waits: when it must be over. The lock file itself nobody can write to.
+
+    FOLDER/podium-<card>.lock.<uid>     {"pid": 4012, "start": 88123, "until_s": 5230.5}
+
+`until_s` is of CLOCK_MONOTONIC, which runs for the whole machine and is never set. `start` is the process's, in ticks:
+a note that an ended process left behind is not taken for that of another with its number. Each user has a file of his
+own, because nobody may replace another's in such a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_BYTES = 1000
+LONGEST_S = 30 * 24 * 3600.0
+"""A note that says more says nonsense."""
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def left_beside(lock: Path, limit_s: float | None) -> Iterator[None]:
+    """Within it, a note says that this process holds `lock` for at most `limit_s` from now on; none without a limit.
+
+    A note that cannot be written is none: nothing depends on it.
+    """
+    name = _name(lock, os.geteuid())
+    written = limit_s is not None and _write(name, time.monotonic() + limit_s)
+    try:
+        yield
+    finally:
+        if written:
+            with contextlib.suppress(OSError):
+                name.unlink()
+
+
+def left_s(lock: Path, pid: int) -> float | None:
+    """For how many seconds at most the process `pid` still holds `lock`, if a note of its own says so."""
+    try:
+        uid = _user(pid)
+        said = json.loads(_read(_name(lock, uid), uid))
+        if (said["pid"], said["start"]) != (pid, started(pid)):
+            return None
+        left = float(said["until_s"]) - time.monotonic()
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError):
+        return None  # it is not there, or somebody else's, or an older Podium's, or broken
+    return left if math.isfinite(left) and 0 < left <= LONGEST_S else None
+
+
+def words(seconds: float) -> str:
+    """`at most about 27 min more`, rounded up."""
+    many = f"{math.ceil(seconds)} s" if seconds <= 90 else f"{math.ceil(seconds / 60)} min"
+    return f"at most about {many} more"
+
+
+def started(pid: int) -> int:
+    """When a process began, in ticks since the machine did. Raises OSError, ValueError, IndexError."""
+    # proc_pid_stat(5): the 22nd field; two precede the end of the name.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def _name(lock: Path, uid: int) -> Path:
+    return lock.with_name(f"{lock.name}.{uid}")
+
+
+def _user(pid: int) -> int:
+    """The process's effective user. Raises OSError, ValueError, IndexError."""
+    # proc_pid_status(5). The owner of /proc/PID is root for a process that may not be looked into.
+    return int(Path(f"/proc/{pid}/status").read_text().partition("\nUid:")[2].split()[1])
+
+
+def _write(name: Path, until_s: float) -> bool:
+    try:
+        said = json.dumps({"pid": os.getpid(), "start": started(os.getpid()), "until_s": until_s})
+        made, new = tempfile.mkstemp(prefix=f"{name.name}.", dir=name.parent)
+    except (OSError, ValueError, IndexError):
+        return False
+    try:
+        with open(made, "w") as file:
+            file.write(said)
+            os.fchmod(made, 0o444)
+        os.replace(new, name)
+    except OSError:
+        os.unlink(new)
+        return False
+    return True
+
+
+def _read(name: Path, uid: int) -> bytes:
+    """Raises OSError, also where it is no ordinary file of that user."""
+    note = os.open(name, _FLAGS)
+    try:
+        found = os.fstat(note)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
+            raise OSError(0, "it is no file of the holder's")
+        return os.read(note, MAX_BYTES)
+    finally:
+        os.close(note)
