@@ -1,4 +1,4 @@
-"""Verbs that judge: eval, verify, replay, repro, check."""
+"""Verbs that judge: eval, verify, replay, repro."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from harness import catalog
 from harness.catalog.choice import choose
 from harness.cli.options import (
+    cases_option,
     device_option,
     json_option,
     markdown_option,
@@ -20,7 +21,9 @@ from harness.cli.options import (
     print_json,
     print_parts,
     problem_argument,
+    stop_option,
     verbs,
+    words_option,
 )
 from harness.errors import UsageError
 from harness.model import Problem, Run, Unranked, Verdict, standing
@@ -29,24 +32,15 @@ from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.verbs import leaderboard
 
-UNWRAPPED = 10_000
-"""Columns of a page, which wraps its cells by itself."""
-
 
 @verbs.command("eval")
 @problem_argument
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @device_option
 @click.option("--quick", is_flag=True, help="Time one process only. Such a run is never ranked.")
-@click.option(
-    "--case",
-    "named",
-    multiple=True,
-    metavar="CASE",
-    help="Only this case: a benchmark case's number from 1, or any case in quotes. Any number of times.",
-)
-@click.option("-k", "words", multiple=True, metavar="TEXT", help="Only cases whose description has TEXT in it.")
-@click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
+@cases_option
+@words_option
+@stop_option
 @click.option("--watch", is_flag=True, help="Judge one FILE at each save, until Ctrl-C. Nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even if no sandbox holds here.")
 @json_option
@@ -224,52 +218,6 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
         print_parts(rendered.parts(found), as_markdown)
     level, path = "error" if found.exit_code else "notice", found.now.submission_path
     github.annotate([github.command(level, rendered.summary(found), "repro", path)])
-    return found.exit_code
-
-
-@verbs.command()
-@problem_argument
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    metavar="TARGET",
-    help="gfx942, gfx950, gfx1100, sm_90 (default: these four), gfx90a or gfx908; any number of times.",
-)
-@click.option(
-    "--emit",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write the compilers' output (IR, assembly, code objects) to this directory.",
-)
-@json_option
-@markdown_option
-@click.pass_obj
-def check(
-    root: Path,
-    problem: str,
-    file: Path,
-    targets: tuple[str, ...],
-    emit: Path | None,
-    as_json: bool,
-    as_markdown: bool,
-) -> int:
-    """Judge FILE on the CPU test cases and compile its kernels for each TARGET. Needs no GPU.
-
-    Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
-    """
-    from harness.compile import tools
-    from harness.render import check as rendered
-    from harness.verbs import check as checkup
-
-    task = catalog.load_problem(root, problem)
-    with narration(as_json) as told:
-        found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, told)
-    if as_json:
-        print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
-    else:
-        print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
-    github.annotate(rendered.commands(found))
     return found.exit_code
 
 

@@ -63,6 +63,17 @@ json_option = click.option(
 markdown_option = click.option(
     "--markdown", "as_markdown", is_flag=True, callback=_one_form, help="Print Markdown, for a page or a comment."
 )
+cases_option = click.option(
+    "--case",
+    "named",
+    multiple=True,
+    metavar="CASE",
+    help="Only this case: a benchmark case's number from 1, or any case in quotes. Any number of times.",
+)
+words_option = click.option(
+    "-k", "words", multiple=True, metavar="TEXT", help="Only cases whose description has TEXT in it."
+)
+stop_option = click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
 device_option = click.option(
     "--device", default="auto", help="cpu, cuda, cuda:1 or auto (default): the GPU if there is one, else the CPU."
 )
