@@ -15,9 +15,11 @@ from harness.cli.options import (
     cases_option,
     device_option,
     json_option,
+    junit_option,
     markdown_option,
     narrate,
     narration,
+    optional_problem_argument,
     print_json,
     print_parts,
     problem_argument,
@@ -27,7 +29,7 @@ from harness.cli.options import (
 )
 from harness.errors import UsageError
 from harness.model import Problem, Run, Unranked, Verdict, standing
-from harness.render import boards, github, progress
+from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.verbs import leaderboard
@@ -41,6 +43,7 @@ from harness.verbs import leaderboard
 @cases_option
 @words_option
 @stop_option
+@junit_option
 @click.option("--watch", is_flag=True, help="Judge one FILE at each save, until Ctrl-C. Nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even if no sandbox holds here.")
 @json_option
@@ -55,6 +58,7 @@ def eval_(
     named: tuple[str, ...],
     words: tuple[str, ...],
     stop_at_first: bool,
+    junit: Path | None,
     watch: bool,
     allow_unsandboxed: bool,
     as_json: bool,
@@ -71,12 +75,13 @@ def eval_(
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     if watch:
-        if len(files) != 1 or as_json or as_markdown:
-            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown")
+        if len(files) != 1 or as_json or as_markdown or junit:
+            raise UsageError("--watch takes exactly one FILE, and none of --json, --markdown and --junit")
         if named or words or stop_at_first:
             raise UsageError("--watch judges every case", "leave out --case, -k and -x")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)
     from harness.machine.device import detect
+    from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation
 
     task = catalog.load_problem(root, problem)
@@ -105,6 +110,8 @@ def eval_(
             chosen=chosen,
             stop_at_first=stop_at_first,
         )
+    if junit:
+        junit_xml.write(junit, map(junit_xml.of_run, runs))
     if as_json:
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)
@@ -119,7 +126,7 @@ def eval_(
 
 
 @verbs.command()
-@click.argument("problem", metavar="[PROBLEM]", required=False)
+@optional_problem_argument
 @device_option
 @json_option
 @markdown_option
@@ -186,7 +193,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
         return fault.ending.verdict.exit_code
     wrong = f"{case_list([check])}\n{check.report}"
     right = f"accepted: {case} with seed {seed} is right, {standing([check])}"
-    click.echo(wrong if check.report else right)
+    click.echo(colour.verdicts(wrong if check.report else right))
     return check.verdict.exit_code
 
 
@@ -228,7 +235,13 @@ def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
 
     narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
     try:
-        watch.watch(root, problem, file, detect(root, device), lambda feedback: click.echo(rendered.text(feedback)))
+        watch.watch(
+            root,
+            problem,
+            file,
+            detect(root, device),
+            lambda feedback: click.echo(colour.verdicts(rendered.text(feedback))),
+        )
     except KeyboardInterrupt:
         narrate("\nstopped watching")
     return 0

@@ -8,10 +8,12 @@ import click
 
 from harness import catalog
 from harness.catalog.choice import choose_to_check
+from harness.chips.targets import TARGETS
 from harness.cli.options import (
     cases_option,
     device_option,
     json_option,
+    junit_option,
     markdown_option,
     narrate,
     narration,
@@ -116,6 +118,7 @@ def new_problem(root: Path, name: str) -> None:
     "targets",
     multiple=True,
     metavar="TARGET",
+    shell_complete=lambda context, parameter, begun: [name for name in TARGETS if name.startswith(begun)],
     help="gfx942, gfx950, gfx1100, sm_90 (default: these four), gfx90a or gfx908; any number of times.",
 )
 @click.option(
@@ -126,6 +129,7 @@ def new_problem(root: Path, name: str) -> None:
 @cases_option
 @words_option
 @stop_option
+@junit_option
 @json_option
 @markdown_option
 @click.pass_obj
@@ -138,6 +142,7 @@ def check(
     named: tuple[str, ...],
     words: tuple[str, ...],
     stop_at_first: bool,
+    junit: Path | None,
     as_json: bool,
     as_markdown: bool,
 ) -> int:
@@ -150,6 +155,7 @@ def check(
     """
     from harness.compile import tools
     from harness.render import check as rendered
+    from harness.render import junit as junit_xml
     from harness.verbs import check as checkup
 
     task = catalog.load_problem(root, problem)
@@ -158,6 +164,8 @@ def check(
     with narration(as_json) as told:
         submission = catalog.load_submission(task, file)
         found = checkup.check(root, task, submission, targets, emit, told, stop_at_first)
+    if junit:
+        junit_xml.write(junit, [junit_xml.of_checkup(found)])
     if as_json:
         print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
     else:
