@@ -118,4 +118,4 @@ def test_a_place_that_is_none_is_refused_before_anything_is_judged(podium, toy_r
     assert (code, out) == (2, "") and "is no directory" in err and "judging" not in err
     assert podium("eval", "double", honest, "--junit", str(toy_root))[0] == 2
     code, _, err = podium("eval", "double", honest, "--watch", "--junit", "report.xml")
-    assert code == 2 and "none of --json, --markdown and --junit" in err
+    assert code == 2 and "neither --json nor --markdown nor --junit" in err

@@ -76,7 +76,7 @@ def eval_(
     """
     if watch:
         if len(files) != 1 or as_json or as_markdown or junit:
-            raise UsageError("--watch takes exactly one FILE, and none of --json, --markdown and --junit")
+            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
         if named or words or stop_at_first:
             raise UsageError("--watch judges every case", "leave out --case, -k and -x")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)

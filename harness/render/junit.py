@@ -92,7 +92,7 @@ def of_checkup(found: Checkup) -> Element:
             told = [f"line {flaw.line}: {flaw.message}" if flaw.line else flaw.message for flaw in compiled.flaws]
             _fail(case, Verdict.COMPILE_ERROR, told[0], "\n".join(told))
         elif compiled.missing:
-            _child(case, "skipped", message=f"no compiler here: {compiled.missing}")
+            _child(case, "skipped", message=compiled.missing)
     _child(suite, "system-out", judged.printed)
     return _counted(suite)
 
