@@ -112,6 +112,56 @@ def test_a_right_answer_without_a_kernel_of_its_own_is_accepted_and_nothing_is_c
     assert "rows=3 cols=5" in out and "rows=4 cols=8" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "cases"),
+    [
+        (["--case", "1"], ["rows=64 cols=64"]),
+        (["--case", "rows=3 cols=5"], ["rows=3 cols=5"]),
+        (["-k", "cols=5"], ["rows=3 cols=5"]),
+        (["-k", "4"], ["rows=4 cols=8", "rows=64 cols=64"]),
+    ],
+)
+def test_cases_that_are_asked_for_are_judged_alone_and_not_taken_for_all(podium, words, cases):
+    for found, cached in ((cases, False), (cases, True)):
+        code, out, _ = podium(TORCH, *words, "--json")
+        judgement = json.loads(out)["judgement"]
+        assert code == 0 and (judgement["cases"], judgement["cached"]) == (found, cached)
+    everything = json.loads(podium(TORCH, "--json")[1])["judgement"]
+    assert not everything["cached"] and everything["cases"] == ["rows=3 cols=5", "rows=4 cols=8"]
+
+
+def test_one_case_is_counted_in_the_singular(podium):
+    out = podium(TORCH, "--case", "rows=3 cols=5")[1]
+    assert "right on the one test case" in out and "accepted on CPU (the one test case, within close)" in out
+
+
+def test_at_the_first_wrong_case_it_stops_if_asked_to(podium):
+    wrong = TORCH.replace("* 2", "* 3")
+    for words, tried in ((["-x"], 1), ([], 2)):
+        code, out, _ = podium(wrong, *words)
+        assert code == 10 and out.count("  wrong ") == tried and out.count("not tried") == 2 - tried
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--case", "2"], "double has no benchmark case 2"),
+        (["--case", "rows=3 cols=6"], "double has no case 'rows=3 cols=6'"),
+        (["-k", "depth"], "no case of double has 'depth'"),
+    ],
+)
+def test_a_case_that_there_is_not_is_refused(podium, words, said):
+    code, out, err = podium(TORCH, *words)
+    assert (code, out) == (2, "") and said in err
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_as_the_cases_that_are_asked_for_launch_them(podium):
+    code, out, _ = podium(TRITON, "--target", "gfx942", "--case", "rows=3 cols=5", "--json")
+    ((kernel,),) = [target["kernels"] for target in json.loads(out)["targets"]]
+    assert code == 0 and kernel["cases"] == ["rows=3 cols=5"]
+
+
 @pytest.mark.slow
 def test_a_wrong_answer_is_shown_with_its_report_and_compiled_all_the_same(podium):
     code, out, _ = podium(TRITON.replace("(2.0)", "(3.0)"), "--target", "gfx942")

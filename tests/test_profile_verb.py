@@ -169,6 +169,18 @@ def test_on_a_processor_the_operators_are_shown_and_kept(toy_root, mine, capsys,
     assert not list((toy_root / "results").rglob("*.json"))
 
 
+def test_any_case_is_profiled_by_its_label_in_quotes(toy_root, mine, capsys):
+    command = ["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu", "--calls", "1"]
+    assert main([*command, "--case", "rows=3 cols=5"]) == 0
+    out, err = capsys.readouterr()
+    assert "double, a case of one's own: rows=3 cols=5" in out and "1 calls of rows=3 cols=5" in err
+    (folder,) = (toy_root / "build" / "profiles" / "double").iterdir()
+    kept = json.loads((folder / "profile.json").read_text())
+    assert kept["case"] == {"rows": 3, "cols": 5} and kept["case_number"] is None
+    assert main([*command, "--case", "rows=64 cols=64", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["case_number"] == 1
+
+
 def test_json_is_one_document_and_the_file_holds_the_same(toy_root, mine, capsys, tmp_path):
     out = tmp_path / "here"
     assert (
@@ -369,6 +381,8 @@ def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path
     [
         (["--case", "2"], "no benchmark case 2"),
         (["--case", "0"], "1: rows=64 cols=64"),
+        (["--case", "-1"], "no benchmark case -1"),
+        (["--case", "rows=9 cols=9"], "double has no case 'rows=9 cols=9'"),
         (["--tool", "ncu"], "ncu cannot profile"),
         (["--tool", "nsys"], "--tool"),
         (["--calls", "0"], "--calls"),
@@ -391,8 +405,10 @@ def test_files_of_another_profile_are_not_mixed_with_these(toy_root, mine, tmp_p
 def test_the_case_with_the_highest_floor_is_profiled_unless_one_is_named():
     problem = catalog.load_problem(CHECKOUT, "kv_replicate")
     device = gpu("cuda", bandwidth_bytes_per_s=1e12)
-    floors = [profiling._case(CHECKOUT, problem, device, n)[1] for n in range(1, len(problem.cases.benchmark) + 1)]
-    number, floor, needed = profiling._case(CHECKOUT, problem, device, None)
+    numbers = range(1, len(problem.cases.benchmark) + 1)
+    floors = [profiling._case(CHECKOUT, problem, device, str(number))[2] for number in numbers]
+    case, number, floor, needed = profiling._case(CHECKOUT, problem, device, None)
+    assert case == problem.cases.benchmark[number - 1]
     assert floor.latency_ns == max(each.latency_ns for each in floors) and floor == floors[number - 1]
     assert needed == pytest.approx(floor.latency_ns * 1e3)
 

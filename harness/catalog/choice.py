@@ -15,7 +15,7 @@ def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequ
     Raises UsageError for a case that there is not, and where none is left.
     """
     cases = problem.cases_for(device_kind)
-    asked = [_named(problem, cases.benchmark, name) for name in named]
+    asked = [case_named(problem, device_kind, name) for name in named]
     drawn = [case for case in asked if case not in cases.test and case not in cases.benchmark]
     tests, benchmarks = (
         [case for case in of if (not asked or case in asked) and all(word in case.label for word in words)]
@@ -27,10 +27,19 @@ def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequ
     return problem.only(tests, benchmarks)
 
 
-def _named(problem: Problem, benchmarks: Sequence[Case], name: str) -> Case:
-    if name.isdecimal():
+def choose_to_check(problem: Problem, named: Sequence[str], words: Sequence[str]) -> Problem:
+    """As `choose` of a CPU's cases, all of them test cases: nothing is to be timed."""
+    cases = choose(problem, "cpu", named, words).cpu
+    return problem.only([*cases.test, *cases.benchmark], [])
+
+
+def case_named(problem: Problem, device_kind: str, name: str) -> Case:
+    """The case that `name` means: a benchmark case's number from 1, or the label of any. Raises UsageError."""
+    benchmarks = problem.cases_for(device_kind).benchmark
+    if name.lstrip("-").isdecimal():
         if not 1 <= int(name) <= len(benchmarks):
-            raise UsageError(f"{problem.name} has no benchmark case {name}", f"there are 1 to {len(benchmarks)}")
+            listed = "".join(f"\n    {number}: {case.label}" for number, case in enumerate(benchmarks, 1))
+            raise UsageError(f"{problem.name} has no benchmark case {name} on this device", f"there are:{listed}")
         return benchmarks[int(name) - 1]
     case = problem.case_called(name)
     if case is None:

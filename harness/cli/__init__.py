@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 import click
 
-from harness.cli import judging, looking, working
+from harness.cli import completion, judging, looking, working
 from harness.cli.options import verbs
 from harness.errors import InfrastructureError, PodiumError
 from harness.render import github
 
-__all__ = ["judging", "looking", "main", "verbs", "working"]
+__all__ = ["completion", "judging", "looking", "main", "verbs", "working"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. Nothing but Ctrl-C and a bug of ours gets past this."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if asked := os.environ.get(completion.VARIABLE):
+        return completion.answer(asked)
     with github.obeyed_by_nobody():
         try:
             with verbs.make_context("python3 -m harness", given) as context:  # click's own main catches Ctrl-C

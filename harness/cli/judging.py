@@ -1,4 +1,4 @@
-"""Verbs that judge: eval, verify, replay, repro, check."""
+"""Verbs that judge: eval, verify, replay, repro."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ import click
 from harness import catalog
 from harness.catalog.choice import choose
 from harness.cli.options import (
+    cases_option,
     device_option,
     json_option,
+    junit_option,
     markdown_option,
     narrate,
     narration,
+    optional_problem_argument,
     print_json,
     print_parts,
     problem_argument,
+    stop_option,
     verbs,
+    words_option,
 )
 from harness.errors import UsageError
 from harness.model import Problem, Run, Unranked, Verdict, standing
-from harness.render import boards, github, progress
+from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.verbs import leaderboard
-
-UNWRAPPED = 10_000
-"""Columns of a page, which wraps its cells by itself."""
 
 
 @verbs.command("eval")
@@ -38,15 +40,10 @@ UNWRAPPED = 10_000
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @device_option
 @click.option("--quick", is_flag=True, help="Time one process only. Such a run is never ranked.")
-@click.option(
-    "--case",
-    "named",
-    multiple=True,
-    metavar="CASE",
-    help="Only this case: a benchmark case's number from 1, or any case in quotes. Any number of times.",
-)
-@click.option("-k", "words", multiple=True, metavar="TEXT", help="Only cases whose description has TEXT in it.")
-@click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
+@cases_option
+@words_option
+@stop_option
+@junit_option
 @click.option("--watch", is_flag=True, help="Judge one FILE at each save, until Ctrl-C. Nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even if no sandbox holds here.")
 @json_option
@@ -61,6 +58,7 @@ def eval_(
     named: tuple[str, ...],
     words: tuple[str, ...],
     stop_at_first: bool,
+    junit: Path | None,
     watch: bool,
     allow_unsandboxed: bool,
     as_json: bool,
@@ -77,12 +75,13 @@ def eval_(
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     if watch:
-        if len(files) != 1 or as_json or as_markdown:
-            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown")
+        if len(files) != 1 or as_json or as_markdown or junit:
+            raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
         if named or words or stop_at_first:
             raise UsageError("--watch judges every case", "leave out --case, -k and -x")
         return _watch(root, catalog.load_problem(root, problem), files[0], device)
     from harness.machine.device import detect
+    from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation
 
     task = catalog.load_problem(root, problem)
@@ -111,6 +110,8 @@ def eval_(
             chosen=chosen,
             stop_at_first=stop_at_first,
         )
+    if junit:
+        junit_xml.write(junit, map(junit_xml.of_run, runs))
     if as_json:
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)
@@ -125,7 +126,7 @@ def eval_(
 
 
 @verbs.command()
-@click.argument("problem", metavar="[PROBLEM]", required=False)
+@optional_problem_argument
 @device_option
 @json_option
 @markdown_option
@@ -192,7 +193,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
         return fault.ending.verdict.exit_code
     wrong = f"{case_list([check])}\n{check.report}"
     right = f"accepted: {case} with seed {seed} is right, {standing([check])}"
-    click.echo(wrong if check.report else right)
+    click.echo(colour.verdicts(wrong if check.report else right))
     return check.verdict.exit_code
 
 
@@ -227,52 +228,6 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     return found.exit_code
 
 
-@verbs.command()
-@problem_argument
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    metavar="TARGET",
-    help="gfx942, gfx950, gfx1100, sm_90 (default: these four), gfx90a or gfx908; any number of times.",
-)
-@click.option(
-    "--emit",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write the compilers' output (IR, assembly, code objects) to this directory.",
-)
-@json_option
-@markdown_option
-@click.pass_obj
-def check(
-    root: Path,
-    problem: str,
-    file: Path,
-    targets: tuple[str, ...],
-    emit: Path | None,
-    as_json: bool,
-    as_markdown: bool,
-) -> int:
-    """Judge FILE on the CPU test cases and compile its kernels for each TARGET. Needs no GPU.
-
-    Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
-    """
-    from harness.compile import tools
-    from harness.render import check as rendered
-    from harness.verbs import check as checkup
-
-    task = catalog.load_problem(root, problem)
-    with narration(as_json) as told:
-        found = checkup.check(root, task, catalog.load_submission(task, file), targets, emit, told)
-    if as_json:
-        print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
-    else:
-        print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
-    github.annotate(rendered.commands(found))
-    return found.exit_code
-
-
 def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
     from harness.machine.device import detect
     from harness.render import watch as rendered
@@ -280,7 +235,13 @@ def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
 
     narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
     try:
-        watch.watch(root, problem, file, detect(root, device), lambda feedback: click.echo(rendered.text(feedback)))
+        watch.watch(
+            root,
+            problem,
+            file,
+            detect(root, device),
+            lambda feedback: click.echo(colour.verdicts(rendered.text(feedback))),
+        )
     except KeyboardInterrupt:
         narrate("\nstopped watching")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import click
 from harness import catalog
 from harness.catalog.config import DUEL_PAIRS, MOST_DUEL_PAIRS
 from harness.cli.options import (
+    csv_option,
     json_option,
     markdown_option,
     narration,
+    optional_problem_argument,
     print_json,
     print_parts,
     problem_argument,
@@ -20,7 +23,7 @@ from harness.cli.options import (
 )
 from harness.errors import UsageError
 from harness.model import OLDER_SOURCE, Run
-from harness.render import boards, github
+from harness.render import boards, colour, document, github, sheet
 from harness.render.legible import legible
 from harness.render.terminal import left_alone, runs
 from harness.verbs import leaderboard as ranked
@@ -34,15 +37,26 @@ from harness.verbs import show as stored
 @click.option("--cases", is_flag=True, help="Also show each case of the ranked runs.")
 @json_option
 @markdown_option
+@csv_option
 @click.pass_obj
-def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_json: bool, as_markdown: bool) -> None:
+def leaderboard(
+    root: Path, problem: str, device: str | None, cases: bool, as_json: bool, as_markdown: bool, as_csv: bool
+) -> None:
     """Show the boards of PROBLEM, one for each device that has runs.
+
+    --csv prints a row for each submission, the ranked ones first; with --cases one for each case of a ranked run. Times
+    are in ns, and a rank is two columns: the first and the last that it may be.
 
     Example: python3 -m harness leaderboard mla
     """
     task = catalog.load_problem(root, problem)
     if as_json:
         print_json(ranked.as_json(root, task, device, cases))
+    elif as_csv:
+        read = ranked.boards(root, task, device)
+        runs_of = ((name, ranked.ranked_runs(root, board)) for name, board in read.boards)
+        click.echo(sheet.cases(runs_of) if cases else sheet.boards(read.boards), nl=False)
+        _say_what_is_left_alone(read.faults)
     else:
         print_parts(boards.parts(root, task, device, cases=cases), as_markdown)
 
@@ -51,9 +65,10 @@ def leaderboard(root: Path, problem: str, device: str | None, cases: bool, as_js
 @click.argument("run", metavar="[RUN]", required=False)
 @json_option
 @markdown_option
+@csv_option
 @click.pass_obj
-def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
-    """Show one run in full. Without RUN, list the stored runs, the latest last.
+def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: bool) -> None:
+    """Show one run in full. Without RUN, list the stored runs, the latest last; --csv is for that list.
 
     RUN is a run's id, a beginning of it that no other has, or a submission's name: the latest run of its latest source.
 
@@ -65,15 +80,26 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool) -> None:
         found, faults = stored.every(root)
         if as_json:
             print_json({"runs": [asdict(entry) for entry in found], "left_alone": dict(faults)})
+        elif as_csv:
+            click.echo(sheet.runs(found), nl=False)
+            _say_what_is_left_alone(faults)
         else:
             print_parts([runs(found), *left_alone(faults)], as_markdown)
         return
+    if as_csv:
+        raise UsageError("--csv lists runs, and one run is no list", "leave out RUN, or print it with --json")
     shown = stored.one(root, run)
     _say_what_has_changed(root, shown)
     if as_json:
         print_json(shown)
     else:
         print_parts(rendered.parts(shown), as_markdown)
+
+
+def _say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
+    """On stderr, where a sheet has no place for it."""
+    for part in left_alone(faults):
+        click.echo(document.text([part]), err=True)
 
 
 def _say_what_has_changed(root: Path, *runs: Run) -> None:
@@ -137,7 +163,7 @@ def compare(
     elif as_markdown:
         click.echo(rendered.markdown(compared, *taken.texts))
     else:
-        click.echo(rendered.text(compared, *taken.texts))
+        click.echo(colour.verdicts(rendered.text(compared, *taken.texts)))
     if github.wanted():
         github.summarise(rendered.markdown(compared, *taken.texts))
     code = 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
@@ -147,7 +173,7 @@ def compare(
 
 
 @verbs.command()
-@click.argument("problem", metavar="[PROBLEM]", required=False)
+@optional_problem_argument
 @click.option("--device", default=None, help="Show one device only: its folder in results/, such as nvidia-h200.")
 @click.option(
     "--out",

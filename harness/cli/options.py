@@ -15,17 +15,18 @@ from typing import Any
 import click
 from pydantic_core import to_json
 
-from harness import __version__
+from harness import __version__, catalog
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Narrate
-from harness.render import document, github
+from harness.render import colour, document, github
 
 
 class _Verbs(click.Group):
     """A group that names the nearest verb when one is misspelt."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        unknown = args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-")
+        if unknown and not ctx.resilient_parsing:  # as a shell completes a line, nothing is refused
             raise UsageError(f"there is no verb {args[0]!r}", did_you_mean(args[0], self.commands))
         return super().resolve_command(ctx, args)
 
@@ -47,14 +48,35 @@ def verbs(context: click.Context, root: Path) -> None:
     context.obj = root
 
 
-problem_argument = click.argument("problem", metavar="PROBLEM")
+def _problems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """What a shell completes PROBLEM to."""
+    root = context.find_root().params.get("root")  # None where it is no directory
+    return [name for name in catalog.problem_names(root) if name.startswith(begun)] if root else []
+
+
+def _devices(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    return [name for name in ("auto", "cpu", "cuda") if name.startswith(begun)]
+
+
+problem_argument = click.argument("problem", metavar="PROBLEM", shell_complete=_problems)
+optional_problem_argument = click.argument("problem", metavar="[PROBLEM]", required=False, shell_complete=_problems)
+
+
+_FORMS = {"as_json": "--json", "as_markdown": "--markdown", "as_csv": "--csv"}
 
 
 def _one_form(context: click.Context, parameter: click.Parameter, asked: bool) -> bool:
-    others = [name for name in ("as_json", "as_markdown") if name != parameter.name and context.params.get(name)]
-    if asked and others:
-        raise UsageError("--json and --markdown cannot be combined", "give one of them")
+    both = [word for name, word in _FORMS.items() if name == parameter.name or context.params.get(name)]
+    if asked and len(both) > 1:
+        raise UsageError(f"{both[0]} and {both[1]} cannot be combined", "give one of them")
     return asked
+
+
+def _in_a_directory(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Whoever waits minutes for a verdict is told before them that FILE is no place for it."""
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: {path.parent} is no directory", "name another file with --junit")
+    return path
 
 
 json_option = click.option(
@@ -63,8 +85,32 @@ json_option = click.option(
 markdown_option = click.option(
     "--markdown", "as_markdown", is_flag=True, callback=_one_form, help="Print Markdown, for a page or a comment."
 )
+csv_option = click.option(
+    "--csv", "as_csv", is_flag=True, callback=_one_form, help="Print CSV, for a spreadsheet or a script."
+)
+junit_option = click.option(
+    "--junit",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=_in_a_directory,
+    metavar="FILE",
+    help="Also write the cases and what is wrong with them to FILE, as JUnit XML.",
+)
+cases_option = click.option(
+    "--case",
+    "named",
+    multiple=True,
+    metavar="CASE",
+    help="Only this case: a benchmark case's number from 1, or any case in quotes. Any number of times.",
+)
+words_option = click.option(
+    "-k", "words", multiple=True, metavar="TEXT", help="Only cases whose description has TEXT in it."
+)
+stop_option = click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
 device_option = click.option(
-    "--device", default="auto", help="cpu, cuda, cuda:1 or auto (default): the GPU if there is one, else the CPU."
+    "--device",
+    default="auto",
+    shell_complete=_devices,
+    help="cpu, cuda, cuda:1 or auto (default): the GPU if there is one, else the CPU.",
 )
 
 
@@ -96,6 +142,6 @@ def print_json(document: Any) -> None:
 
 def print_parts(parts: Iterable[document.Part], as_markdown: bool) -> None:
     parts = list(parts)
-    click.echo(document.markdown(parts) if as_markdown else document.text(parts))
+    click.echo(document.markdown(parts) if as_markdown else colour.verdicts(document.text(parts)))
     if github.wanted():
         github.summarise(document.markdown(parts))

@@ -1,4 +1,4 @@
-"""Verbs to work with: doctor, new, forget, profile."""
+"""Verbs to work with, of which nothing is ranked: doctor, new, forget, check, profile."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ from pathlib import Path
 import click
 
 from harness import catalog
+from harness.catalog.choice import choose_to_check
+from harness.chips.targets import TARGETS
 from harness.cli.options import (
+    cases_option,
     device_option,
     json_option,
+    junit_option,
     markdown_option,
     narrate,
     narration,
     print_json,
     print_parts,
     problem_argument,
+    stop_option,
     verbs,
+    words_option,
 )
 from harness.errors import InfrastructureError
+from harness.render import github
 from harness.render.legible import legible
+
+UNWRAPPED = 10_000
+"""Columns of a page, which wraps its cells by itself."""
 
 
 @verbs.command()
@@ -104,7 +114,73 @@ def new_problem(root: Path, name: str) -> None:
 @problem_argument
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--case", type=int, metavar="N", help="Benchmark case N, from 1 (default: the one with the highest floor)."
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    shell_complete=lambda context, parameter, begun: [name for name in TARGETS if name.startswith(begun)],
+    help="gfx942, gfx950, gfx1100, sm_90 (default: these four), gfx90a or gfx908; any number of times.",
+)
+@click.option(
+    "--emit",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the compilers' output (IR, assembly, code objects) to this directory.",
+)
+@cases_option
+@words_option
+@stop_option
+@junit_option
+@json_option
+@markdown_option
+@click.pass_obj
+def check(
+    root: Path,
+    problem: str,
+    file: Path,
+    targets: tuple[str, ...],
+    emit: Path | None,
+    named: tuple[str, ...],
+    words: tuple[str, ...],
+    stop_at_first: bool,
+    junit: Path | None,
+    as_json: bool,
+    as_markdown: bool,
+) -> int:
+    """Judge FILE on the CPU test cases and compile its kernels for each TARGET. Needs no GPU.
+
+    With --case or -k only some cases are judged, and the kernels are compiled that these launch. Numbers are those of
+    the CPU's benchmark cases.
+
+    Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
+    """
+    from harness.compile import tools
+    from harness.render import check as rendered
+    from harness.render import junit as junit_xml
+    from harness.verbs import check as checkup
+
+    task = catalog.load_problem(root, problem)
+    if named or words:
+        task = choose_to_check(task, named, words)
+    with narration(as_json) as told:
+        submission = catalog.load_submission(task, file)
+        found = checkup.check(root, task, submission, targets, emit, told, stop_at_first)
+    if junit:
+        junit_xml.write(junit, [junit_xml.of_checkup(found)])
+    if as_json:
+        print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
+    else:
+        print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
+    github.annotate(rendered.commands(found))
+    return found.exit_code
+
+
+@verbs.command()
+@problem_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--case",
+    metavar="CASE",
+    help="A benchmark case's number from 1, or any case in quotes (default: the one with the highest floor).",
 )
 @click.option(
     "--tool",
@@ -126,7 +202,7 @@ def profile(
     root: Path,
     problem: str,
     file: Path,
-    case: int | None,
+    case: str | None,
     tool: str,
     calls: int,
     out: Path | None,

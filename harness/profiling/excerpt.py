@@ -45,15 +45,15 @@ class ProfiledKernel:
 
 @dataclass(frozen=True)
 class Profile:
-    """`case_number` counts the benchmark cases from 1. `call_ns`: a whole call by the host's clock, under the profiler.
-    `needed_bytes`: what the floor counts. `files`, in `folder`, are the profiler's own."""
+    """`case_number` counts the benchmark cases from 1, and is None for another. `call_ns`: a whole call by the host's
+    clock, under the profiler. `needed_bytes`: what the floor counts. `files`, in `folder`, are the profiler's own."""
 
     problem: str
     submission: str
     submission_sha256: str
     device: Device
     case: Case
-    case_number: int
+    case_number: int | None
     tool: str
     calls: int
     kernels: tuple[ProfiledKernel, ...]

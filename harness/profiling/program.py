@@ -19,21 +19,21 @@ import torch
 
 from harness import catalog
 from harness.judge.reference import Reference
-from harness.model import Device, Value
+from harness.model import Case, Device, Value
 from harness.worker import load
 
 OUTCOME = "program.json"
 
 
 class Settings(Value):
-    """`case` counts the benchmark cases of the device from 0. `looks`: how the profiler learns what to look at: by
+    """`looks`: how the profiler learns what to look at: by
     CUDA's start and stop, by torch.profiler here, or by the times of the calls."""
 
     root: Path
     problem: str
     submission: Path
     device: Device
-    case: int
+    case: Case
     seed: int
     warmup: int
     calls: int
@@ -56,7 +56,7 @@ def run(settings: Settings) -> Outcome:
     if on_gpu:
         torch.cuda.set_device(torch.device(settings.device.torch_device))
     problem = catalog.load_problem(settings.root, settings.problem)
-    case = problem.cases_for(settings.device.kind).benchmark[settings.case]
+    case = settings.case
     reference = Reference(problem, settings.device)
     spans = []
     try:

@@ -16,7 +16,7 @@ from harness.model import CaseCheck, Verdict, in_words
 
 def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = ()) -> str:
     """A line for each of `checks`, and for each label of `untried` that is not among them."""
-    rows = [(_word(each), _how(each), each.case.label + " (secret)" * each.secret) for each in checks]
+    rows = [(_word(each), how_near(each), each.case.label + " (secret)" * each.secret) for each in checks]
     seen = {each.case.label for each in checks}
     rows += [("not tried", "", label) for label in untried if label not in seen]
     words, how = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
@@ -27,7 +27,7 @@ def _word(check: CaseCheck) -> str:
     return {Verdict.ACCEPTED: "right", Verdict.WRONG_ANSWER: "wrong"}.get(check.verdict, check.verdict.words)
 
 
-def _how(check: CaseCheck) -> str:
+def how_near(check: CaseCheck) -> str:
     """Against the tolerance that it met, or the loosest."""
     name = check.tolerance or next(reversed(check.excess), None)
     if name not in check.excess:  # a stored run may name one that it does not have

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
-import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +18,7 @@ from harness.ranking.comparison import Comparison, PairedMeasurement
 from harness.ranking.speed import Speed, SpeedFinding
 from harness.ranking.stats import Ratio
 from harness.render import document
+from harness.render.colour import wanted
 from harness.render.document import Part, Table, Verbatim
 from harness.render.legible import legible
 from harness.render.terminal import microseconds
@@ -35,7 +34,7 @@ def text(
 ) -> str:
     """All of it. By default as wide as the terminal, and coloured if stdout is one."""
     columns = width or shutil.get_terminal_size((120, 24)).columns
-    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ if colour is None else colour
+    coloured = wanted() if colour is None else colour
     names = _headings(comparison)
     return document.text(_parts(comparison, Verbatim(difference(a_source, b_source, names, columns, coloured))))
 

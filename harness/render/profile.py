@@ -23,7 +23,8 @@ _HOW_TO_OPEN = {
 
 def parts(found: Profile) -> list[Part]:
     what = "operators" if found.device.kind == "cpu" else "kernels"
-    title = f"{found.submission} on {found.problem}, benchmark case {found.case_number}: {found.case.label}"
+    case = f"benchmark case {found.case_number}" if found.case_number else "a case of one's own"
+    title = f"{found.submission} on {found.problem}, {case}: {found.case.label}"
     how = f"{found.device.name}, {found.tool}, {found.calls} calls"
     if not found.kernels:
         return [title, how, f"It ran no {what}.", *found.notes, _files(found)]

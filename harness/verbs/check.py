@@ -94,9 +94,10 @@ def check(
     targets: Sequence[str] = (),
     emit: Path | None = None,
     narrate: Narrate = lambda line: None,
+    stop_at_first: bool = False,
 ) -> Checkup:
     """Judge and compile `submission`, for the default targets if none are named. `emit`: a directory for what compilers
-    made.
+    made. `stop_at_first`: no test case is judged after one that is wrong. `problem` may have some of its cases only.
 
     Raises UsageError for an unknown target, ProblemError when the problem's own code fails.
     """
@@ -105,7 +106,9 @@ def check(
         if target not in TARGETS:
             # No guess: the nearest name of a chip is another chip.
             raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
-    kept = Kept({"submission": submission.sha256, "problem": problem.sha256, "tools": tools.fingerprint()})
+    cases = " ".join(case.key for case in problem.every_case)
+    facts = {"submission": submission.sha256, "problem": problem.sha256, "cases": cases, "tools": tools.fingerprint()}
+    kept = Kept(facts)
     jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
     waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
@@ -117,7 +120,7 @@ def check(
                 narrate(f"nothing here confines submissions: this one runs with your rights; {tiers.HOW_TO_GET_ONE}")
             _describe(problem, compiled_for, folder)
             processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
-        judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate)
+        judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate, stop_at_first)
         if waiting:
             judged = judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR
             narrate(f"{judgement.verdict.words if judged else 'not judged'} on CPU: {plain(judgement.message)}")
@@ -152,7 +155,9 @@ def engines(text: str) -> list[str]:
     return ["cross_compile"] * triton + ["inline"] * bool(inline)
 
 
-def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, narrate: Narrate) -> Judgement:
+def _judge(
+    root: Path, problem: Problem, submission: Submission, kept: Kept, narrate: Narrate, stop_at_first: bool
+) -> Judgement:
     """Judge the CPU test cases as an evaluation does: fresh inputs, a worker that knows no answer."""
     from harness.judge.evaluate import evaluate  # imports torch
 
@@ -160,7 +165,8 @@ def _judge(root: Path, problem: Problem, submission: Submission, kept: Kept, nar
     ordered = smallest_first(problem, problem.cpu.test, cpu)
     reordered = problem.model_copy(update={"cpu": problem.cpu.model_copy(update={"test": ordered})})
     narrate(f"judging on the CPU: loading (limit {problem.limits.load_s:g} s)")
-    run = evaluate(reordered, submission, cpu, load_config(root), timed=False, narrate=narrate)
+    config = load_config(root)
+    run = evaluate(reordered, submission, cpu, config, timed=False, stop_at_first=stop_at_first, narrate=narrate)
     verdict, message = run.ending.verdict, run.ending.message
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
         verdict, message = Verdict.INFRASTRUCTURE_ERROR, f"its CUDA sources, for load_inline, need a GPU: {message}"

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.catalog.choice import case_named
 from harness.errors import InfrastructureError, UsageError
 from harness.machine import lock
 from harness.machine.device import detect
-from harness.model import Device, Floor, Problem, Submission
+from harness.model import Case, Device, Floor, Problem, Submission
 from harness.profiling import ncu, process, rocprof, torch_profiler
 from harness.profiling import tool as tools
 from harness.profiling.excerpt import Profile, ProfiledKernel, kernels
@@ -44,12 +45,12 @@ def profile(
     device: Device,
     *,
     tool: str = "auto",
-    case: int | None = None,
+    case: str | None = None,
     calls: int = CALLS,
     out: Path | None = None,
     narrate: Narrate = lambda line: None,
 ) -> Profile:
-    """Profile `calls` calls on benchmark case number `case`, from 1 (default: the one with the highest floor).
+    """Profile `calls` calls on `case`, a number or a label (default: the benchmark case with the highest floor).
 
     The profiler's files go to `out`, which must be empty, or to a folder of their own in build/profiles. Raises
     UsageError, InfrastructureError where the tool is missing or fails, process.Unprofiled where the submission fails,
@@ -58,14 +59,14 @@ def profile(
     narrate(UNCONFINED.format(submission.path))
     chosen = tools.chosen(tool, device)
     program = tools.find(chosen)
-    number, floor, needed_bytes = _case(root, problem, device, case)
+    shape, number, floor, needed_bytes = _case(root, problem, device, case)
     folder = _folder(root, submission, number, out)
     settings = Settings(
         root=root.resolve(),
         problem=problem.name,
         submission=folder / SOURCE,
         device=device,
-        case=number - 1,
+        case=shape,
         seed=secrets.randbits(62),
         warmup=WARMUP,
         calls=calls,
@@ -73,8 +74,7 @@ def profile(
         folder=folder,
     )
     (folder / SOURCE).write_bytes(submission.source)
-    label = problem.cases_for(device.kind).benchmark[number - 1].label
-    narrate(f"{submission.name}: {calls} calls of {label} under {tools.named(chosen)}, unconfined")
+    narrate(f"{submission.name}: {calls} calls of {shape.label} under {tools.named(chosen)}, unconfined")
     with lock.hold(device, narrate):
         outcome, found, notes = _RUNS[chosen](program, settings, narrate)
     result = Profile(
@@ -82,7 +82,7 @@ def profile(
         submission=submission.name,
         submission_sha256=submission.sha256,
         device=device,
-        case=problem.cases_for(device.kind).benchmark[number - 1],
+        case=shape,
         case_number=number,
         tool=tools.named(chosen),
         calls=calls,
@@ -101,14 +101,14 @@ def profile(
     return result
 
 
-def _case(root: Path, problem: Problem, device: Device, wanted: int | None) -> tuple[int, Floor | None, float | None]:
-    """The case's number, its floor, and the bytes that the floor counts."""
+def _case(
+    root: Path, problem: Problem, device: Device, wanted: str | None
+) -> tuple[Case, int | None, Floor | None, float | None]:
+    """The case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
     from harness.judge.reference import Reference
 
-    cases = problem.cases_for(device.kind).benchmark
-    if wanted is not None and not 1 <= wanted <= len(cases):
-        listed = "; ".join(f"{number}: {case.label}" for number, case in enumerate(cases, 1))
-        raise UsageError(f"{problem.name} has no benchmark case {wanted} on this device", listed)
+    benchmarks = problem.cases_for(device.kind).benchmark
+    cases = benchmarks if wanted is None else (case_named(problem, device.kind, wanted),)
     reference = Reference(problem, detect(root, "cpu"))
     costs = [reference.cost(case) for case in cases]
     floors = [roofline.floor(cost, device) for cost in costs]
@@ -117,15 +117,16 @@ def _case(root: Path, problem: Problem, device: Device, wanted: int | None) -> t
         floor = floors[index]
         return floor.latency_ns if floor else max(float(entry["bytes"]) for entry in costs[index].values())
 
-    index = wanted - 1 if wanted is not None else max(range(len(cases)), key=weight)
-    floor = floors[index]
-    return index + 1, floor, float(costs[index][floor.format]["bytes"]) if floor else None
+    index = max(range(len(cases)), key=weight)
+    chosen, floor = cases[index], floors[index]
+    number = benchmarks.index(chosen) + 1 if chosen in benchmarks else None
+    return chosen, number, floor, float(costs[index][floor.format]["bytes"]) if floor else None
 
 
-def _folder(root: Path, submission: Submission, number: int, out: Path | None) -> Path:
+def _folder(root: Path, submission: Submission, number: int | None, out: Path | None) -> Path:
     """An empty folder. Raises UsageError, InfrastructureError."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S-%f")
-    folder = out or root / "build" / "profiles" / submission.problem / f"{submission.name}-{number}-{moment}"
+    folder = out or root / "build" / "profiles" / submission.problem / f"{submission.name}-{number or 'case'}-{moment}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

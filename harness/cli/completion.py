@@ -1,0 +1,59 @@
+"""Completion of a line in bash, zsh and fish, by click's own scripts.
+
+click completes one word at the beginning of a line, and `python3 -m harness` is three. So the script defines the word
+`podium`, which runs this checkout with this Python from any directory, and completes that.
+
+    eval "$(python3 -m harness completion bash)"     podium ev<TAB>  podium eval m<TAB>  podium check mla F<TAB>
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class, shell_complete
+
+from harness.cli.options import verbs
+
+WORD, VARIABLE = "podium", "_PODIUM_COMPLETE"
+_FUNCTIONS = {
+    "bash": f'{WORD}() {{ %s "$@"; }}',
+    "zsh": f'{WORD}() {{ %s "$@"; }}',
+    "fish": f"function {WORD}; %s $argv; end",
+}
+
+
+@verbs.command("completion")
+@click.argument("shell", metavar="SHELL", type=click.Choice(list(_FUNCTIONS)))
+def complete(shell: str) -> None:
+    """Print a script for bash, zsh or fish that defines the command `podium`, with completion of its words.
+
+    The command does what `python3 -m harness` does in this checkout, from any directory.
+
+    Example: python3 -m harness completion bash
+    """
+    click.echo(script(shell))
+
+
+def script(shell: str) -> str:
+    """The function that runs Podium, then click's script, which asks it in the place of a program on PATH."""
+    checkout = Path(__file__).resolve().parents[2]
+    run = f"PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}"
+    run += f' exec {shlex.quote(sys.executable)} -P -m harness "$@"'
+    command = f"sh -c {shlex.quote(run)} {WORD}"
+    kind = get_completion_class(shell)
+    assert kind is not None
+    source = kind(verbs, {}, WORD, VARIABLE).source()
+    # bash asks what was typed, $1; zsh and fish ask `podium`, zsh only if that is a program.
+    asked = re.compile(rf"(\b{shell}_complete(?: COMP_\w+=\([^)]*\))*) (?:\$1|{WORD})\)")
+    source = asked.sub(lambda found: f"{found[1]} {command})", source)
+    source = source.replace(f"$+commands[{WORD}]", f"$+functions[{WORD}]")
+    return f"{_FUNCTIONS[shell] % command}\n\n{source.strip()}\n"
+
+
+def answer(instruction: str) -> int:
+    """What the script asks for while a line is typed; the exit code."""
+    return shell_complete(verbs, {}, WORD, VARIABLE, instruction)
