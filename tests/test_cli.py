@@ -393,11 +393,11 @@ def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root)
     processes = [subprocess.Popen(words, cwd=CHECKOUT, stderr=subprocess.PIPE, text=True) for words in commands]
     assert [process.wait(120) for process in processes] == [0, 0]
     waited = [process.stderr.read() for process in processes]
-    assert sum("waiting for it to finish" in text for text in waited) == 1
-    told = [
-        f"another evaluation (process {process.pid}, --root" in text for process, text in zip(processes, waited[::-1])
-    ]
-    assert sum(told) == (sys.platform == "linux")  # where /proc/locks tells
+    # Both do where another test has the processor's lock.
+    who_waited = [text for text in waited if "waiting for it to finish" in text]
+    assert who_waited
+    if sys.platform == "linux":  # where /proc/locks tells
+        assert all(re.search(r"another evaluation \(process \d+, --root", text) for text in who_waited)
     runs = list((toy_root / "results" / "local" / "double").glob("*/2*.json"))
     assert {json.loads(path.read_text())["submission"] for path in runs} == {"one", "two"}
 
