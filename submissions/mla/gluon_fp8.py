@@ -312,7 +312,7 @@ def attend(
     for tile in range(tiles):
         slot = tile % STAGES
         mbarrier.wait(full.index(slot), tile // STAGES & 1)
-        # The fp8 instruction adds with 13 bits below the largest summand. What the rope dims hold may be large: last.
+        # The fp8 instruction loses what is small beside its largest summand. Those of the rope dims may be large: last.
         score = warpgroup_mma(ring.index(slot), q_smem.permute((1, 0)), none, use_acc=False, is_async=True)
         score = warpgroup_mma(rope_ring.index(slot), q_rope_smem.permute((1, 0)), score, is_async=True)
         score = warpgroup_mma_wait(0, deps=[score])
