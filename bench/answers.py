@@ -81,14 +81,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Group:
-    """Calls whose outputs are tallied together, as a run's totals name them."""
+    """Calls whose outputs are tallied together, as a run's totals name them; those of probes (None) are not."""
 
-    what: str
+    what: str | None
     calls: list[tuple[Case, Call]]
 
 
 def dealt(problem: Problem, device: Device, seed: int, benchmarks: Sequence[Case], timed_calls: int) -> Iterator[Group]:
-    """The CPU's test cases, each as often as the judge puts it, then `timed_calls` of each of `benchmarks`.
+    """The CPU's test cases, each as often as the judge puts it, then `timed_calls` of each of `benchmarks` and one of
+    each of its probes.
 
     Of a decode loop the first steps. Memory other than outputs is not compared: it is left as it should be.
     """
@@ -103,6 +104,7 @@ def dealt(problem: Problem, device: Device, seed: int, benchmarks: Sequence[Case
     yield Group(ALL_TESTS, tests)
     for case in benchmarks:
         yield Group(case.label, deal("timed", case, timed_calls))
+        yield Group(None, [call for probe in problem.cpu.probes(case) for call in deal("timed", probe, 1)])
 
 
 def pieces(problem: str, case: Case, call: Call, arithmetic: Arithmetic | None = None) -> list[Piece]:
@@ -199,11 +201,13 @@ class Standing:
     single: dict[str, float] = field(default_factory=dict)
     groups: dict[str, tuple[Tally, dict[str, Tolerance]]] = field(default_factory=dict)
 
-    def add(self, what: str, call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
-        """One call's outputs, as the judge compares them."""
+    def add(self, what: str | None, call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
+        """One call's outputs, as the judge compares them; those of a probe (None) are not tallied."""
         found = differences(call, *_left(outputs), tolerances)
         for name, excess in compare(call, found, tolerances).excess.items():
             self.single[name] = max(self.single.get(name, 0.0), excess.ratio)
+        if what is None:
+            return
         tally = sum((each.tally for each in found if each.tally is not None), Tally())
         before, _ = self.groups.get(what, (Tally(), {}))
         self.groups[what] = before + tally, tolerances
@@ -212,6 +216,14 @@ class Standing:
         """The worst group's value over its limit."""
         found = [tally.excess(tolerances[name]) for tally, tolerances in self.groups.values()]
         return max((excess.ratio for excess in found if excess is not None), default=0.0)
+
+    def limits(self, name: str) -> dict[str, float]:
+        """Each limit over all calls: the worst group's value over it."""
+        found: dict[str, float] = {}
+        for tally, tolerances in self.groups.values():
+            for each in tally.standings(tolerances[name]):
+                found[each.limit] = max(found.get(each.limit, 0.0), each.ratio)
+        return found
 
     def rejected(self, name: str, single_only: bool = False) -> bool:
         return self.single[name] > 1 or (not single_only and self.over_all(name) > 1)

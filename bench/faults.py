@@ -1,7 +1,8 @@
 """Faults with a strength: what kernels do wrong, from the weakest that is tried to the strongest.
 
-NAMED      the corruptions of the table (bench/corruptions)
-further    ten of a problem, drawn from GRID, in which none of NAMED stands
+NAMED        the corruptions of the table (bench/corruptions)
+MADE_UP_FOR  those that know the limits: what they leave out or get wrong cancels in a mean
+further      ten of a problem, drawn from GRID, in which none of NAMED stands
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from bench.answers import Fault, to_bits, to_mxfp4
 
 MLA = ("mla",)
+ROPE_DIMS = 64
 ATTENTION = ("mla", "prefill", "kv_decode", "fmha")
 
 
@@ -106,6 +108,93 @@ NAMED = [
     Corruption("values in mxfp4", (4,), lambda _: Fault(values=to_mxfp4)),
     Corruption("values in fp8", (8,), lambda _: Fault(values=lambda x: x.to(torch.float8_e4m3fn).float())),
 ]
+
+
+def _heads_apart(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """One change of the even rows, which are heads of mla, and another one of the odd ones."""
+
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[..., ::2, :], x[..., 1::2, :] = first(x[..., ::2, :]), second(x[..., 1::2, :])
+        return x
+
+    return change
+
+
+def _lighter_half(factor: float) -> Callable[[Tensor], Tensor]:
+    def change(weights: Tensor) -> Tensor:
+        return torch.where(weights < weights.median(dim=-1, keepdim=True).values, factor * weights, weights)
+
+    return change
+
+
+def _dims_times(dims: slice, factor: float) -> Callable[[Tensor], Tensor]:
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[..., dims] *= factor
+        return x
+
+    return change
+
+
+def _rope_dims_made_up_for(forgotten: float) -> Callable[[Tensor], Tensor]:
+    """The last so many of mla's rope dims are zero in queries, the others larger by as much as that takes away."""
+
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        kept = ROPE_DIMS - int(forgotten)
+        x[..., -ROPE_DIMS:][..., kept:] = 0
+        x[..., -ROPE_DIMS:] *= ROPE_DIMS / kept
+        return x
+
+    return change
+
+
+def _rows_apart(factor: float) -> Callable[[Tensor], Tensor]:
+    """Rows are too large or too small by so much at random, and all by 2 % besides."""
+
+    def change(x: Tensor) -> Tensor:
+        signs = 1.0 - 2.0 * torch.randint(2, (*x.shape[:-1], 1), generator=torch.Generator().manual_seed(len(x)))
+        return 1.02 * x * (1 + factor * signs)
+
+    return change
+
+
+MADE_UP_FOR = [
+    Corruption(
+        "best share of the keys, output × s",
+        (0.95, 0.9, 0.8),
+        lambda share: Fault(weights=_best(share), out=lambda x: x * (1 - 0.08 * (1 - share))),
+        MLA,
+    ),
+    Corruption(
+        "rope dims forgotten, the others × s", (4, 8, 16, 32), lambda n: Fault(queries=_rope_dims_made_up_for(n)), MLA
+    ),
+    Corruption(
+        "even heads × 1 + s, odd ones × 1 - s",
+        (0.01, 0.02, 0.05, 0.1, 0.2),
+        lambda s: Fault(out=_heads_apart(lambda x: x * (1 + s), lambda x: x * (1 - s))),
+        MLA,
+    ),
+    Corruption(
+        "the lighter half × 1 + s in even heads, × 1 - s in odd ones",
+        (0.25, 0.5, 1.0),
+        lambda s: Fault(weights=_heads_apart(_lighter_half(1 + s), _lighter_half(1 - s)), all_denominators=True),
+        MLA,
+    ),
+    Corruption(
+        "the last 32 dims × s", (0.98, 0.95, 0.9, 0.8, 0.7, 0.5), lambda s: Fault(out=_dims_times(slice(-32, None), s))
+    ),
+    Corruption(
+        "even dims × 1 + s, odd ones × 1 - s",
+        (0.02, 0.05, 0.1, 0.2, 0.25),
+        lambda s: Fault(out=lambda x: _dims_times(slice(0, None, 2), 1 + s)(_dims_times(slice(1, None, 2), 1 - s)(x))),
+    ),
+    Corruption(
+        "output × 1.02, rows × 1 + s or 1 - s at random", (0.02, 0.05, 0.1, 0.165), lambda s: Fault(out=_rows_apart(s))
+    ),
+]
+"""Errors that cancel in a sum, and approximations with a factor that makes up for what they leave out."""
 
 
 def _some_rows(every: float) -> Callable[[Tensor], Tensor]:

@@ -6,9 +6,10 @@ Each seed is a run: the CPU's test cases, each twice as the judge puts it and, a
 to an interpreted kernel, and `--calls` timed calls of each of the first `--benchmarks` benchmark cases, fewer than a
 run of `eval --quick` makes. Answers are computed in plain torch and compared as the judge compares (bench/answers).
 
-Columns: the range of what calls come to together (gain, row gain, worst dim, the parts of problems/mla/reference.py);
-a value over its limit, of single calls and over all calls; and how many seeds the tolerance refuses. Of what is honest
-that value is the largest of all seeds, of what is wrong (`--wrong`) the least; of a run it is the worst of its groups.
+Columns: the range of what calls come to together (gains, the parts of problems/mla/reference.py), and the scatter of
+rows; a value over its limit, of single calls and over all calls; and how many seeds the tolerance refuses. Of what is
+honest that value is the largest of all seeds, of what is wrong (`--wrong`) the least; of a run it is the worst of its
+groups.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ from bench.answers import (
     to_mxfp4,
 )
 from bench.experiment import ROOT, report
-from bench.faults import NAMED
+from bench.faults import MADE_UP_FOR, NAMED
 from harness import catalog
+from harness.judge.tally import Tally
 from harness.judge.trial import ALL_TESTS
 from harness.machine import device as devices
 
@@ -118,7 +120,7 @@ HONEST = [
 
 
 def _named(name: str, strength: float) -> Fault:
-    (corruption,) = [each for each in NAMED if each.name == name]
+    (corruption,) = [each for each in (*NAMED, *MADE_UP_FOR) if each.name == name]
     return corruption.fault(strength)
 
 
@@ -134,6 +136,13 @@ WRONG = [
             ("best share of the keys, denominators of all", 0.75),
             ("rope dims forgotten", 4),
             ("output dims never written", 1),
+            ("best share of the keys, output × s", 0.9),
+            ("rope dims forgotten, the others × s", 4),
+            ("even heads × 1 + s, odd ones × 1 - s", 0.05),
+            ("the lighter half × 1 + s in even heads, × 1 - s in odd ones", 0.5),
+            ("the last 32 dims × s", 0.9),
+            ("even dims × 1 + s, odd ones × 1 - s", 0.1),
+            ("output × 1.02, rows × 1 + s or 1 - s at random", 0.05),
         ]
     ],
     *[
@@ -149,6 +158,13 @@ WRONG = [
             ("rope dims forgotten", 8),
             ("rope dims forgotten", 16),
             ("output dims never written", 1),
+            ("rope dims forgotten, the others × s", 8),
+            ("rope dims forgotten, the others × s", 16),
+            ("even heads × 1 + s, odd ones × 1 - s", 0.1),
+            ("the lighter half × 1 + s in even heads, × 1 - s in odd ones", 1.0),
+            ("the last 32 dims × s", 0.7),
+            ("even dims × 1 + s, odd ones × 1 - s", 0.25),
+            ("output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
         ]
         for cache, arithmetic in [("fp8 cache", BF16_QUERIES), ("mxfp4 cache", MXFP4_KEYS)]
     ],
@@ -183,7 +199,7 @@ def _operands(arithmetic: Arithmetic) -> tuple[str, Change]:
     return arithmetic.cache, arithmetic.queries
 
 
-def tallied(what: str, number: int) -> Iterator[str]:
+def tallied(what: str | None, number: int) -> Iterator[str | None]:
     """Under which names a group's call of that number counts. An interpreted kernel is put the first test case twice
     and the others once (judge/entrant)."""
     yield what
@@ -191,22 +207,37 @@ def tallied(what: str, number: int) -> Iterator[str]:
         yield INTERPRETED
 
 
+FIGURES = ("gain", "row_gain", "head_gain", "dim_gain", "lighter_half", "lightest_tenth", "rope", "rope_slice")
+
+
 def row(way: Way, standings: Sequence[Standing], honest: bool) -> dict[str, Any]:
     """What the runs of all seeds come to."""
     tallies = [tally for standing in standings for tally, _ in standing.groups.values()]
     worst = max if honest else min
+    over = {name: worst(standing.limits(way.tolerance).get(name, 0.0) for standing in standings) for name in
+            sorted({name for standing in standings for name in standing.limits(way.tolerance)})}  # fmt: skip
     return {
         "arithmetic": way.name,
         "tolerance": way.tolerance,
-        "gain": _span(tally.gain for tally in tallies),
-        "row gain": _span(tally.row_gain for tally in tallies),
-        "worst dim": _span(tally.dim_rel_l2 for tally in tallies),
-        "lighter half": _span(tally.parts.get("lighter_half") for tally in tallies),
-        "rope": _span(tally.parts.get("rope") for tally in tallies),
+        **figures(tallies),
         "one call / limit": worst(standing.single[way.tolerance] for standing in standings),
         "all calls / limit": worst(standing.over_all(way.tolerance) for standing in standings),
+        "nearest limit": max(over, key=lambda name: over[name]),
         "refused": sum(standing.rejected(way.tolerance) for standing in standings),
     }
+
+
+def figures(tallies: Sequence[Tally]) -> dict[str, str]:
+    """The range of each figure, of heads, dims and slices that of all of them; behind a ~ the most by which rows
+    scatter about it."""
+    found = {}
+    for name in FIGURES:
+        ratios = [each for tally in tallies if (each := tally.ratios(name)) is not None]
+        values = torch.cat([each.value for each in ratios])
+        spread = max(float(each.spread.max()) for each in ratios)
+        found[name] = f"{_span(values[~values.isnan()].tolist())} ~{spread:.3f}"
+    found["dim_rel_l2"] = _span(tally.dim_rel_l2 for tally in tallies)
+    return found
 
 
 def _span(values: Iterable[float | None]) -> str:
@@ -220,14 +251,8 @@ def by_group(way: Way, standings: Sequence[Standing]) -> dict[str, dict[str, str
     for what in standings[0].groups:
         tallies = [standing.groups[what][0] for standing in standings]
         limits = standings[0].groups[what][1][way.tolerance]
-        found[what] = {
-            "gain": _span(tally.gain for tally in tallies),
-            "row gain": _span(tally.row_gain for tally in tallies),
-            "lighter half": _span(tally.parts.get("lighter_half") for tally in tallies),
-            "rope": _span(tally.parts.get("rope") for tally in tallies),
-            "worst dim": _span(tally.dim_rel_l2 for tally in tallies),
-            "over limit": _span(excess.ratio for tally in tallies if (excess := tally.excess(limits)) is not None),
-        }
+        over = [excess.ratio for tally in tallies if (excess := tally.excess(limits)) is not None]
+        found[what] = {**figures(tallies), "over limit": _span(over)}
     return found
 
 

@@ -70,8 +70,10 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     state = dict(zip(names, (pair[1] for pair in inputs)))
     places = list(zip(tensors, specs))
     fresh = tuple(tensor.numel() * tensor.itemsize + spare for tensor in expected.values())
-    call = Call(request, Expectation(expected, state, exact, selection), dict(zip(names, specs)), tuple(names), places,
-                arena, fresh, seed=7)  # fmt: skip
+    expectation = Expectation(expected, state, exact, selection)
+    state_specs = dict(zip(names, specs))
+    case = Case(parameters={"rows": 4})
+    call = Call(case, request, expectation, state_specs, tuple(names), places, arena, fresh, seed=7)
     kernel = returned if callable(returned) else lambda data: returned
     snapshots = []
     # It would be this process that stops: first before the call, then for the judge to take its snapshot.

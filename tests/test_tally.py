@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.judge.tally import Tally, total, words
+from harness.judge.tally import Heads, Tally, total, words
 from harness.model import Tolerance
 
 BAND = Tolerance(rel_l2=0.5, gain=(0.9, 1.1), row_gain=(0.95, 1.05), dim_rel_l2=0.4)
@@ -34,7 +34,7 @@ def test_an_answer_that_is_the_reference_has_a_gain_of_one_and_no_error():
 def test_a_gain_is_by_how_much_all_is_too_large(factor):
     found = tally(rows(1), factor * rows(1))
     assert found.gain == pytest.approx(factor) and found.row_gain == pytest.approx(factor)
-    assert found.row_gains.error == pytest.approx(0, abs=1e-6)
+    assert float(found.ratios("row_gain").error) == pytest.approx(0, abs=1e-6)
     assert (found.excess(BAND).ratio > 1) == (not 0.95 - 1e-6 < factor < 1.05 + 1e-6)
 
 
@@ -71,8 +71,10 @@ def test_it_does_not_matter_how_rows_are_shared_out_among_calls(cut):
     whole, parts = tally(want, got), tally(want[:cut], got[:cut]) + tally(want[cut:], got[cut:])
     for name in ("rows", "gain", "row_gain", "dim_rel_l2"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name))
-    assert parts.gains.error == pytest.approx(whole.gains.error)
-    assert parts.row_gains.error == pytest.approx(whole.row_gains.error, abs=1e-9)
+    for name in ("gain", "row_gain", "dim_gain"):
+        for figure in ("value", "error", "spread"):
+            mine, its = getattr(parts.ratios(name), figure), getattr(whole.ratios(name), figure)
+            assert torch.allclose(mine, its, atol=1e-9), (name, figure)
 
 
 def test_rows_of_zeros_and_elements_that_are_not_finite_count_for_nothing():
@@ -115,13 +117,14 @@ def test_the_standard_errors_are_the_spread_of_the_figures():
         return found
 
     many = [answered() for _ in range(400)]
-    for name, figure, error in [
-        ("gain", lambda each: each.gain, lambda each: each.gains.error),
-        ("row gain", lambda each: each.row_gain, lambda each: each.row_gains.error),
-        ("tail", lambda each: each.parts["tail"], lambda each: each._missed["tail"].error),
+    for name, figure in [
+        ("gain", lambda each: each.gain),
+        ("row_gain", lambda each: each.row_gain),
+        ("tail", lambda each: each.parts["tail"]),
     ]:
         spread = statistics.stdev(figure(each) for each in many)
-        assert statistics.mean(error(each) for each in many) == pytest.approx(spread, rel=0.15), name
+        errors = [float(each.ratios(name).error) for each in many]
+        assert statistics.mean(errors) == pytest.approx(spread, rel=0.15), name
 
 
 def test_a_record_has_the_strictest_tolerance_met_and_says_what_is_wrong():
@@ -130,7 +133,9 @@ def test_a_record_has_the_strictest_tolerance_met_and_says_what_is_wrong():
     assert total("all test cases", found, strict).tolerance == "loose"
     wrong = total("all test cases", found, {"strict": strict["strict"]})
     assert wrong.tolerance is None
-    assert words(wrong, strict) == ("gain of all test cases together is 1.2, and 0.9 to 1.1 may be; tolerance strict")
+    assert words("all test cases", found, {"strict": strict["strict"]}) == (
+        "gain of all test cases together is 1.2, and 0.9 to 1.1 may be; tolerance strict"
+    )
     assert total("all", found, {"none": Tolerance(rel_l2=1)}) is None
     assert total("all", Tally(), strict) is None
 
@@ -153,9 +158,10 @@ def test_a_part_that_is_left_out_shows_along_itself_and_hardly_in_the_norm():
     limit = Tolerance(rel_l2=1, parts={"tail": (0.7, 1.3)})
     assert there.excess(limit).ratio <= 1 < missing.excess(limit).ratio
     assert abs(there.gain - missing.gain) < 0.02
-    wrong = total("all test cases", missing, {"close": limit})
-    assert words(wrong, {"close": limit}).startswith("tail of all test cases together is ")
-    assert words(wrong, {"close": limit}).endswith("and 0.7 to 1.3 may be; tolerance close")
+    said = words("all test cases", missing, {"close": limit})
+    room = 3 * float(missing.ratios("tail").error)
+    assert room > 0.05 and said.startswith("tail of all test cases together is ")
+    assert said.endswith(f"and {0.7 - room:.3g} to {1.3 + room:.3g} may be; tolerance close")
 
 
 def test_parts_add_up_over_calls_and_one_of_zeros_says_nothing():
@@ -165,3 +171,65 @@ def test_parts_add_up_over_calls_and_one_of_zeros_says_nothing():
     for half, rest in zip(halves, (slice(0, 90), slice(90, None)), strict=True):
         half.add(rows(16)[rest], 1.1 * rows(16)[rest], {"a": part[rest], "none": 0 * part[rest]})
     assert (halves[0] + halves[1]).parts["a"] == pytest.approx(whole.parts["a"]) and "none" not in whole.parts
+
+
+HEADS = Heads(torch.arange(200) % 4, 4)
+
+
+def headed(want, got):
+    found = Tally()
+    found.add(want, got, heads=HEADS)
+    return found
+
+
+def test_opposite_errors_of_heads_cancel_in_the_mean_and_not_in_each_head():
+    signs = torch.where(HEADS.numbers % 2 == 0, 1.1, 0.9)[:, None]
+    found = headed(rows(20), signs * rows(20))
+    assert found.row_gain == pytest.approx(1) and found.excess(BAND).ratio <= 1
+    by_head = Tolerance(rel_l2=1, head_gain=(0.95, 1.05))
+    assert found.excess(by_head).limit == "head_gain" and found.excess(by_head).ratio == pytest.approx(2)
+    assert headed(rows(20), 1.04 * rows(20)).excess(by_head).ratio <= 1
+    assert tally(rows(20), signs * rows(20)).excess(by_head) is None
+
+
+def test_opposite_errors_of_dims_cancel_in_the_mean_and_not_in_each_dim():
+    factors = torch.where(torch.arange(16) % 2 == 0, 1.2, 0.8)
+    found = tally(rows(21), factors * rows(21))
+    by_dim = Tolerance(rel_l2=1, row_gain=(0.95, 1.05), dim_gain=(0.85, 1.15))
+    assert found.row_gain == pytest.approx(1, abs=0.05) and found.excess(by_dim).limit == "dim_gain"
+    assert tally(rows(21), 1.04 * rows(21)).excess(by_dim).ratio <= 1
+
+
+def test_opposite_errors_of_rows_cancel_in_the_mean_and_not_in_the_spread():
+    signs = torch.where(torch.rand(200, 1, generator=torch.Generator().manual_seed(22)) < 0.5, 1.165, 0.835)
+    found = tally(rows(22), signs * rows(22))
+    limit = Tolerance(rel_l2=1, row_gain=(0.95, 1.05), spreads={"row_gain": 0.1})
+    assert found.excess(limit) == found.excess(limit).model_copy(update={"limit": "row_gain_spread"})
+    assert found.excess(limit).ratio == pytest.approx(1.65, abs=0.02)
+    assert words("all", found, {"close": limit}).startswith("row_gain_spread of all together is 0.16")
+    assert "at most 0.1 may be" in words("all", found, {"close": limit})
+
+
+def test_noise_buys_no_more_room_than_the_noise_that_is_allowed():
+    signs = torch.where(torch.rand(200, 1, generator=torch.Generator().manual_seed(23)) < 0.5, 1.5, 0.5)
+    found = tally(rows(23), 1.08 * signs * rows(23))
+    free, bounded = Tolerance(rel_l2=1, row_gain=(0.98, 1.02)), {"spreads": {"row_gain": 0.1}}
+    assert abs(found.row_gain - 1) > 0.03 and found.excess(free).ratio <= 1
+    within = {each.limit: each for each in found.standings(free.model_copy(update=bounded))}
+    assert within["row_gain"].ratio > 1 and within["row_gain"].high < 1.05
+
+
+def test_a_band_of_a_family_holds_for_each_of_its_parts():
+    parts = {f"slice.{number}": 0.1 * rows(30 + number) for number in range(3)}
+    found = Tally()
+    found.add(rows(24), rows(24) - 0.5 * parts["slice.1"] + 0.5 * parts["slice.2"], parts)
+    limit = Tolerance(rel_l2=1, parts={"slice": (0.8, 1.2)})
+    assert found.excess(limit).ratio > 1 and words("all", found, {"a": limit}).startswith("slice of all together is ")
+    sound = Tally()
+    sound.add(rows(24), rows(24) + 0.01 * rows(40), parts)
+    assert sound.excess(limit).ratio <= 1
+
+
+def test_a_spread_is_limited_of_what_has_a_band():
+    with pytest.raises(ValueError, match="spreads limits gains, for which there is no band"):
+        Tolerance(rel_l2=1, gain=(0.9, 1.1), spreads={"gains": 0.1})

@@ -169,8 +169,19 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
         _check_parameters(where, list(family.parameters), parameters)
         for steps in family.values("steps"):
             _check_steps(where, steps, outline)
-    secret = tuple(lists.secret)
-    return Cases(test=read("test", lists.test), benchmark=read("benchmark", lists.benchmark), secret=secret)
+    test, benchmark = read("test", lists.test), read("benchmark", lists.benchmark)
+    return Cases(test=test, benchmark=benchmark, secret=tuple(lists.secret), probed=_probed(test, benchmark))
+
+
+def _probed(test: Sequence[Case], benchmark: Sequence[Case]) -> dict[str, tuple[CaseValue, ...]]:
+    """What test cases state and some benchmark case leaves out: other inputs of one shape. Steps are more calls."""
+    found: dict[str, list[CaseValue]] = {}
+    for case in test:
+        for name, value in case.parameters.items():
+            left_out = any(name not in each.parameters for each in benchmark)
+            if left_out and name != "steps" and value not in found.setdefault(name, []):
+                found[name].append(value)
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def _check_parameters(where: str, given: Sequence[str], parameters: Mapping[str, bool]) -> None:

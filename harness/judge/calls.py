@@ -72,10 +72,10 @@ class Series:
         self.without_a_slice = 0
         self.previous: dict[str, torch.Tensor] = {}
 
-    def deal(self, everything: bool) -> Call:
+    def deal(self, everything: bool, probe: Case | None = None) -> Call:
         self.call = None  # its inputs may fill half of a GPU
         self.stage.clear()
-        self.call = self.dealer.deal(everything)
+        self.call = self.dealer.deal(everything, probe)
         return self.call
 
 
@@ -104,12 +104,16 @@ class Caller:
             stage.close()
             dealer.close()
 
-    def put(self, session: Session, series: Series, clock: Clock, everything: bool) -> tuple[CaseCheck | None, Answer]:
-        """Deal a call, have it timed, judge its outputs. A void call may have no check. Raises FailedCall, Fault."""
+    def put(
+        self, session: Session, series: Series, clock: Clock, everything: bool, probe: Case | None = None
+    ) -> tuple[CaseCheck | None, Answer]:
+        """Deal a call, have it timed, judge its outputs. A void call may have no check. What a `probe` returns is not
+        tallied with the others. Raises FailedCall, Fault."""
         if self._deadline is not None:
             self._deadline.check()
         began = time.monotonic()
-        call, case = series.deal(everything), series.case
+        call = series.deal(everything, probe)
+        case = call.case
         dealt = time.monotonic()
         try:
             answer = clock.time(session, series.stage, call, case.label)
@@ -117,7 +121,7 @@ class Caller:
             if fault.ending.verdict not in OF_THE_CALL:
                 raise
             raise FailedCall(fault, case, self._reproduce(case, call.seed)) from None
-        void = self.constants.void(answer, clock.manner, case)
+        void = self.constants.void(answer, clock.manner, series.case)
         timed = time.monotonic()
         check, tally = self._check(series, call, answer)
         if everything and call.expectation.selection is None:
@@ -128,14 +132,15 @@ class Caller:
             void = Void.NO_SLICE
         if void is None and wrong and self._right_later(series, call, answer):
             void = Void.CUT
-        if void is None:
+        if void is None and probe is None:
             series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, answer if void is answer.void else _voided(answer, void)
 
-    def put_timed(self, session: Session, series: Series, clock: Clock) -> Answer:
-        """One call of a benchmark case. Raises WrongTimedCall if it is not void and its output is wrong."""
-        check, answer = self.put(session, series, clock, everything=False)
+    def put_timed(self, session: Session, series: Series, clock: Clock, probe: Case | None = None) -> Answer:
+        """One call of a benchmark case, or with `probe` one that nobody can tell from it but by its inputs. Raises
+        WrongTimedCall if it is not void and its output is wrong."""
+        check, answer = self.put(session, series, clock, everything=False, probe=probe)
         if answer.void is None and check is not None and check.verdict is not Verdict.ACCEPTED:
             raise WrongTimedCall(check)
         return answer
@@ -150,7 +155,7 @@ class Caller:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
-        tolerances = self._problem.tolerances_for(series.case)
+        tolerances = self._problem.tolerances_for(call.case)
         found = differences(call, answer.reply, answer.snapshot, tolerances)
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
         check = self._case_check(series, call, compare(call, found + overruns(call, overrun), tolerances))
@@ -164,7 +169,7 @@ class Caller:
         return check is not None and check.verdict is Verdict.ACCEPTED
 
     def _case_check(self, series: Series, call: Call, comparison: CheckedCall) -> CaseCheck:
-        met, case = comparison.tolerance, series.case
+        met, case = comparison.tolerance, call.case
         report = None
         if met is None:
             again = self._reproduce(case, call.seed)

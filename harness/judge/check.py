@@ -40,6 +40,7 @@ def differences(call: Call, reply: CallReply, snapshot: Snapshot, tolerances: di
     outputs = _output_differences(call, reply, snapshot, tolerances)
     for number, output in enumerate(outputs):
         output.parts = {name: part[number] for name, part in call.expectation.parts.items()}
+        output.heads = call.expectation.heads.get(output.name)
     found = outputs + _state_differences(call, reply, snapshot, tolerances, outputs)
     read(found, tolerances, keep=call.expectation.exact is not None)
     return found

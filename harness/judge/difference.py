@@ -8,16 +8,14 @@ writes to it cannot show two faces.
 
 from __future__ import annotations
 
-import itertools
 import math
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 
 from harness.judge.reference import Selection
-from harness.judge.tally import Tally, wanted
+from harness.judge.tally import Heads, Tally, wanted
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
@@ -35,7 +33,8 @@ class Difference:
     """How one tensor differs from its expectation, summed over its elements.
 
     `structural` says in words what is wrong with the tensor as such; then nothing else is filled in. `parts` of what is
-    expected are easily left out; `tally` is what a tolerance limits over many calls, if one does.
+    expected are easily left out; `heads`: to which each of its rows belongs, if it has any; `tally` is what a
+    tolerance limits over many calls, if one does.
     """
 
     name: str
@@ -45,6 +44,7 @@ class Difference:
     structural: str | None = None
     actual: torch.Tensor | None = None
     parts: dict[str, torch.Tensor] = field(default_factory=dict)
+    heads: Heads | None = None
     elements: int = 0
     mismatches: dict[str, int] = field(default_factory=dict)
     different_bits: int = 0
@@ -85,26 +85,25 @@ def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) 
     writing cannot keep ahead of who reads. Sums over chunks are exact (fsum), so that they do not depend on it.
 
     With `keep` the outputs' `actual` becomes what was compared, copied: more will be computed of it."""
-    chunks: list[tuple[Difference, torch.Tensor, torch.Tensor, torch.Tensor | None, dict[str, torch.Tensor]]] = []
+    chunks: list[_Chunk] = []
     for total in found:
         if total.actual is None:
             continue
-        shared = total.actual
-        copies: Iterator[torch.Tensor | None] = itertools.repeat(None)
+        shared, own = total.actual, None
         if keep and not total.is_state:
-            total.actual = torch.empty(shared.shape, dtype=shared.dtype, device=total.expected.device)
-            copies = (own for _, own in _chunks(total.expected, total.actual))
-        both, parts = _chunks(total.expected, shared), _parts_of_chunks(total)
-        chunks += [(total, want, got, own, part) for (want, got), own, part in zip(both, copies, parts)]
+            total.actual = own = torch.empty(shared.shape, dtype=shared.dtype, device=total.expected.device)
+        chunks += [_Chunk(total, shared, own, rows) for rows in _row_ranges(total.expected)]
     secrets.SystemRandom().shuffle(chunks)
     bitwise = all(tolerance.bitwise for tolerance in tolerances.values())
     for total in found:
         if not total.is_state and total.expected.is_floating_point() and any(map(wanted, tolerances.values())):
             total.tally = Tally()
-    for total, want, got, own, parts_here in chunks:
-        got = got.to(want.device, copy=True) if own is None else own.copy_(got)
+    for chunk in chunks:
+        total, want, got = chunk.total, chunk.want, chunk.copied()
         if total.tally is not None:
-            total.tally.add(float64(want), float64(got), {name: float64(part) for name, part in parts_here.items()})
+            parts = {name: float64(chunk.of(part)) for name, part in total.parts.items()}
+            heads = None if total.heads is None else total.heads.of(chunk.rows)
+            total.tally.add(float64(want), float64(got), parts, heads)
         different = int((bits(got) != bits(want)).sum())
         total.different_bits += different
         if bitwise:
@@ -114,10 +113,33 @@ def read(found: list[Difference], tolerances: dict[str, Tolerance], keep: bool) 
             total.squared_references.append(float(torch.where(exact.isfinite(), exact, 0.0).square().sum()))
         else:
             _accumulate(total, float64(want), float64(got), tolerances)
-    for total, want, got, own, _ in chunks:
-        if bitwise and total.different_bits:  # only now does it matter by how much
-            got = got.to(want.device, copy=True) if own is None else own
-            _accumulate(total, float64(want), float64(got), tolerances)
+    for chunk in chunks:
+        if bitwise and chunk.total.different_bits:  # only now does it matter by how much
+            got = chunk.copied() if chunk.own is None else chunk.of(chunk.own)
+            _accumulate(chunk.total, float64(chunk.want), float64(got), tolerances)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some rows of a tensor, which lies in `shared` memory; `own` is a copy of the whole, filled as chunks are read."""
+
+    total: Difference
+    shared: torch.Tensor
+    own: torch.Tensor | None
+    rows: slice
+
+    @property
+    def want(self) -> torch.Tensor:
+        return self.of(self.total.expected)
+
+    def copied(self) -> torch.Tensor:
+        """What the worker left, copied once from the shared memory."""
+        got = self.of(self.shared)
+        return got.to(self.total.expected.device, copy=True) if self.own is None else self.of(self.own).copy_(got)
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """The rows of a tensor shaped like the expected one."""
+        return whole.reshape(-1, _width(whole))[self.rows]
 
 
 def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolerances: dict[str, Tolerance]) -> None:
@@ -139,33 +161,26 @@ def _accumulate(total: Difference, want: torch.Tensor, got: torch.Tensor, tolera
         total.mismatches[name] += int(count)
 
 
-def _chunks(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Both tensors as matrices of rows (last axis), a bounded number of elements at a time: views, of which nothing is
-    read."""
-    width = expected.shape[-1] if expected.dim() else 1
-    if expected.numel() == 0:
-        return
-    want, got = expected.reshape(-1, width), actual.reshape(-1, width)
-    kind = expected.device.type
-    most = min(CHUNK_ELEMENTS[kind], max(expected.numel() // CHUNK_SHARE[kind], MIN_CHUNK_ELEMENTS))
-    rows = max(most // width, 1)
-    for start in range(0, want.shape[0], rows):
-        yield want[start : start + rows], got[start : start + rows]
+def _width(tensor: torch.Tensor) -> int:
+    return tensor.shape[-1] if tensor.dim() else 1
 
 
-def _parts_of_chunks(total: Difference) -> Iterator[dict[str, torch.Tensor]]:
-    """For each chunk its parts, as `_chunks` cuts them."""
-    if not total.parts:
-        return itertools.repeat({})
-    cut = [[part for _, part in _chunks(total.expected, whole)] for whole in total.parts.values()]
-    return (dict(zip(total.parts, here)) for here in zip(*cut))
+def _row_ranges(tensor: torch.Tensor) -> list[slice]:
+    """Of a tensor as a matrix of rows (last axis), so many at a time that their elements are bounded in number."""
+    if tensor.numel() == 0:
+        return []
+    width, kind = _width(tensor), tensor.device.type
+    most = min(CHUNK_ELEMENTS[kind], max(tensor.numel() // CHUNK_SHARE[kind], MIN_CHUNK_ELEMENTS))
+    step = max(most // width, 1)
+    return [slice(start, start + step) for start in range(0, tensor.numel() // width, step)]
 
 
 def rel_l2(actual: torch.Tensor, exact: torch.Tensor) -> float:
     squared_errors, squared_exact = [], []
-    for want, got in _chunks(exact, actual):
-        want = float64(want)
-        got = float64(got).to(want.device)
+    exact, actual = (tensor.reshape(-1, _width(tensor)) for tensor in (exact, actual))
+    for rows in _row_ranges(exact):
+        want = float64(exact[rows])
+        got = float64(actual[rows]).to(want.device)
         same = (want == got) | (want.isnan() & got.isnan())  # infinities among them, whose difference is NaN
         squared_errors.append(float(torch.where(same, 0.0, got - want).square().sum()))
         squared_exact.append(float(torch.where(want.isfinite(), want, 0.0).square().sum()))

@@ -24,7 +24,7 @@ from harness.judge.deadline import Deadline
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
-from harness.judge.secret_cases import drawn
+from harness.judge.secret_cases import drawn, probe
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
@@ -271,11 +271,18 @@ class Entrant:
         null: NullWorker | None,
         told: Callable[[int], None] = lambda number: None,
     ) -> Sitting:
-        """Warm up on one case in one process, then take its samples; on a CPU as many null calls among them."""
+        """Warm up on one case in one process, then take its samples, with a probe among them; on a CPU as many null
+        calls."""
         sitting = self.new_sitting(pace)
+        cases = self._reference.problem.cases_for(self._device.kind)
+        place, other = probe(cases, case, Seeds(self._master_seed, phase, case), pace.count)
         with self.series(phase, case) as series:
             self.warm_up(session, series, pace)
             while len(sitting.elapsed_ns) < pace.count:
+                if other is not None and len(sitting.elapsed_ns) == place:
+                    if self._put(session, series, pace, sitting, other).void is not None:
+                        continue
+                    other = None
                 self.take(session, series, pace, sitting, null)
                 told(len(sitting.elapsed_ns))
             sitting.tally = series.tally
@@ -305,18 +312,22 @@ class Entrant:
 
     def take(self, session: Session, series: Series, pace: Pace, sitting: Sitting, null: NullWorker | None) -> None:
         """One call into `sitting`, counted or void. Raises Unclockable when too many were void."""
-        clock: Clock = self.clocks.of(pace.manner)
-        answer = self.caller.put_timed(session, series, clock)
+        answer = self._put(session, series, pace, sitting)
+        if answer.void is not None:
+            return
+        sitting.elapsed_ns.append(answer.elapsed_ns)
+        if null is not None:
+            empty = self.caller.put_null(null.ready(), series, self.clocks.of(pace.manner))
+            if empty.void is None:
+                sitting.null_ns.append(empty.elapsed_ns)
+
+    def _put(self, session: Session, series: Series, pace: Pace, sitting: Sitting, probe: Case | None = None) -> Answer:
+        answer = self.caller.put_timed(session, series, self.clocks.of(pace.manner), probe)
         if answer.void is not None:
             sitting.voids[answer.void] += 1
             if sum(sitting.voids.values()) > MOST_VOIDS + VOIDS_A_CALL * pace.count:
                 raise Unclockable(_reasons(sitting.voids))
-            return
-        sitting.elapsed_ns.append(answer.elapsed_ns)
-        if null is not None:
-            empty = self.caller.put_null(null.ready(), series, clock)
-            if empty.void is None:
-                sitting.null_ns.append(empty.elapsed_ns)
+        return answer
 
 
 def _reasons(voids: Counter) -> str:  # type: ignore[type-arg]

@@ -20,6 +20,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
+from harness.judge.tally import Heads
 from harness.model import Case
 from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
 
@@ -35,7 +36,8 @@ LEAST_GAP = 2
 class Expectation:
     """What one call must produce: outputs by name, and the state of the inputs that are looked at afterwards.
 
-    With a `selection`, `outputs`, `exact` and `parts` hold only its rows.
+    With a `selection`, `outputs`, `exact`, `parts` and `heads` hold only its rows. `heads`: of each output that has an
+    axis called `head`.
     """
 
     outputs: dict[str, torch.Tensor]
@@ -43,6 +45,7 @@ class Expectation:
     exact: tuple[torch.Tensor, ...] | None
     selection: Selection | None
     parts: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
+    heads: dict[str, Heads] = field(default_factory=dict)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape that the whole output called `name` must have."""
@@ -58,6 +61,7 @@ class Call:
     allocate. `seed` is the one that its case was generated from, steps before it included.
     """
 
+    case: Case
     request: dict[str, Any]
     expectation: Expectation
     state_specs: dict[str, TensorSpec]
@@ -89,13 +93,14 @@ class Dealer:
         """How many calls in a row the case consists of."""
         return self._steps
 
-    def deal(self, everything: bool) -> Call:
+    def deal(self, everything: bool, probe: Case | None = None) -> Call:
         """The next call, with an arena that is large enough for it.
 
         `everything`, as a test asks for it: the state of all inputs afterwards, not only of those that the problem lets
-        a submission write to; the oracle's outputs; and more of the rows of long outputs.
+        a submission write to; the oracle's outputs; and more of the rows of long outputs. `probe`: a case of the same
+        shapes that takes the place of the dealer's own.
         """
-        problem = self._reference.problem
+        problem, case = self._reference.problem, probe or self._case
         number = self._dealt
         self._dealt += 1
         step = number % self._steps
@@ -103,7 +108,7 @@ class Dealer:
         seed = (first_seed + step) % 2**63
         if step == 0:
             self._left = None
-            data = self._reference.generate(self._case, seed)
+            data = self._reference.generate(case, seed)
         else:
             data = self._reference.next_input(self._left, seed)
         selection = self._select_rows(self._seeds.of_rows(number), timed=not everything)
@@ -131,6 +136,7 @@ class Dealer:
             exact=exact,
             selection=selection,
             parts=parts,
+            heads=self._heads(dict(zip(problem.outputs, outputs, strict=True))),
         )
         fresh = self._fresh_output_sizes(expectation)
         # Some room is left behind it all: a load beyond the last of the inputs need not crash.
@@ -147,7 +153,7 @@ class Dealer:
         state_specs = {leaves[index][0]: specs[index] for index in watched}
         names = tuple(name for name, _ in leaves)
         places = list(zip(tensors, specs, strict=True))
-        return Call(request, expectation, state_specs, names, places, arena, tuple(fresh), first_seed)
+        return Call(case, request, expectation, state_specs, names, places, arena, tuple(fresh), first_seed)
 
     def _select_rows(self, seed: int, timed: bool) -> Selection | None:
         sampled = self._reference.problem.sampled_rows
@@ -161,6 +167,20 @@ class Dealer:
         middle = torch.randperm(length - 2, generator=generator)[: count - 2] + 1
         rows = torch.cat([torch.tensor([0, length - 1]), middle]).sort().values
         return Selection(sampled.output_axis, rows.to(self._reference.torch_device), length)
+
+    def _heads(self, outputs: dict[str, torch.Tensor]) -> dict[str, Heads]:
+        """To which head each row of `outputs` belongs, if a tolerance asks."""
+        problem = self._reference.problem
+        found: dict[str, Heads] = {}
+        if not any(each.head_gain for options in problem.tolerances.values() for each in options):
+            return found
+        for name, output in outputs.items():
+            axes = problem.axes[name][:-1]
+            if "head" in axes:
+                count, behind = output.shape[axes.index("head")], len(axes) - 1 - axes.index("head")
+                numbers = torch.arange(count, device=output.device).view(-1, *[1] * behind)
+                found[name] = Heads(numbers.expand(output.shape[:-1]).reshape(-1), count)
+        return found
 
     def close(self) -> None:
         if self.arena is not None:

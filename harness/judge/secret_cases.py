@@ -1,4 +1,7 @@
-"""The cases that a run draws in secret, from its master seed: the same again for whoever has that.
+"""What a run draws in secret, from its master seed: the same again for whoever has that.
+
+    drawn     cases that are checked
+    probe     a call among the timed ones, with other inputs of their shape
 
 Each number is a keyed hash of where it is used. So none tells anything of another, and a change of one family's ranges
 leaves what is drawn of the others as it was.
@@ -6,7 +9,7 @@ leaves what is drawn of the others as it was.
 
 from __future__ import annotations
 
-from harness.judge.seeds import derive_seed
+from harness.judge.seeds import Seeds, derive_seed
 from harness.model import Case, Cases
 
 
@@ -24,3 +27,9 @@ def drawn(cases: Cases, master_seed: str) -> tuple[Case, ...]:
             case = family.case(secret_number)
             found.setdefault(case.key, case)
     return tuple(found.values())
+
+
+def probe(cases: Cases, case: Case, seeds: Seeds, count: int) -> tuple[int, Case | None]:
+    """Before which of `count` samples of `case` a probe is put, and which; None if there is none to put."""
+    probes = cases.probes(case)
+    return seeds.of_probe("place") % count, probes[seeds.of_probe("case") % len(probes)] if probes else None

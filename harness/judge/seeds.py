@@ -20,6 +20,9 @@ class Seeds:
     def of_rows(self, call: int) -> int:
         return derive_seed(self._master_seed, f"{self._label}/{call}/rows")
 
+    def of_probe(self, of: str) -> int:
+        return derive_seed(self._master_seed, f"{self._label}/probe/{of}")
+
 
 class OneSeed(Seeds):
     """The inputs of one seed again, for looking at a mismatch. Which rows are checked is drawn anew."""

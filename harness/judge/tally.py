@@ -1,63 +1,59 @@
 """What many outputs come to together. A figure over all calls has far less noise than that of one call, so that it
 tells a systematic error from rounding: a wrong scale, a dim that is never written, keys that are left out.
 
-    Tally.add(want, got)     rows of an output, as float64, and of its parts
-    a + b                    two calls'
-    excess(tolerance)        the worst of the limits `gain`, `row_gain`, `dim_rel_l2` and `parts` over its bound
-    total(what, tally, ...)  the same against every tolerance, for the record
+    Tally.add(want, got, ...)  rows of an output, as float64, of its parts, and each row's head
+    a + b                      two calls'
+    standings(tolerance)       each limited figure with what is allowed
+    excess(tolerance)          the worst of them over its bound
+    total(what, tally, ...)    the same against every tolerance, for the record
+
+Errors of opposite signs cancel in a mean, and noise widens what a mean may be. So the scatter of rows about it is
+limited as well, and the mean of each head and of each dim.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
+from harness.judge.ratios import Ratios
 from harness.model import Excess, Tolerance, Total
 
 STANDARD_ERRORS = 3
 """By so many of the figure's own a band is wider: few rows must not refuse honest work."""
 
+SPREAD = "_spread"
+"""Behind the name of a figure: that of the scatter of rows about it."""
+
 
 def wanted(tolerance: Tolerance) -> bool:
     """Whether `tolerance` limits anything over all calls."""
-    limits = (tolerance.gain, tolerance.row_gain, tolerance.dim_rel_l2)
-    return bool(tolerance.parts) or any(limit is not None for limit in limits)
+    return bool(tolerance.bands or tolerance.spreads) or tolerance.dim_rel_l2 is not None
+
+
+class Heads(NamedTuple):
+    """Which of `count` heads each row belongs to: `numbers`, int64 (rows,)."""
+
+    numbers: torch.Tensor
+    count: int
+
+    def of(self, rows: slice) -> Heads:
+        return Heads(self.numbers[rows], self.count)
 
 
 @dataclass(frozen=True)
-class RatioOfSums:
-    """Of rows the sum of one figure over the sum of another: the two sums, and those of their squares and product."""
+class Standing:
+    """A figure, where it must lie, and its distance from there over the half width of what is allowed: 1 at most."""
 
-    rows: float = 0.0
-    over: float = 0.0
-    under: float = 0.0
-    over_squared: float = 0.0
-    both: float = 0.0
-    under_squared: float = 0.0
-
-    @staticmethod
-    def sums(over: torch.Tensor, under: torch.Tensor) -> list[torch.Tensor]:
-        """The fields, of rows whose `under` is above zero; others have an `over` of zero."""
-        pairs = (over.square(), over * under, under.square())
-        return [(under > 0).sum().double(), over.sum(), under.sum(), *(pair.sum() for pair in pairs)]
-
-    def __add__(self, other: RatioOfSums) -> RatioOfSums:
-        return RatioOfSums(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
-
-    @property
-    def value(self) -> float | None:
-        return self.over / self.under if self.under > 0 else None
-
-    @property
-    def error(self) -> float:
-        """The standard error of `value`, as if rows were independent (Cochran, Sampling Techniques, 1977, 6.4)."""
-        if self.rows < 2 or self.value is None:
-            return 0.0
-        left = self.over_squared - 2 * self.value * self.both + self.value**2 * self.under_squared
-        return math.sqrt(max(left, 0.0) * self.rows / (self.rows - 1)) / self.under
+    limit: str
+    value: float
+    low: float
+    high: float
+    ratio: float
 
 
 @dataclass
@@ -66,36 +62,52 @@ class Tally:
 
     gain        <out, ref> / <ref, ref> over everything, so mostly over the rows that are largest
     row_gain    the mean of the same over rows
+    head_gain   row_gain of each head by itself
+    dim_gain    of each index along the last axis: <out, ref> / <ref, ref>, each row divided by its norm
     dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None of outputs whose last
                 axes differ in length
     parts       of each part of the reference's output how much is there: 1 + <out - ref, part> / <part, part>
     """
 
-    gains: RatioOfSums = RatioOfSums()
-    row_gains: RatioOfSums = RatioOfSums()
+    _ratios: dict[str, Ratios] = field(default_factory=dict)
     _dims: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    _missed: dict[str, RatioOfSums] = field(default_factory=dict)  # of a part what is there too much
+    _parts: frozenset[str] = frozenset()
 
-    def add(self, want: torch.Tensor, got: torch.Tensor, parts: Mapping[str, torch.Tensor] | None = None) -> None:
+    def add(
+        self,
+        want: torch.Tensor,
+        got: torch.Tensor,
+        parts: Mapping[str, torch.Tensor] | None = None,
+        heads: Heads | None = None,
+    ) -> None:
         """float64 matrices of rows, on any device. Elements that are not finite in one of the two are left out."""
         parts = parts or {}
         finite = want.isfinite() & got.isfinite()
         want, got = torch.where(finite, want, 0.0), torch.where(finite, got, 0.0)
-        products, squares = (want * got).sum(-1), want.square().sum(-1)
-        live = squares > 0
-        sums = RatioOfSums.sums(products, squares)
-        sums += RatioOfSums.sums(torch.where(live, products / squares, 0.0), live.double())
-        for part in parts.values():
-            sums += RatioOfSums.sums(((got - want) * part).sum(-1), part.square().sum(-1))
-        # One transfer from the device for all of it.
+        products, squares = want * got, want.square()
+        size = squares.sum(-1, keepdim=True)
+        gains = torch.where(size > 0, products.sum(-1, keepdim=True) / size, 0.0)
         width = want.shape[-1]
-        summed = torch.cat([torch.stack(sums), (got - want).square().sum(0), want.square().sum(0)]).cpu()
-        numbers, dims = summed[: len(sums)].tolist(), summed[len(sums) :]
-        each = len(fields(RatioOfSums))
-        gains, row_gains, *missed = (RatioOfSums(*numbers[at : at + each]) for at in range(0, len(numbers), each))
-        self._merge(
-            Tally(gains, row_gains, {width: (dims[:width], dims[width:])}, dict(zip(parts, missed, strict=True)))
-        )
+        found = {
+            "gain": Ratios.of(products.sum(-1, keepdim=True), size),
+            "row_gain": Ratios.of(gains, (size > 0).double()),
+            f"dim_gain {width}": Ratios.of(
+                torch.where(size > 0, products / size, 0.0), torch.where(size > 0, squares / size, 0.0)
+            ),
+        }
+        if heads is not None:
+            own = torch.nn.functional.one_hot(heads.numbers, heads.count).double() * (size > 0)
+            found[f"head_gain {heads.count}"] = Ratios.of(own * gains, own)
+        for name, part in parts.items():
+            whole = part.square().sum(-1, keepdim=True)
+            found[name] = Ratios.of(whole + ((got - want) * part).sum(-1, keepdim=True), whole)
+        dims = torch.stack([(got - want).square().sum(0), squares.sum(0)])
+        # One transfer from the device for all of it.
+        counts = [each.sums.shape[1] for each in found.values()]
+        flat = torch.cat([*(each.sums.flatten() for each in found.values()), dims.flatten()]).cpu()
+        *sums, errors = flat.split([6 * count for count in counts] + [2 * width])
+        ratios = {name: Ratios(each.view(6, -1)) for name, each in zip(found, sums, strict=True)}
+        self._merge(Tally(ratios, {width: (errors[:width], errors[width:])}, frozenset(parts)))
 
     def __add__(self, other: Tally) -> Tally:
         total = Tally()
@@ -104,25 +116,24 @@ class Tally:
         return total
 
     def _merge(self, other: Tally) -> None:
-        self.gains += other.gains
-        self.row_gains += other.row_gains
+        for name, ratios in other._ratios.items():
+            self._ratios[name] = self._ratios[name] + ratios if name in self._ratios else ratios
         for width, (errors, squares) in other._dims.items():
             before = self._dims.get(width)
             self._dims[width] = (errors, squares) if before is None else (before[0] + errors, before[1] + squares)
-        for name, missed in other._missed.items():
-            self._missed[name] = self._missed.get(name, RatioOfSums()) + missed
+        self._parts |= other._parts
 
     @property
     def rows(self) -> int:
-        return int(self.gains.rows)
+        return int(self._ratios["gain"].rows) if "gain" in self._ratios else 0
 
     @property
     def gain(self) -> float | None:
-        return self.gains.value
+        return self._one("gain")
 
     @property
     def row_gain(self) -> float | None:
-        return self.row_gains.value
+        return self._one("row_gain")
 
     @property
     def dim_rel_l2(self) -> float | None:
@@ -135,22 +146,60 @@ class Tally:
 
     @property
     def parts(self) -> dict[str, float]:
-        return {name: 1 + missed.value for name, missed in self._missed.items() if missed.value is not None}
+        found = {name: self._one(name) for name in self._ratios if name in self._parts}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def ratios(self, name: str) -> Ratios | None:
+        """Those called `name`, or the parts of that name's family: of `slice` all of `slice.0`, `slice.1`, ... None
+        if there are none, or of outputs whose heads or last axes differ in number."""
+        fitting = [each for key, each in self._ratios.items() if key == name or key.startswith(f"{name}.")]
+        by_count = [each for key, each in self._ratios.items() if key.startswith(f"{name} ")]
+        if len(by_count) > 1 or not (fitting or by_count):
+            return None
+        return Ratios(torch.cat([each.sums for each in by_count or fitting], dim=1))
+
+    def _one(self, name: str) -> float | None:
+        value = float(self._ratios[name].value) if name in self._ratios else math.nan
+        return value if math.isfinite(value) else None
+
+    def standings(self, tolerance: Tolerance) -> Iterator[Standing]:
+        """Where all that was added stands against each limit of `tolerance`: of heads, dims and families of parts the
+        one that is furthest off."""
+        for name, (low, high) in tolerance.bands.items():
+            ratios = self.ratios(name)
+            if ratios is None:
+                continue
+            error, most = ratios.error, tolerance.spreads.get(name)
+            if most is not None:  # noise must not buy more room than the noise that is allowed
+                error = error.minimum(ratios.error_with(most))
+            slack = STANDARD_ERRORS * error
+            away = ((ratios.value - (low + high) / 2).abs() - slack) / ((high - low) / 2)
+            away = torch.where(ratios.value.isnan(), -1.0, away.nan_to_num(math.inf))
+            if bool((away < 0).all()) and bool(ratios.value.isnan().all()):
+                continue
+            worst = int(away.argmax())
+            room = float(slack[worst])
+            yield Standing(name, float(ratios.value[worst]), low - room, high + room, max(float(away[worst]), 0.0))
+        for name, most in tolerance.spreads.items():
+            ratios = self.ratios(name)
+            if ratios is None:
+                continue
+            # The standard error of a root mean square of n normal numbers is 1 / sqrt(2 n) of itself.
+            bounds = most * (1 + STANDARD_ERRORS / (2 * ratios.rows).sqrt())
+            over = (ratios.spread / bounds).nan_to_num(0.0)
+            worst = int(over.argmax())
+            yield Standing(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
+        if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
+            dim, most = self.dim_rel_l2, tolerance.dim_rel_l2
+            yield Standing("dim_rel_l2", dim, 0.0, most, dim / most)
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
-        """Where all that was added stands against `tolerance`; None where it limits nothing or nothing was added."""
-        there = self.parts
-        banded = [("gain", self.gain, self.gains.error, tolerance.gain)]
-        banded.append(("row_gain", self.row_gain, self.row_gains.error, tolerance.row_gain))
-        banded += [(name, value, self._missed[name].error, tolerance.parts.get(name)) for name, value in there.items()]
-        found = [
-            Excess(limit=name, ratio=_band_ratio(value, band, STANDARD_ERRORS * error))
-            for name, value, error, band in banded
-            if value is not None and band is not None
-        ]
-        if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
-            found.append(Excess(limit="dim_rel_l2", ratio=self.dim_rel_l2 / tolerance.dim_rel_l2))
-        return max(found, key=lambda excess: excess.ratio, default=None)
+        """The worst of `standings`; None where nothing is limited or nothing was added."""
+        worst = self.worst(tolerance)
+        return None if worst is None else Excess(limit=worst.limit, ratio=worst.ratio)
+
+    def worst(self, tolerance: Tolerance) -> Standing | None:
+        return max(self.standings(tolerance), key=lambda standing: standing.ratio, default=None)
 
 
 def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total | None:
@@ -171,20 +220,11 @@ def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total
     )
 
 
-def words(wrong: Total, tolerances: Mapping[str, Tolerance]) -> str:
-    """`row_gain 1.075, and 0.95 to 1.005 may be`: by which limit of the loosest tolerance it is wrong."""
-    name = list(wrong.excess)[-1]
-    limit = wrong.excess[name].limit
-    if limit in wrong.parts:
-        value, bound = wrong.parts[limit], tolerances[name].parts[limit]
-    else:
-        value, bound = getattr(wrong, limit), getattr(tolerances[name], limit)
-    allowed = f"{bound[0]:g} to {bound[1]:g}" if isinstance(bound, tuple) else f"at most {bound:g}"
-    return f"{limit} of {wrong.what} together is {value:.4g}, and {allowed} may be; tolerance {name}"
-
-
-def _band_ratio(value: float, band: tuple[float, float], slack: float) -> float:
-    """The distance from the middle of `band`, less `slack`, over half of its width: at most 1 within it."""
-    low, high = band
-    distance = max(abs(value - (low + high) / 2) - slack, 0.0)
-    return distance / ((high - low) / 2) if math.isfinite(value) else math.inf
+def words(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
+    """`row_gain of all test cases together is 1.075, and 0.95 to 1.005 may be`: by which limit of the loosest tolerance
+    it is wrong. The band is as wide as it was for these rows."""
+    name = list(tolerances)[-1]
+    worst = tally.worst(tolerances[name])
+    assert worst is not None
+    allowed = f"{worst.low:.3g} to {worst.high:.3g}" if worst.low > 0 else f"at most {worst.high:.3g}"
+    return f"{worst.limit} of {what} together is {worst.value:.4g}, and {allowed} may be; tolerance {name}"

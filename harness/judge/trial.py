@@ -38,8 +38,8 @@ ALL_TESTS = "all test cases"
 class WrongTotal(Fault):
     """Outputs that are right each by itself are wrong together."""
 
-    def __init__(self, total: Total, tolerances: Mapping[str, Tolerance]) -> None:
-        super().__init__(Verdict.WRONG_ANSWER, words(total, tolerances), None)
+    def __init__(self, what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> None:
+        super().__init__(Verdict.WRONG_ANSWER, words(what, tally, tolerances), None)
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Trial:
         if found is not None:
             self.totals.append(found)
             if found.tolerance is None:
-                raise WrongTotal(found, tolerances)
+                raise WrongTotal(what, tally, tolerances)
 
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None

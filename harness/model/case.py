@@ -188,16 +188,26 @@ class SecretCases(Value):
 
 
 class Cases(Value):
-    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds."""
+    """A problem's cases for GPUs, and under `cpu` those that a machine without one can do in seconds.
+
+    `probed`: parameters that test cases state and a benchmark case leaves out, with their values there. Each process
+    in which a benchmark case is timed is put one call with such inputs, at a secret place among the timed ones."""
 
     test: tuple[Case, ...]
     benchmark: tuple[Case, ...]
     secret: tuple[SecretCases, ...] = ()
+    probed: dict[str, tuple[CaseValue, ...]] = Field(default_factory=dict)
 
     @property
     def secret_count(self) -> int:
         """How many cases a run draws."""
         return sum(family.count for family in self.secret)
+
+    def probes(self, benchmark: Case) -> list[Case]:
+        """`benchmark` with other inputs of the same shape, such as `scores: large`."""
+        own = benchmark.parameters
+        values = [(name, value) for name, each in self.probed.items() if name not in own for value in each]
+        return [Case(parameters={**own, name: value}) for name, value in values]
 
 
 def _whole(value: CaseValue) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from harness.model.case import Case, Cases, CaseValue, case_of
 from harness.model.value import LONGEST_NS, Value
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Tolerance(Value):
@@ -20,10 +22,15 @@ class Tolerance(Value):
     `rel_l2` bounds ||out - ref|| / ||ref|| over a whole output, `row_rel_l2` the same over its worst row (last axis).
 
     The others hold over many calls together: over all of the test cases, and over all timed calls of each benchmark
-    case. `gain` is the band [low, high] of <out, ref> / <ref, ref>, `row_gain` that of its mean over rows, give or take
-    three standard errors of that mean; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index along the last
-    axis. `parts` has bands of 1 + <out - ref, part> / <part, part> for parts of the reference's output that are easily
-    left out, by the names that reference.py's `parts` gives them: 1 if such a part is there, 0 if it is missing.
+    case. `gain` is the band [low, high] of <out, ref> / <ref, ref>, `row_gain` that of its mean over rows, `head_gain`
+    that of the same mean for each head (of outputs that have an axis called `head`), `dim_gain` that of each index
+    along the last axis, rows divided by their norms; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index
+    along the last axis. `parts` has bands of 1 + <out - ref, part> / <part, part> for parts of the reference's output
+    that are easily left out, by the names that reference.py's `parts` gives them: 1 if such a part is there, 0 if it is
+    missing. A band holds for each part of a family: `slice` for `slice.0`, `slice.1` and so on.
+
+    A band is wider by three standard errors of its figure. `spreads` limits by how much rows scatter about a figure, as
+    a root mean square; where it does, the standard error is at most that of rows that scatter so much.
     """
 
     rtol: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -33,23 +40,35 @@ class Tolerance(Value):
     row_rel_l2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     gain: tuple[float, float] | None = None
     row_gain: tuple[float, float] | None = None
+    head_gain: tuple[float, float] | None = None
+    dim_gain: tuple[float, float] | None = None
     dim_rel_l2: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     parts: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    spreads: dict[str, Positive] = Field(default_factory=dict)
     bitwise: bool = False
     when: dict[str, CaseValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _limits_something(self) -> Tolerance:
         limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
-        over_all = [self.gain, self.row_gain, self.dim_rel_l2, *self.parts.values()]
-        if self.bitwise and (any(limit is not None for limit in limits + over_all) or self.rtol or self.atol):
+        over_all = bool(self.bands or self.spreads) or self.dim_rel_l2 is not None
+        if self.bitwise and (over_all or any(limit is not None for limit in limits) or self.rtol or self.atol):
             raise ValueError("bitwise allows no difference: leave the other limits out")
         if not self.bitwise and all(limit is None for limit in limits):
             raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
-        for name, band in {"gain": self.gain, "row_gain": self.row_gain, **self.parts}.items():
-            if band is not None and not 0 < band[0] < band[1] < math.inf:
+        for name, band in self.bands.items():
+            if not 0 < band[0] < band[1] < math.inf:
                 raise ValueError(f"{name} is a band [low, high] around 1, with 0 < low < high")
+        for name in self.spreads:
+            if name not in self.bands:
+                raise ValueError(f"spreads limits {name}, for which there is no band")
         return self
+
+    @property
+    def bands(self) -> dict[str, tuple[float, float]]:
+        """All bands of figures over many calls, by the figure's name."""
+        fields = {"gain": self.gain, "row_gain": self.row_gain, "head_gain": self.head_gain, "dim_gain": self.dim_gain}
+        return {**{name: band for name, band in fields.items() if band is not None}, **self.parts}
 
     def applies_to(self, case: Case) -> bool:
         return all(case.parameters.get(key) == value for key, value in self.when.items())
@@ -146,18 +165,23 @@ class Problem(Value):
         return self.cpu if device_kind == "cpu" else self.cases
 
     def case_called(self, label: str) -> Case | None:
-        """The case with this label, if the problem states it or a run could have drawn it."""
+        """The case with this label, if the problem states it or a run could have drawn it, or probed with it."""
         stated = {case.label: case for case in self.every_case}
         if label in stated:
             return stated[label]
         case = case_of(label)
-        families = (*self.cases.secret, *self.cpu.secret)
-        return case if case is not None and any(family.allows(case) for family in families) else None
+        if case is None or any(family.allows(case) for family in (*self.cases.secret, *self.cpu.secret)):
+            return case
+        probes = (probe for lists in (self.cases, self.cpu) for each in lists.benchmark for probe in lists.probes(each))
+        return next((probe for probe in probes if probe.key == case.key), None)
 
     def only(self, tests: Sequence[Case], benchmarks: Sequence[Case]) -> Problem:
-        """The same problem with these cases, on whatever device, and none drawn in secret."""
-        cases = Cases(test=tuple(tests), benchmark=tuple(benchmarks))
-        return self.model_copy(update={"cases": cases, "cpu": cases})
+        """The same problem with these cases, on whatever device, and none drawn in secret. Probes stay."""
+
+        def among(lists: Cases) -> Cases:
+            return Cases(test=tuple(tests), benchmark=tuple(benchmarks), probed=lists.probed)
+
+        return self.model_copy(update={"cases": among(self.cases), "cpu": among(self.cpu)})
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
         """The tolerances that hold for `case`, by name, strict to loose."""

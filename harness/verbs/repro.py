@@ -31,7 +31,6 @@ from harness.machine import lock
 from harness.machine.device import detect
 from harness.machine.environment import flat
 from harness.model import (
-    Cases,
     ClockOwner,
     Device,
     Label,
@@ -291,10 +290,11 @@ def _with_its_cases(problem: Problem, run: Run) -> Problem:
     tests = tuple(check.case for check in run.checks)
     benchmarks = tuple(measurement.case for measurement in run.measurements)
     if run.ending.verdict is not Verdict.ACCEPTED:
-        known = {case.key for case in present.benchmark} - {case.key for case in present.test}
+        timed = [*present.benchmark, *(probe for each in present.benchmark for probe in present.probes(each))]
+        known = {case.key for case in timed} - {case.key for case in present.test}
         tests = tuple(case for case in tests if case.key not in known)  # a timed call that was wrong is a check too
         tests += tuple(case for case in present.test if case.key not in {test.key for test in tests})
-    cases = Cases(test=tests, benchmark=benchmarks or present.benchmark, secret=present.secret)
+    cases = present.model_copy(update={"test": tests, "benchmark": benchmarks or present.benchmark})
     return problem.model_copy(update={"cpu" if run.device.kind == "cpu" else "cases": cases})
 
 

@@ -3,7 +3,7 @@
 generate_input ─► (q, kv_data, qo_indptr, kv_indptr, config)      README.md states the contract
 ref_kernel     ─► the reference: fp8 queries on the fp8 cache, float32 accumulation
 oracle         ─► float64 over the bf16 cache: what no quantization would give
-parts          ─► what the lighter half of the keys, and what the rope dims bring to the reference
+parts          ─► what the lighter keys, and what the rope dims bring to the reference
 cost           ─► bytes and flops for each of the three caches
 """
 
@@ -44,6 +44,12 @@ EVEN_ROW = 0.2
 LIGHT_KEY = 4
 """A key is light if it weighs less than so many times the mean of its row. There are many of those, so that errors of
 their scores average out."""
+
+LIGHTER = (0.5, 0.1)
+"""Of a row's keys the shares that are told apart as its lighter ones."""
+
+ROPE_SLICES = 8
+"""Into so many equal parts the rope dims are divided."""
 
 SCORES = ("plain", "large", "rising")
 
@@ -189,12 +195,14 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     """Of `ref_kernel`'s output what is easily left out, each of its shape in float32. An output without such a part is
     off by no more than by 4-bit rounding; but along the part it is off by all of it, and rounding by next to nothing.
 
-    lighter_half: what the keys add that weigh less than the median, row by row.
+    lighter_half, lightest_tenth: what the keys add that weigh less than the median of their row, or than the first
+        decile.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
+    rope_slice.0 to rope_slice.7: the same of eight rope dims each. One slice cannot make up for another.
 
-    Of both only what is orthogonal to the row's query: along it lies the mean of many keys, where all that rounding
+    Of all only what is orthogonal to the row's query: along it lies the mean of many keys, where all that rounding
     does to scores comes together.
     """
     q, kv_data, _, kv_indptr, config = data
@@ -202,24 +210,30 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     cache, scale = kv_data["fp8"]
     starts = kv_indptr.tolist()
     wanted = range(q.shape[0]) if rows is None else rows.tolist()
-    lighter_half = torch.zeros(len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
-    rope = torch.zeros_like(lighter_half)
+    lighter = torch.zeros(2, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    rope = torch.zeros(1 + ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     for number, row in enumerate(wanted):
         keys = cache[starts[row] : starts[row + 1], 0].float() * scale
         if not len(keys):
             continue
         values = keys[:, :V_HEAD_DIM]
         weights = torch.softmax(queries[row] @ keys.T * config["sm_scale"], dim=-1)
-        lighter = weights < weights.median(dim=-1, keepdim=True).values
         unit = torch.nn.functional.normalize(queries[row, :, :V_HEAD_DIM], dim=-1)
-        lighter_half[number] = _orthogonal(torch.where(lighter, weights, 0.0) @ values, unit)
-        scores = queries[row, :, KV_LORA_RANK:] @ keys[:, KV_LORA_RANK:].T * config["sm_scale"]
+        for part, share in zip(lighter, LIGHTER, strict=True):
+            below = weights < weights.quantile(share, dim=-1, keepdim=True, interpolation="lower")
+            part[number] = _orthogonal(torch.where(below, weights, 0.0) @ values, unit)
+        slices = [
+            dims.unflatten(-1, (ROPE_SLICES, -1)) for dims in (queries[row, :, KV_LORA_RANK:], keys[:, KV_LORA_RANK:])
+        ]
+        scores = torch.einsum("hsd,ksd->shk", *slices) * config["sm_scale"]
+        scores = torch.cat([scores.sum(0, keepdim=True), scores])
         even = weights.amax(dim=-1, keepdim=True) < EVEN_ROW
         light = torch.where(even & (weights < LIGHT_KEY / len(keys)), weights, 0.0)
         squares = light.square()
         mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        rope[number] = _orthogonal((light * (scores - mean)) @ values, unit)
-    return {"lighter_half": lighter_half, "rope": rope}
+        rope[:, number] = _orthogonal((light * (scores - mean)) @ values, unit)
+    slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:])}
+    return {"lighter_half": lighter[0], "lightest_tenth": lighter[1], "rope": rope[0], **slices_by_name}
 
 
 def _orthogonal(rows: Tensor, units: Tensor) -> Tensor:

@@ -1,0 +1,66 @@
+"""Ratios of sums over rows, and how far the rows scatter about them: Cochran, Sampling Techniques, 3rd ed. 1977, 6.4.
+
+Ratios.of(over, under)   of each column of two matrices of rows
+a + b                    over the rows of both
+value, error, spread     each a vector: a figure a column
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Of n ratios the sums over rows that they are made of, float64 `(6, n)`: rows, numerators, denominators, and the
+    numerators' squares, the products of both, and the denominators' squares."""
+
+    sums: torch.Tensor
+
+    @staticmethod
+    def of(over: torch.Tensor, under: torch.Tensor) -> Ratios:
+        """Of the columns of two matrices `(rows, n)` in float64. A row counts where its `under` is above zero; where
+        it is not its `over` must be zero."""
+        both, rows = over * under, (under > 0).double()
+        return Ratios(torch.stack([each.sum(0) for each in (rows, over, under, over.square(), both, under.square())]))
+
+    def __add__(self, other: Ratios) -> Ratios:
+        return Ratios(self.sums + other.sums)
+
+    def cpu(self) -> Ratios:
+        return Ratios(self.sums.cpu())
+
+    @property
+    def rows(self) -> torch.Tensor:
+        return self.sums[0]
+
+    @property
+    def value(self) -> torch.Tensor:
+        """NaN where nothing was added."""
+        return self.sums[1] / self.sums[2]
+
+    @property
+    def spread(self) -> torch.Tensor:
+        """The root mean square by which rows are off `value`, each weighted with the square of its denominator."""
+        return (self._left / self.sums[5]).sqrt().nan_to_num(0.0)
+
+    @property
+    def error(self) -> torch.Tensor:
+        """The standard error of `value`, as if rows were independent; 0 of fewer than two rows."""
+        return self._error_of(self._left)
+
+    def error_with(self, spread: float) -> torch.Tensor:
+        """`error`, if rows were off by `spread` as a root mean square."""
+        return self._error_of(spread**2 * self.sums[5])
+
+    def _error_of(self, left: torch.Tensor) -> torch.Tensor:
+        rows = self.sums[0]
+        error = (left * rows / (rows - 1)).sqrt() / self.sums[2]
+        return torch.where(rows >= 2, error.nan_to_num(0.0), 0.0)
+
+    @property
+    def _left(self) -> torch.Tensor:
+        value = self.value.nan_to_num(0.0)
+        return (self.sums[3] - 2 * value * self.sums[4] + value.square() * self.sums[5]).clamp(min=0.0)
