@@ -201,16 +201,15 @@ class Standing:
     single: dict[str, float] = field(default_factory=dict)
     groups: dict[str, tuple[Tally, dict[str, Tolerance]]] = field(default_factory=dict)
 
-    def add(self, what: str | None, call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
-        """One call's outputs, as the judge compares them; those of a probe (None) are not tallied."""
+    def add(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
+        """One call's outputs, as the judge compares them, into the groups called `what`: none of a probe."""
         found = differences(call, *_left(outputs), tolerances)
         for name, excess in compare(call, found, tolerances).excess.items():
             self.single[name] = max(self.single.get(name, 0.0), excess.ratio)
-        if what is None:
-            return
         tally = sum((each.tally for each in found if each.tally is not None), Tally())
-        before, _ = self.groups.get(what, (Tally(), {}))
-        self.groups[what] = before + tally, tolerances
+        for group in what:
+            before, _ = self.groups.get(group, (Tally(), {}))
+            self.groups[group] = before + tally, tolerances
 
     def over_all(self, name: str) -> float:
         """The worst group's value over its limit."""
@@ -221,7 +220,7 @@ class Standing:
         """Each limit over all calls: the worst group's value over it."""
         found: dict[str, float] = {}
         for tally, tolerances in self.groups.values():
-            for each in tally.standings(tolerances[name]):
+            for each in tally.figures(tolerances[name]):
                 found[each.limit] = max(found.get(each.limit, 0.0), each.ratio)
         return found
 

@@ -48,7 +48,7 @@ class Run:
     """The calls of a run of one problem, taken apart for one arithmetic: `calls` holds what they are tallied under."""
 
     problem: Problem
-    calls: list[tuple[str, Case, Call, list[Piece]]]
+    calls: list[tuple[str | None, Case, Call, list[Piece]]]
     arithmetic: Arithmetic | None
 
     def standing(self, fault: Fault) -> Standing:
@@ -56,7 +56,7 @@ class Run:
         standing = Standing()
         for what, case, call, parts in self.calls:
             out = answer(call, parts, fault, self.arithmetic)
-            standing.add(what, call, self.tolerances(case), out)
+            standing.add([what] if what else [], call, self.tolerances(case), out)
         return standing
 
     def tolerances(self, case: Case) -> dict[str, Tolerance]:
@@ -162,7 +162,7 @@ def one_bit(problem: Problem, device: Device, seed: int) -> dict[str, Any]:
         for case, call in group.calls:
             outputs = [output.clone() for output in call.expectation.outputs.values()]
             outputs[-1].view(torch.uint8).view(-1)[-1] ^= 1
-            standing.add(group.what, call, problem.tolerances_for(case), *outputs)
+            standing.add([group.what] if group.what else [], call, problem.tolerances_for(case), *outputs)
     (tolerance,) = problem.tolerances
     rejected = "1" if standing.rejected(tolerance) else "none"
     row = {"problem": problem.name, "tolerance": tolerance, "arithmetic": "exact", "corruption": "bits of an element"}

@@ -1,8 +1,7 @@
 """Faults with a strength: what kernels do wrong, from the weakest that is tried to the strongest.
 
-NAMED        the corruptions of the table (bench/corruptions)
-MADE_UP_FOR  those that know the limits: what they leave out or get wrong cancels in a mean
-further      ten of a problem, drawn from GRID, in which none of NAMED stands
+NAMED    the corruptions of the table (bench/corruptions), those at its end made by who knows the limits
+further  ten of a problem, drawn from GRID, in which none of NAMED stands
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def _dims(count: float) -> slice:
     return slice(5, 5 + int(count))
 
 
-NAMED = [
+PLAIN = [
     Corruption("output × s", (1.001, 1.002, 1.003, 1.005, 1.008, 1.01, 1.02, 1.03, 1.05, 1.1, 1.17), _times),
     Corruption("output × s < 1", (0.999, 0.998, 0.997, 0.995, 0.992, 0.99, 0.98, 0.97, 0.95, 0.9, 0.83), _times),
     Corruption("softmax scale × s", (1.002, 1.005, 1.01, 1.02, 1.03, 1.05, 1.0607, 1.12, 1.25), _scores_times),
@@ -195,6 +194,8 @@ MADE_UP_FOR = [
     ),
 ]
 """Errors that cancel in a sum, and approximations with a factor that makes up for what they leave out."""
+
+NAMED = [*PLAIN, *MADE_UP_FOR]
 
 
 def _some_rows(every: float) -> Callable[[Tensor], Tensor]:

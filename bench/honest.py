@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -45,7 +45,7 @@ from bench.answers import (
     to_mxfp4,
 )
 from bench.experiment import ROOT, report
-from bench.faults import MADE_UP_FOR, NAMED
+from bench.faults import NAMED
 from harness import catalog
 from harness.judge.tally import Tally
 from harness.judge.trial import ALL_TESTS
@@ -120,7 +120,7 @@ HONEST = [
 
 
 def _named(name: str, strength: float) -> Fault:
-    (corruption,) = [each for each in (*NAMED, *MADE_UP_FOR) if each.name == name]
+    (corruption,) = [each for each in NAMED if each.name == name]
     return corruption.fault(strength)
 
 
@@ -190,8 +190,7 @@ def stand(seed: int, benchmarks: int, calls: int, ways: Sequence[Way]) -> dict[s
                 held = other if way.against else call
                 out = answer(call, apart[_operands(way.arithmetic)], way.fault, way.arithmetic)
                 limits = {way.tolerance: tolerances[way.tolerance]}
-                for what in tallied(group.what, number):
-                    standings[way.name].add(what, held, limits, out)
+                standings[way.name].add(tallied(group.what, number), held, limits, out)
     return standings
 
 
@@ -199,12 +198,12 @@ def _operands(arithmetic: Arithmetic) -> tuple[str, Change]:
     return arithmetic.cache, arithmetic.queries
 
 
-def tallied(what: str | None, number: int) -> Iterator[str | None]:
+def tallied(what: str | None, number: int) -> list[str]:
     """Under which names a group's call of that number counts. An interpreted kernel is put the first test case twice
     and the others once (judge/entrant)."""
-    yield what
     if what == ALL_TESTS and (number < TEST_CALLS or number % TEST_CALLS == 0):
-        yield INTERPRETED
+        return [ALL_TESTS, INTERPRETED]
+    return [] if what is None else [what]
 
 
 FIGURES = ("gain", "row_gain", "head_gain", "dim_gain", "lighter_half", "lightest_tenth", "rope", "rope_slice")

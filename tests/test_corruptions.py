@@ -25,6 +25,12 @@ NAMED_WRONG = [
     ("exact", "softmax scale × s", 1.02),
     ("exact", "best share of the keys, softmax over these", 0.9),
     ("exact", "best share of the keys, denominators of all", 0.75),
+    ("exact", "best share of the keys, output × s", 0.9),
+    ("mxfp4", "rope dims forgotten, the others × s", 16),
+    ("mxfp4", "even heads × 1 + s, odd ones × 1 - s", 0.1),
+    ("mxfp4", "the lighter half × 1 + s in even heads, × 1 - s in odd ones", 1.0),
+    ("mxfp4", "the last 32 dims × s", 0.7),
+    ("mxfp4", "output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
 ]
 
 

@@ -3,7 +3,7 @@ tells a systematic error from rounding: a wrong scale, a dim that is never writt
 
     Tally.add(want, got, ...)  rows of an output, as float64, of its parts, and each row's head
     a + b                      two calls'
-    standings(tolerance)       each limited figure with what is allowed
+    figures(tolerance)         each limited figure with what is allowed
     excess(tolerance)          the worst of them over its bound
     total(what, tally, ...)    the same against every tolerance, for the record
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 
@@ -35,7 +34,8 @@ def wanted(tolerance: Tolerance) -> bool:
     return bool(tolerance.bands or tolerance.spreads) or tolerance.dim_rel_l2 is not None
 
 
-class Heads(NamedTuple):
+@dataclass(frozen=True)
+class Heads:
     """Which of `count` heads each row belongs to: `numbers`, int64 (rows,)."""
 
     numbers: torch.Tensor
@@ -46,7 +46,7 @@ class Heads(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class Figure:
     """A figure, where it must lie, and its distance from there over the half width of what is allowed: 1 at most."""
 
     limit: str
@@ -162,7 +162,7 @@ class Tally:
         value = float(self._ratios[name].value) if name in self._ratios else math.nan
         return value if math.isfinite(value) else None
 
-    def standings(self, tolerance: Tolerance) -> Iterator[Standing]:
+    def figures(self, tolerance: Tolerance) -> Iterator[Figure]:
         """Where all that was added stands against each limit of `tolerance`: of heads, dims and families of parts the
         one that is furthest off."""
         for name, (low, high) in tolerance.bands.items():
@@ -179,7 +179,7 @@ class Tally:
                 continue
             worst = int(away.argmax())
             room = float(slack[worst])
-            yield Standing(name, float(ratios.value[worst]), low - room, high + room, max(float(away[worst]), 0.0))
+            yield Figure(name, float(ratios.value[worst]), low - room, high + room, max(float(away[worst]), 0.0))
         for name, most in tolerance.spreads.items():
             ratios = self.ratios(name)
             if ratios is None:
@@ -188,18 +188,18 @@ class Tally:
             bounds = most * (1 + STANDARD_ERRORS / (2 * ratios.rows).sqrt())
             over = (ratios.spread / bounds).nan_to_num(0.0)
             worst = int(over.argmax())
-            yield Standing(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
+            yield Figure(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
         if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
             dim, most = self.dim_rel_l2, tolerance.dim_rel_l2
-            yield Standing("dim_rel_l2", dim, 0.0, most, dim / most)
+            yield Figure("dim_rel_l2", dim, 0.0, most, dim / most)
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
-        """The worst of `standings`; None where nothing is limited or nothing was added."""
+        """The worst of `figures`; None where nothing is limited or nothing was added."""
         worst = self.worst(tolerance)
         return None if worst is None else Excess(limit=worst.limit, ratio=worst.ratio)
 
-    def worst(self, tolerance: Tolerance) -> Standing | None:
-        return max(self.standings(tolerance), key=lambda standing: standing.ratio, default=None)
+    def worst(self, tolerance: Tolerance) -> Figure | None:
+        return max(self.figures(tolerance), key=lambda figure: figure.ratio, default=None)
 
 
 def total(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> Total | None:
