@@ -146,8 +146,14 @@ class Tally:
 
     @property
     def parts(self) -> dict[str, float]:
-        found = {name: self._one(name) for name in self._ratios if name in self._parts}
-        return {name: value for name, value in found.items() if value is not None}
+        """By name; of a family the one that is furthest from 1."""
+        found = {}
+        for name in dict.fromkeys(part.partition(".")[0] for part in self._ratios if part in self._parts):
+            ratios = self.ratios(name)
+            values = ratios.value[ratios.value.isfinite()] if ratios is not None else torch.empty(0)
+            if values.numel():
+                found[name] = float(values[(values - 1).abs().argmax()])
+        return found
 
     def ratios(self, name: str) -> Ratios | None:
         """Those called `name`, or the parts of that name's family: of `slice` all of `slice.0`, `slice.1`, ... None
