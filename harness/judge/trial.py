@@ -22,7 +22,8 @@ from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
-from harness.judge.entrant import Entrant, NullWorker, Unclockable
+from harness.judge.entrant import Entrant, Unclockable
+from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
