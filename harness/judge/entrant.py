@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -239,23 +239,17 @@ class Entrant:
         )
 
     def sit(
-        self,
-        session: Session,
-        case: Case,
-        phase: str,
-        pace: Pace,
-        null: NullWorker | None,
-        told: Callable[[int], None] = lambda number: None,
-    ) -> Sitting:
-        """Warm up on one case in one process, then take its samples; on a CPU as many null calls among them."""
+        self, session: Session, case: Case, phase: str, pace: Pace, null: NullWorker | None
+    ) -> Generator[Sitting, None, None]:
+        """Warm up on one case in one process, then take its samples; on a CPU as many null calls among them. Yields
+        the sitting, which grows, after each sample."""
         sitting = self.new_sitting(pace)
         with self.series(phase, case) as series:
             self.warm_up(session, series, pace)
             while len(sitting.elapsed_ns) < pace.count:
                 self.take(session, series, pace, sitting, null)
-                told(len(sitting.elapsed_ns))
-            sitting.tally = series.tally
-        return sitting
+                sitting.tally = series.tally
+                yield sitting
 
     def series(self, phase: str, case: Case) -> AbstractContextManager[Series]:
         return self.caller.series(Seeds(self._master_seed, phase, case), case)
