@@ -35,8 +35,9 @@ from harness.catalog.config import load_config
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.calls import Series
 from harness.judge.clock import Answer, Clock
-from harness.judge.entrant import Entrant, NullWorker
+from harness.judge.entrant import Entrant
 from harness.judge.inputs import Dealer
+from harness.judge.null_worker import NullWorker
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session

@@ -191,7 +191,7 @@ def _without_bubblewrap():
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
 """Programs that a test may not be skipped for the want of: .ci/run has installed them."""
 
-SKIPPED_FOR = {"bubblewrap", "chromium"}
+SKIPPED_FOR = {"bubblewrap", "chromium", "zsh", "fish"}
 """What .ci/run installs. PODIUM_SKIPPED names the file that gets the tests which were skipped for the want of these."""
 
 

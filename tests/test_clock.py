@@ -247,11 +247,12 @@ WAKES = """
 """
 
 
-def test_a_worker_that_wakes_itself_is_refused_its_timer_and_without_a_filter_found_out(worker, monkeypatch):
+def test_a_worker_that_wakes_itself_is_refused_its_timer_and_without_a_filter_found_out(worker, limited, monkeypatch):
     if tiers.strongest(CPU).seccomp:
         subject = worker(WAKES)
         assert subject.call()[1].void is None and subject.session.printed.startswith("refused")
     monkeypatch.setattr(tiers, "strongest", lambda device: NO_ISOLATION)
+    limited(call_s=5)  # it may wake itself before anybody has seen it stop, and is then waited for
     subject = worker(WAKES)
     monkeypatch.setattr(Flusher, "flush", lambda self: time.sleep(0.1))  # so that its timer ticks meanwhile
     # Where it goes on too soon it has no answer when the judge looks, which ends it.

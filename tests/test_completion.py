@@ -1,7 +1,10 @@
 """`completion`: the word `podium` and the words that a shell completes after it."""
 
 import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,8 @@ import pytest
 from harness.cli import completion, main
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+PATIENCE_S = 120
+"""What a shell shows in a second on an idle machine it has shown by then on a busy one."""
 
 
 @pytest.fixture
@@ -71,6 +76,68 @@ def test_in_bash_the_word_runs_and_completes_from_any_directory(tmp_path):
     offered, version, code, registered = done.stdout.splitlines()
     assert offered == "kv_decode" and version.startswith("Podium ") and code == "2"
     assert registered.endswith("-F _podium_completion podium")
+
+
+class Terminal:
+    """zsh at a terminal, without anybody's settings."""
+
+    def __init__(self, folder):
+        pid, self._fd = pty.fork()
+        if pid == 0:
+            os.chdir(folder)
+            os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "HOME": str(folder), "TERM": "dumb", "PS1": "> "})
+        self._pid = pid
+
+    def shows(self, words, typed):
+        """Whether `words` come to stand on the screen after `typed`."""
+        os.write(self._fd, typed.encode())
+        seen = b""
+        while words.encode() not in seen:
+            if not select.select([self._fd], [], [], PATIENCE_S)[0]:
+                return False
+            seen += os.read(self._fd, 4096)
+        return True
+
+    def close(self):
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._fd)
+
+
+@pytest.fixture
+def checkout_and_folder(tmp_path):
+    """A line for zsh and fish that goes to a folder with a file, in which a foreign `harness` lies too."""
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "mine.py").touch()
+    return f"cd {CHECKOUT}; {{}}; cd {tmp_path}", tmp_path
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_in_zsh_the_tab_key_completes_verbs_problems_and_files_and_the_word_runs(checkout_and_folder):
+    line, folder = checkout_and_folder
+    script = f'autoload -U compinit; compinit -u -D; eval "$({sys.executable} -m harness completion zsh)"'
+    terminal = Terminal(folder)
+    try:
+        assert terminal.shows("ready", f"{line.format(script)}; print re''ady\n")
+        clear = "\x15"
+        for begun, whole in (("ev", "eval "), ("eval kv_d", "eval kv_decode "), ("check mla mi", "check mla mine.py ")):
+            assert terminal.shows(f"podium {whole}", f"{clear}podium {begun}\t")
+        assert terminal.shows("Podium ", f"{clear}podium --version\n")
+    finally:
+        terminal.close()
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_in_fish_verbs_problems_and_files_are_offered_and_the_word_runs(checkout_and_folder):
+    line, folder = checkout_and_folder
+    script = line.format(f"{sys.executable} -m harness completion fish | source")
+    script += "".join(f"; complete -C 'podium {words}'" for words in ("ev", "eval kv_d", "check mla mi"))
+    environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(folder)}
+    words = ["fish", "--no-config", "-c", f"{script}; podium --version; podium show nobody; echo $status"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    verb, problem, file, version, code = filter(None, done.stdout.splitlines())
+    assert verb.startswith("eval\tJudge") and (problem, file) == ("kv_decode", "mine.py")
+    assert version.startswith("Podium ") and code == "2"
 
 
 def test_the_variable_is_the_one_that_the_script_sets():

@@ -2,8 +2,8 @@
 
 Triton decides when it is imported whether it interprets, so pytest's own process must not interpret anything:
 
-    pytest ── first test of a module ──► TRITON_INTERPRET=1 python -m tests.test_interpreter_bf16
-       ▲                                     install(), then every function marked @interpreted
+    pytest ── first test of a module ──► TRITON_INTERPRET=1 python -m tests.test_interpreter_bf16 TEST...
+       ▲                                     install(), then those of the module's tests that were selected
        └────────── JSON: {test: traceback or null} ────────────┘
 """
 
@@ -29,32 +29,35 @@ def interpreted(test: Callable[[], None]) -> Callable[[], None]:
     """Have `test` run in its module's interpreting process."""
     CLAIMS[test.__name__] = test
 
-    @functools.wraps(test)
-    def ask() -> None:
-        failure = outcomes(test.__module__)[test.__name__]
+    def ask(request: pytest.FixtureRequest) -> None:
+        selected = (item.name for item in request.session.items if item.path == request.node.path)
+        failure = outcomes(test.__module__, tuple(name for name in selected if name in CLAIMS))[test.__name__]
         if failure is not None:
             pytest.fail(failure, pytrace=False)
 
+    functools.update_wrapper(ask, test)
+    del ask.__wrapped__  # pytest is to see the fixture that is asked for here
     return ask
 
 
 @functools.cache
-def outcomes(module: str) -> dict[str, str | None]:
-    """What became of each interpreted test of `module`: None, or a traceback."""
+def outcomes(module: str, tests: tuple[str, ...]) -> dict[str, str | None]:
+    """What became of each of the interpreted `tests` of `module`: None, or a traceback."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     name = f"tests.{module.rpartition('.')[2]}"
-    process = subprocess.run([sys.executable, "-m", name], cwd=ROOT, env=environment, capture_output=True, text=True)
+    words = [sys.executable, "-m", name, *tests]
+    process = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     if process.returncode != 0:
         return defaultdict(lambda: f"{name} ended with {process.returncode}:\n{process.stderr[-4000:]}")
     return json.loads(process.stdout.splitlines()[-1])
 
 
 def run_claims() -> None:
-    """In the interpreting process: run what was marked, print what became of it."""
+    """In the interpreting process: run the marked tests that the command line names, print what became of them."""
     results: dict[str, str | None] = {}
-    for name, claim in CLAIMS.items():
+    for name in sys.argv[1:]:
         try:
-            claim()
+            CLAIMS[name]()
             results[name] = None
         except (Exception, pytest.fail.Exception):
             results[name] = traceback.format_exc()

@@ -185,6 +185,20 @@ def test_the_message_of_a_wrong_answer_says_in_a_line_where_and_what_is_wrong(to
     assert run.ending.message == f"2 of 2 test cases are wrong; the first is rows=4 cols=8: {what}"
 
 
+ONE_ROW = "    - {rows: 4, cols: 8}\n"
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [("2", "the one test case is right, within close"), ("3", "1 of 1 test case is wrong; it is rows=4 cols=8: y: ")],
+)
+def test_of_one_test_case_the_message_speaks_in_the_singular(toy_root, factor, said):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    path.write_text(path.read_text().replace(f"{ONE_ROW}    - {{rows: 3, cols: 5}}\n", ONE_ROW))
+    run = judge(toy_root, f"def custom_kernel(data):\n    return data[0] * {factor}\n", timed=False)
+    assert len(run.checks) == 1 and run.ending.message.startswith(said)
+
+
 def test_a_file_in_another_encoding_is_judged_if_it_says_so_and_does_not_compile_otherwise(toy_root):
     source = f"# für\n{HONEST}".encode("latin-1")
     runs = [judge(toy_root, head + source, timed=False) for head in (b"", b"# coding: latin-1\n", b"#\n" * 3)]

@@ -14,7 +14,7 @@ from harness.judge.secret_cases import probe
 from harness.judge.seeds import Seeds
 from harness.machine.device import detect
 from harness.model import Case, Verdict
-from harness.verbs import repro
+from harness.verbs import recipe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TESTS = "    - {rows: 3, cols: 5}\n  benchmark"
@@ -115,6 +115,6 @@ def test_its_place_and_its_inputs_are_drawn_for_each_process_from_the_master_see
 def test_a_run_is_reproduced_with_the_probes_that_it_had(shifted_root):
     problem = catalog.load_problem(shifted_root, "double")
     for source in (HONEST, RIGHT_WHERE_IT_IS_SMALL):
-        again = repro._with_its_cases(problem, judge(shifted_root, source))
+        again = recipe._with_its_cases(problem, judge(shifted_root, source))
         assert again.cpu.probed == problem.cpu.probed == {"shift": (1000,)}
         assert [case.label for case in again.cpu.test] == [case.label for case in problem.cpu.test]

@@ -596,6 +596,7 @@ def test_tensors_that_do_not_fit_are_refused():
             triton_split_kv().attention_with_kv_cache(*arguments, **named)
 
 
+@pytest.mark.slow
 @interpreted
 def test_a_thousand_interpreted_steps_leave_no_memory_behind():
     """A small cache, filled over and over: so a step is two programs."""

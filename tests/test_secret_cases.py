@@ -17,7 +17,7 @@ from harness.machine.device import detect
 from harness.model import Case, Cases, Draw, SecretCases, Verdict, case_of
 from harness.render import run as rendered
 from harness.render import terminal
-from harness.verbs import repro
+from harness.verbs import recipe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
@@ -79,7 +79,7 @@ def test_every_run_draws_its_own_and_the_same_seed_draws_the_same(secret_root):
 def test_a_run_is_judged_again_on_the_cases_that_it_drew(secret_root, source):
     run = judge(secret_root, source, timed=False)
     problem = catalog.load_problem(secret_root, "double")
-    again = repro._with_its_cases(problem, run)
+    again = recipe._with_its_cases(problem, run)
     path = secret_root / "submissions" / "double" / "subject.py"
     submission = catalog.load_submission(problem, path)
     device, config = detect(secret_root, "cpu"), load_config(secret_root)

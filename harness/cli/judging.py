@@ -213,10 +213,11 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     Example: python3 -m harness repro torch_bf16
     """
     from harness.render import repro as rendered
+    from harness.verbs import recipe as recipes
     from harness.verbs import repro as reproduction
 
-    recipe = reproduction.take(root, run)
-    here = reproduction.device_for(root, recipe.run, device)
+    recipe = recipes.take(root, run)
+    here = recipes.device_for(root, recipe.run, device)
     with narration(as_json) as told:
         found = reproduction.reproduce(root, recipe, here, told)
     if as_json:

@@ -13,7 +13,8 @@ import torch
 from harness.catalog.config import Sampling
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
-from harness.judge.entrant import Entrant, NullWorker
+from harness.judge.entrant import Entrant
+from harness.judge.null_worker import NullWorker
 from harness.judge.reference import Reference
 from harness.judge.session import Session
 from harness.model import Device, Submission

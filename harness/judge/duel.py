@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from harness.catalog.config import EvalConfig
 from harness.errors import PodiumError, UsageError
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
-from harness.judge.entrant import Entrant, NullWorker, Unclockable
+from harness.judge.entrant import Entrant, Unclockable
+from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Deadline
+from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
@@ -31,8 +32,6 @@ from harness.judge.sitting import Sitting
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Manner, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, tell
-from harness.sandbox import tiers
-from harness.sandbox.scratch import scratch
 from harness.wire.flusher import Flusher
 
 MOST_VOIDS, VOIDS_A_CALL = 60, 1
@@ -51,29 +50,6 @@ OF_NO_CASE = (Verdict.TIMEOUT, Verdict.INFRASTRUCTURE_ERROR)
 
 class Unclockable(Exception):
     """Too many calls of a sitting were void, for these reasons."""
-
-
-class NullWorker:
-    """A worker and a directory where no submission has ever been, for calls that compute nothing."""
-
-    def __init__(
-        self, reference: Reference, device: Device, threads: int, deadline: Deadline | None, fresh: bool = True
-    ) -> None:
-        with ExitStack() as stack:
-            folder = stack.enter_context(scratch(b"", tiers.strongest(device).new_uid()))
-            self.session = Session(reference.problem, device, folder, threads, deadline, fresh=fresh)
-            stack.callback(self.session.kill)
-            self._stack = stack.pop_all()
-        self._loaded = False
-
-    def ready(self) -> Session:
-        if not self._loaded:
-            self.session.load(None)
-            self._loaded = True
-        return self.session
-
-    def close(self) -> None:
-        self._stack.close()
 
 
 class Entrant:
@@ -263,16 +239,10 @@ class Entrant:
         )
 
     def sit(
-        self,
-        session: Session,
-        case: Case,
-        phase: str,
-        pace: Pace,
-        null: NullWorker | None,
-        told: Callable[[int], None] = lambda number: None,
-    ) -> Sitting:
+        self, session: Session, case: Case, phase: str, pace: Pace, null: NullWorker | None
+    ) -> Generator[Sitting, None, None]:
         """Warm up on one case in one process, then take its samples, with a probe among them; on a CPU as many null
-        calls."""
+        calls. Yields the sitting, which grows, after each sample."""
         sitting = self.new_sitting(pace)
         cases = self._reference.problem.cases_for(self._device.kind)
         place, other = probe(cases, case, Seeds(self._master_seed, phase, case), pace.count)
@@ -284,9 +254,8 @@ class Entrant:
                         continue
                     other = None
                 self.take(session, series, pace, sitting, null)
-                told(len(sitting.elapsed_ns))
-            sitting.tally = series.tally
-        return sitting
+                sitting.tally = series.tally
+                yield sitting
 
     def series(self, phase: str, case: Case) -> AbstractContextManager[Series]:
         return self.caller.series(Seeds(self._master_seed, phase, case), case)

@@ -38,6 +38,7 @@ from harness.model import (
     Total,
     Unranked,
     Verdict,
+    all_tests,
     standing,
 )
 from harness.progress import Narrate
@@ -184,16 +185,20 @@ def _ending(trial: Trial) -> Ending:
     if failed:
         first = failed[0]
         reasons = (first.report or "").splitlines()[1:]  # below the case
-        message = f"{len(failed)} of {len(trial.checks)} test cases are wrong; the first is {first.case.label}"
+        cases = "test case" if len(trial.checks) == 1 else "test cases"
+        these = "is wrong; it is" if len(failed) == 1 else "are wrong; the first is"
+        message = f"{len(failed)} of {len(trial.checks)} {cases} {these} {first.case.label}"
         message += f": {reasons[0]}" if reasons else ""
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
     how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
     secret = sum(check.secret for check in trial.checks)
-    drawn = f", {secret} of them drawn in secret," if secret else ""
+    count = len(trial.checks)
+    of_them = "" if count == 1 else f"{secret} of them "
+    drawn = f", {of_them}drawn in secret," if secret else ""
     met = standing([*trial.checks, *trial.totals])
     within = f", {met}" if met else ""
-    message = f"all {len(trial.checks)} test cases{drawn} are right{how}{within}{untimed}"
+    message = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right{how}{within}{untimed}"
     return Ending(verdict=Verdict.ACCEPTED, message=message)
 
 

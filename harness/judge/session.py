@@ -23,25 +23,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.judge import worker_program
 from harness.judge.deadline import Deadline
 from harness.judge.death import hint, how_it_ended
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.judge.whereabouts import Whereabouts, traceback_of
 from harness.model import Device, Problem, Verdict
-from harness.sandbox import tiers, waiter
+from harness.sandbox import tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
-from harness.sandbox.program import Program
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
 from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
-
-_WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.language")
-"""What a worker on a CPU imports, and most of the time it takes to start."""
 
 EXIT_GRACE_S = 10.0
 START_S = 120.0
@@ -80,14 +77,14 @@ class Session:
         told_fd = self._whereabouts.told_fd
         with theirs:
             self._enclosure = Enclosure(
-                _program(reported, theirs.fileno(), told_fd, device, threads),
+                worker_program.program(reported, theirs.fileno(), told_fd, device, threads),
                 tiers.strongest(device),
                 device,
                 scratch,
                 hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
-                environment=_environment(device, threads),
+                environment=worker_program.environment(device, threads),
                 pass_fds=(theirs.fileno(), reported, told_fd),
-                warm=() if fresh or device.kind != "cpu" else _WARM,
+                warm=() if fresh or device.kind != "cpu" else worker_program.WARM,
             )
         os.close(reported)
         self._whereabouts.hand_over()
@@ -292,18 +289,3 @@ class Session:
         if excess is not None:
             return Fault(Verdict.RUNTIME_ERROR, f"the submission {excess} during {doing}, and was ended")
         return Fault(Verdict.RUNTIME_ERROR, f"the process {how_it_ended(status)} during {doing}{hint(status)}")
-
-
-def _program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, threads: int) -> Program:
-    """The worker, with its waiter."""
-    arguments = {"channel": channel_fd, "stack": stack_fd, "device": device.kind, "threads": threads}
-    arguments |= {"flush-bytes": device.flush_bytes}
-    options = [part for name, value in arguments.items() for part in (f"--{name}", str(value))]
-    whom = waiter.ALL if device.kind == "cpu" else waiter.ALONE
-    return Program("harness.worker", tuple(options), report_fd, whom)
-
-
-def _environment(device: Device, threads: int) -> dict[str, str]:
-    """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
-    interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}

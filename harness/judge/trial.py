@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -22,7 +22,8 @@ from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
 from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
-from harness.judge.entrant import Entrant, NullWorker, Unclockable
+from harness.judge.entrant import Entrant, Unclockable
+from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
@@ -208,13 +209,11 @@ class Trial:
             for done, case in enumerate(order, before):
                 pace = paces[case.key]
                 step = Step("timing", case.label, done, len(cases) * expected)
-
-                def told(taken: int, pace: Pace = pace, step: Step = step) -> None:
-                    share = taken / pace.count
-                    tell(self._narrate, replace(step, done=step.done + share, sample=(taken, pace.count)))
-
-                phase = f"process {number}{again}"
-                sittings[case.key] = self.entrant.sit(session, case, phase, pace, null, told)
+                with closing(self.entrant.sit(session, case, f"process {number}{again}", pace, null)) as growing:
+                    for sitting in growing:
+                        sittings[case.key], taken = sitting, len(sitting.elapsed_ns)
+                        sample = (taken, pace.count)
+                        tell(self._narrate, replace(step, done=step.done + taken / pace.count, sample=sample))
             crowding = neighbours.crowding()
             for sitting in sittings.values():
                 sitting.crowding = crowding

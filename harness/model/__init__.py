@@ -38,7 +38,7 @@ from harness.model.value import (
     Text,
     Value,
 )
-from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, outcome
+from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all_tests, outcome
 
 __all__ = [
     "NO_ISOLATION",
@@ -78,6 +78,7 @@ __all__ = [
     "Unranked",
     "Value",
     "Verdict",
+    "all_tests",
     "case_of",
     "in_words",
     "of_limit",

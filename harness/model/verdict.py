@@ -53,6 +53,11 @@ class Ending(Value):
     detail: Text | None = None
 
 
+def all_tests(count: int) -> str:
+    """`all 4 test cases`, `the one test case`."""
+    return "the one test case" if count == 1 else f"all {count} test cases"
+
+
 def outcome(verdict: Verdict, unranked: str | None) -> str:
     """The verdict in words, for a run that is unranked because of `unranked`."""
     return "not judged here" if unranked == Unranked.UNJUDGED else verdict.words

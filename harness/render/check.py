@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
-from harness.model import Verdict
+from harness.model import Verdict, all_tests
 from harness.render import document
 from harness.render.cases import case_list
 from harness.render.document import Part, Table, Verbatim
@@ -96,7 +96,7 @@ def summary(found: Checkup) -> str:
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
         met = f", {judgement.standing}" if judgement.standing else ""
-        parts.append(f"accepted on CPU ({_all(len(judgement.checks))}{how}{met})")
+        parts.append(f"accepted on CPU ({all_tests(len(judgement.checks))}{how}{met})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
         parts.append(f"{judgement.verdict.words} on CPU: {judgement.message}")
     elif not any(one.hip for one in compilations):
@@ -116,10 +116,6 @@ def summary(found: Checkup) -> str:
     return "; ".join(parts) + (" (cached)" if cached else "")
 
 
-def _all(count: int) -> str:
-    return "the one test case" if count == 1 else f"all {count} test cases"
-
-
 def _judged(found: Checkup) -> str:
     """The cases, and where the answer was wrong or none came, what is known of that."""
     judgement = found.judgement
@@ -129,7 +125,7 @@ def _judged(found: Checkup) -> str:
     cases = case_list(judgement.checks, judgement.cases)
     if judgement.verdict is Verdict.ACCEPTED:
         met = f", {judgement.standing}" if judgement.standing else ""
-        return f"{title}right on {_all(len(judgement.checks))} of a CPU{met}:\n{cases}"
+        return f"{title}right on {all_tests(len(judgement.checks))} of a CPU{met}:\n{cases}"
     tried = [cases] if judgement.checks else []
     lines = [f"{title}{judgement.verdict.words}:", *tried, judgement.report or f"  {judgement.message}"]
     printed = judgement.printed.strip().splitlines()

@@ -13,7 +13,7 @@ from harness.render.document import Part, Prose, Table
 
 _CASE = r"(?:\w+=\S+ )*\w+=\S+"
 """A case's label, as messages have it."""
-_WRONG = re.compile(rf"(\d+ of \d+ test cases are wrong); the first is {_CASE}: (.*)", re.DOTALL)
+_WRONG = re.compile(rf"(\d+ of \d+ test cases? (?:are|is) wrong); (?:the first|it) is {_CASE}: (.*)", re.DOTALL)
 _CALL = re.compile(rf"a (?:timed )?call with {_CASE} (.*)", re.DOTALL)
 OTHER_COLUMNS = 45
 """Characters that a submission's name, its verdict and the lines take beside what was seen."""

@@ -220,7 +220,8 @@ def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
         for r in results
     ]
     headers = ["control", "expected", "got", *(f"of {name}" for name in tolerances), "as expected"]
-    return Table(headers, rows, title=f"{problem.name}: {len(results)} controls")
+    controls = "1 control" if len(results) == 1 else f"{len(results)} controls"
+    return Table(headers, rows, title=f"{problem.name}: {controls}")
 
 
 def microseconds(estimate: Estimate) -> str:

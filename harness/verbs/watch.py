@@ -25,7 +25,7 @@ from harness import catalog
 from harness.catalog.config import EvalConfig, load_config
 from harness.errors import UsageError, judging
 from harness.machine import lock
-from harness.model import Device, Ending, Problem, Run, Submission, Verdict
+from harness.model import Device, Ending, Problem, Run, Submission, Verdict, all_tests
 from harness.progress import Step
 from harness.verbs.check import smallest_first
 
@@ -206,7 +206,7 @@ class _Narrator:
             self.found_wrong = self._found_bad = True
             self._show(Feedback(f"wrong on {step.case}", time.monotonic() - self._saved, check.report))
         elif step.done == step.total:
-            self(f"right on all {step.total} test cases")
+            self(f"right on {all_tests(step.total)}")
         elif step.done == 1:
             self(f"right on the smallest test case, {step.case}")
 

@@ -1,0 +1,35 @@
+"""A worker without a submission: what a call takes that computes nothing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from harness.judge.deadline import Deadline
+from harness.judge.reference import Reference
+from harness.judge.session import Session
+from harness.model import Device
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
+
+
+class NullWorker:
+    """A worker and a directory where no submission has ever been, for calls that compute nothing."""
+
+    def __init__(
+        self, reference: Reference, device: Device, threads: int, deadline: Deadline | None, fresh: bool = True
+    ) -> None:
+        with ExitStack() as stack:
+            folder = stack.enter_context(scratch(b"", tiers.strongest(device).new_uid()))
+            self.session = Session(reference.problem, device, folder, threads, deadline, fresh=fresh)
+            stack.callback(self.session.kill)
+            self._stack = stack.pop_all()
+        self._loaded = False
+
+    def ready(self) -> Session:
+        if not self._loaded:
+            self.session.load(None)
+            self._loaded = True
+        return self.session
+
+    def close(self) -> None:
+        self._stack.close()
