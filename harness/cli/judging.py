@@ -143,8 +143,8 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     here = detect(root, device)
     faults: list[str] = []
     documents = []
-    for name in [problem] if problem else catalog.problem_names(root):
-        task = catalog.load_problem(root, name)
+    for task in catalog.load_problems(root, problem):
+        name = task.name
         with narration(as_json) as told:
             results = list(verification.verify(root, task, here, told))
             faults += verification.broken_promises(task, here, told)

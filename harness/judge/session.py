@@ -23,19 +23,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.judge.deadline import Deadline
+from harness.errors import ProblemError
+from harness.judge.deadline import Allowance, Deadline
 from harness.judge.death import hint, how_it_ended
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.judge.whereabouts import Whereabouts, traceback_of
-from harness.model import Device, Problem, Verdict
+from harness.model import Device, Foreign, Problem, Verdict
 from harness.sandbox import tiers, waiter
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
 from harness.sandbox.program import Program
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
-from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
+from harness.wire.protocol import (
+    MAX_FRAME_BYTES,
+    Channel,
+    ChannelClosed,
+    Message,
+    PeerStopped,
+    ProtocolViolation,
+    ReplyTimeout,
+)
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
@@ -68,6 +77,8 @@ class Session:
     ) -> None:
         self.limits = problem.limits
         self._deadline, self._killed = deadline, False
+        self.allowance = Allowance(None)
+        self._foreign = problem.foreign
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arenas: dict[str, Arena] = {}
@@ -84,7 +95,7 @@ class Session:
                 tiers.strongest(device),
                 device,
                 scratch,
-                hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
+                hidden=_hidden(problem),
                 environment=_environment(device, threads),
                 pass_fds=(theirs.fileno(), reported, told_fd),
                 warm=() if fresh or device.kind != "cpu" else _WARM,
@@ -110,7 +121,10 @@ class Session:
         with self._faults(START_S):
             self.leash.attach(START_S)
         fds = () if self.flag is None else (self.flag.fd,)
-        self._ask({"op": "load", "path": None if path is None else str(path)}, self.limits.load_s, "loading", fds)
+        request = {"op": "load", "path": None if path is None else str(path), **_public(self._foreign)}
+        self.allowance.begin()
+        self._ask(request, self.limits.load_s, "loading", fds)
+        self.allowance.end()
 
     def map(self, arena: Arena, region: str = "arena") -> None:
         """Have the worker map `arena`, once, as its `region`: arena holds inputs, pool what it allocates in a call."""
@@ -122,6 +136,7 @@ class Session:
     def begin(self, request: Message, case_label: str) -> int:
         """Ask for a call and wait until the worker is ready for it; the call's turn, a number that grows."""
         self._turn += 1
+        self.allowance.begin()
         self._doing = f"a call with {case_label}"
         self._nonce = self._send({"op": "call", "turn": self._turn, **request}, self.limits.call_s)
         if self._await("ready") is not True:
@@ -168,6 +183,7 @@ class Session:
         answer = self._await("reply")
         if self._channel.received_bytes > MAX_REPLY_BYTES:
             raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes; {MAX_REPLY_BYTES:,} do")
+        self.allowance.end()
         with well_formed("reply"):
             return CallReply.model_validate(answer)
 
@@ -248,10 +264,14 @@ class Session:
         return answer[kind]
 
     def _limit_s(self, limit_s: float) -> float:
+        limit_s = min(limit_s, self.allowance.left_s())
         return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
         message = f"{self._doing} took longer than the limit of {limit_s:g} s"
+        if self.allowance.left_s() == 0.0:
+            whole_s = self.allowance.limit_s
+            message = f"{self._doing}: with it the process took longer than the limit of {whole_s:g} s on all its calls"
         own = self._own_frames()
         try:
             if self._deadline is not None:
@@ -292,6 +312,21 @@ class Session:
         if excess is not None:
             return Fault(Verdict.RUNTIME_ERROR, f"the submission {excess} during {doing}, and was ended")
         return Fault(Verdict.RUNTIME_ERROR, f"the process {how_it_ended(status)} during {doing}{hint(status)}")
+
+
+def _hidden(problem: Problem) -> list[Path]:
+    """The root, with all problems, submissions and results; of another project's problem its folder."""
+    return [problem.folder] if problem.foreign is not None else list(problem.folder.parents[1:2])
+
+
+def _public(foreign: Foreign | None) -> Message:
+    """What a submission to another project's problem may import: the texts of its modules. They hold no seed."""
+    if foreign is None:
+        return {}
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in foreign.modules.items()}
+    if sum(map(len, texts.values())) > MAX_FRAME_BYTES // 4:
+        raise ProblemError(f"{foreign.path}: its modules have more than {MAX_FRAME_BYTES // 4:,} characters together")
+    return {"modules": texts, "form": foreign.form}
 
 
 def _program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, threads: int) -> Program:

@@ -186,9 +186,9 @@ def _judge(
 
 def smallest_first(problem: Problem, cases: Sequence[Case], device: Device) -> tuple[Case, ...]:
     """`cases` by the bytes that they move."""
-    from harness.judge.reference import Reference
+    from harness.judge.reference import open_reference
 
-    return tuple(sorted(cases, key=Reference(problem, device).most_bytes))
+    return tuple(sorted(cases, key=open_reference(problem, device).most_bytes))
 
 
 def _by_its_path(report: str | None, submission: Submission) -> str | None:

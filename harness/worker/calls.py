@@ -186,7 +186,8 @@ class Calls:
         self, request: dict[str, Any], regions: dict[str, Arena], supplied: dict[int, int] | None = None
     ) -> Outputs:
         arena, copy = self.regions["arena"], self._transport.copy
-        return Outputs(self._device_type, arena, regions, supplied or {}, request["tail"], copy)
+        strided = request.get("strided", False)
+        return Outputs(self._device_type, arena, regions, supplied or {}, request["tail"], copy, strided)
 
 
 def _specs(request: dict[str, Any]) -> list[TensorSpec]:

@@ -13,8 +13,9 @@ import re
 import sys
 import tokenize
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.wire.protocol import NoDescriptor
@@ -45,8 +46,9 @@ _COMPILER_ERROR = re.compile(r"^(?:\S*/)?([^/\s]+[:(]\d+.*\berror: .+)$", re.MUL
 """`/tmp/cache/main.cpp:5:16: error: 'zero' was not declared`, of gcc and clang; `main.cu(5): error: ...`, of nvcc."""
 
 
-def load(path: Path, interpreted: bool) -> LoadedSubmission:
-    """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels.
+def load(path: Path, interpreted: bool, modules: Mapping[str, str] = MappingProxyType({})) -> LoadedSubmission:
+    """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels. `modules`: the texts
+    of those that belong to the problem, by name, which the submission may import.
 
     Raises Unloadable without a callable `custom_kernel`, and whatever the file raises when imported.
     """
@@ -55,8 +57,13 @@ def load(path: Path, interpreted: bool) -> LoadedSubmission:
             source = file.read()
     except (UnicodeDecodeError, SyntaxError) as error:
         raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
-    around, launches = _cpu_stand_ins(source) if interpreted else (contextlib.nullcontext, lambda: 0)
-    sys.modules["task"] = contest.task_module()
+    for name, text in modules.items():
+        Path(f"{name}.py").write_text(text, encoding="utf-8")  # in the working directory, the first on the path
+        sys.modules.pop(name, None)
+    everything = "\n".join([source, *modules.values()])
+    around, launches = _cpu_stand_ins(everything) if interpreted else (contextlib.nullcontext, lambda: 0)
+    if "task" not in modules:
+        sys.modules["task"] = contest.task_module()
     spec = importlib.util.spec_from_file_location("submission", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -62,7 +62,8 @@ class Worker:
                 self._get_ready()
                 if request["path"] is not None:
                     self._path = Path(request["path"])
-                    self._submission = load.load(self._path, interpreted=self._device_kind == "cpu")
+                    modules = request.get("modules", {})
+                    self._submission = load.load(self._path, self._device_kind == "cpu", modules)
                 return {}
             case "map":
                 self._map(request["region"], request["size"], request["on_device"])
