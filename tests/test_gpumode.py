@@ -17,6 +17,7 @@ from harness.judge.evaluate import evaluate
 from harness.judge.reference import open_reference
 from harness.machine.device import detect
 from harness.model import Run, Verdict
+from harness.ranking import stats
 
 FOLDERS = Path(__file__).parent / "folders"
 RIGHT, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
@@ -232,3 +233,201 @@ print([name for name in foreign if f"harness.{{name}}" in sys.modules])
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+class TestWhatTaskYmlSays:
+    def test_values_keep_the_types_that_yaml_gives_them(self, toy_root):
+        masked = catalog.load_problem(toy_root, str(FOLDERS / "masked"))
+        first = masked.cases.test[0].parameters
+        assert first == {"dim": 8, "nomask": False, "distribution": "normal"} and first["nomask"] is False
+        assert catalog.load_problem(toy_root, str(FOLDERS / "grouped")).cases.test[0].parameters["m"] == [8, 5]
+
+    def test_compat_text_passes_truth_values_as_words(self, toy_root, copy_of):
+        masked = copy_of("masked")
+        (masked / "podium.yml").write_text("compat: text\n")
+        reference = open_reference(catalog.load_problem(toy_root, str(masked)), detect(toy_root, "cpu"))
+        assert reference.generate(reference.problem.cases.test[0], 5)[3]["nomask"] == "False"
+
+    @pytest.mark.parametrize(
+        ("ranking", "sizes", "mean"),
+        [("last", [128], "geom"), ("geom", [96, 128], "geom"), ("mean", [96, 128], "mean")],
+    )
+    def test_ranking_by_says_which_benchmarks_count_and_how(self, toy_root, copy_of, ranking, sizes, mean):
+        task = copy_of("vectoradd") / "task.yml"
+        task.write_text(task.read_text().replace("ranking_by: geom", f"ranking_by: {ranking}"))
+        problem = catalog.load_problem(toy_root, str(task))
+        assert [case.parameters["size"] for case in problem.cases.benchmark] == sizes and problem.ranking == mean
+        left_out = task.read_text().replace(f"ranking_by: {ranking}", "")
+        task.write_text(left_out)
+        assert len(catalog.load_problem(toy_root, str(task)).cases.benchmark) == 1, "last, where nothing is said"
+
+    def test_a_mean_is_the_arithmetic_one(self):
+        assert stats.centre_of_cases([1.0, 4.0], "mean") == 2.5
+        assert stats.centre_of_cases([1.0, 4.0], "geom") == pytest.approx(2.0)
+
+    def test_timeouts_limit_a_stage_each(self, toy_root, copy_of):
+        task = copy_of("vectoradd") / "task.yml"
+        task.write_text(task.read_text() + "test_timeout: 20\nranked_timeout: 30\n")
+        limits = catalog.load_problem(toy_root, str(task)).limits
+        assert (limits.test_s, limits.benchmark_s, limits.ranked_s, limits.call_s) == (20, 180, 30, 180)
+
+    def test_calls_that_are_short_each_and_long_together_end_with_a_timeout(self, toy_root, folder):
+        source = "import time\ndef custom_kernel(data):\n    time.sleep(2)\n    return data[0].clone()\n"
+        problem, path = folder("identity", source)
+        problem = problem.model_copy(update={"limits": problem.limits.model_copy(update={"test_s": 3.0})})
+        run = judge(toy_root, problem, path, timed=False)
+        assert run.ending.verdict is Verdict.TIMEOUT
+        assert "took longer than the limit of 3 s on all its calls" in run.ending.message
+
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            ("lang: py", "lang: cu", "only problems in Python"),
+            ("lang: py", "multi_gpu: true", "several GPUs"),
+            (", seed: 4242", "", r"tests\[0\] has no seed"),
+            ("size: 33", "sise: 33", "generate_input has no parameter sise"),
+            ("size: 33, ", "", r"tests\[0\] lacks the parameter size"),
+            ("tests:", "texts:", "tests is missing"),
+            ("size: 33", "size: {a: 1}", "tests.0.size"),
+            ("source: reference.py", "source: referense.py", "there is no .*referense.py"),
+            ("name: reference.py", "name: other.py", "lists no reference.py"),
+            ("ranking_by: geom", "ranking_by: best", "ranking_by"),
+            ("tests:", "tests: [", "line"),
+        ],
+    )
+    def test_what_cannot_be_judged_is_refused_in_a_sentence(self, podium, copy_of, old, new, complaint):
+        task = copy_of("vectoradd") / "task.yml"
+        assert old in task.read_text()
+        task.write_text(task.read_text().replace(old, new, 1))
+        code, out, err = podium("eval", str(task.parent), str(task.parent / "template.py"))
+        assert code == 2 and not out and re.search(complaint, err) and "Traceback" not in err, err
+
+    def test_what_is_no_problem_is_said_to_be_none(self, podium, tmp_path):
+        for path in (tmp_path, tmp_path / "nowhere", tmp_path / "no.yaml"):
+            code, out, err = podium("eval", str(path), "x.py")
+            assert code == 2 and not out and "task.yml" in err, err
+
+    def test_a_name_that_podium_has_is_not_taken_twice(self, toy_root, copy_of):
+        double = copy_of("vectoradd").rename(toy_root / "double")
+        for file in FOLDERS.glob("*.py"):
+            shutil.copy(file, toy_root)
+        assert catalog.load_problem(toy_root, str(double)).name == "double-gpumode"
+        assert catalog.load_problem(toy_root, "double").foreign is None
+
+
+class TestSetFiles:
+    def test_a_set_file_names_its_problems_and_loads_them_all(self, toy_root):
+        problems = catalog.load_problems(toy_root, str(FOLDERS / "small.yaml"))
+        names = {problem.name for problem in problems}
+        assert {f"{folder}_small" for folder, _ in TABLE} == names
+
+    def test_eval_of_a_set_file_says_which_folders_there_are(self, podium):
+        code, out, err = podium("eval", str(FOLDERS / "small.yaml"), "x.py")
+        assert code == 2 and not out and "vectoradd_small: " in err and "name the folder of one" in err
+
+    def test_a_folder_that_is_not_there_is_named(self, podium, tmp_path):
+        (tmp_path / "set.yaml").write_text("problems: [{directory: gone, name: gone}]\n")
+        code, _, err = podium("verify", str(tmp_path / "set.yaml"))
+        assert code == 2 and "the folder of gone" in err
+
+
+class TestPodiumYml:
+    def test_it_may_give_a_cost_cpu_cases_and_limits(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        (folder / "podium.yml").write_text(
+            "cost: {float16: {bytes: 3 * 2 * size * size, flops: {float16: size * size}}}\n"
+            "cpu: {test: [{size: 5}], benchmark: [{size: 7}]}\n"
+            "limits: {call_s: 17}\nname: adds\nrevision: 3\n"
+        )
+        problem = catalog.load_problem(toy_root, str(folder))
+        assert (problem.name, problem.revision, problem.limits.call_s) == ("adds", 3, 17)
+        assert [case.label for case in problem.cpu.test] == ["size=5"] and len(problem.cases.test) == 2
+        reference = open_reference(problem, detect(toy_root, "cpu"))
+        cost = reference.cost(problem.cpu.benchmark[0])
+        assert cost == {"float16": {"bytes": 3 * 2 * 49, "flops": {"float16": 49}}}
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("cots: {}", "unknown key cots: did you mean cost"),
+            ("cost: {a: {bytes: sise}}", "sise in a formula is no number of the case, in size=33"),
+            ("cost: {a: {bytes: size / 0}}", "has no value"),
+            ("cost: {a: {bytes: '__import__(1)'}}", "a formula cannot have"),
+            ("cost: {a: {bytes: -1 * size}}", "a formula cannot have"),
+            ("cpu: {test: [{sizes: 3}], benchmark: [{size: 3}]}", "generate_input has no parameter sizes"),
+            ("oracle: float64", "oracle needs tolerances"),
+            ("limits: {call: 3}", "unknown key limits.call"),
+            ("limits: {call_s: -3}", "limits.call_s"),
+            ("seed_below: 1", "seed_below"),
+        ],
+    )
+    def test_a_fault_in_it_is_said_in_a_sentence(self, toy_root, copy_of, text, complaint):
+        folder = copy_of("vectoradd")
+        (folder / "podium.yml").write_text(f"{text}\n")
+        with pytest.raises(ProblemError, match=complaint):
+            catalog.load_problem(toy_root, str(folder))
+
+    def test_its_tolerances_decide_in_the_place_of_the_checker(self, toy_root, copy_of):
+        folder = copy_of("matmul")
+        wrong = folder / "solutions/wrong/low_precision.py"
+        exact, loose = ("{max_mismatch: 0, rtol: 1.0e-5, atol: 1.0e-5}", "{rel_l2: 0.02}")
+        (folder / "podium.yml").write_text(f"oracle: float64\ntolerances: {{exact: {exact}, loose: {loose}}}\n")
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), wrong, timed=False)
+        assert run.ending.verdict is RIGHT and run.tolerance == "loose"
+        (folder / "podium.yml").write_text(f"oracle: float64\ntolerances: {{exact: {exact}}}\n")
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), wrong, timed=False)
+        assert run.ending.verdict is WRONG and "tolerance exact" in (run.ending.detail or "")
+
+    def test_an_oracle_judges_by_exact_arithmetic_and_not_by_an_inexact_reference(self, toy_root, copy_of):
+        folder = copy_of("grayscale")
+        text = (folder / "reference.py").read_text()
+        inexact = text.replace("image @", "(image if image.dtype == torch.float64 else image.half().float()) @")
+        (folder / "reference.py").write_text(inexact)
+        plain = folder / "solutions/correct/plain.py"
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), plain, timed=False)
+        assert run.ending.verdict is WRONG, "the reference itself is the one that rounds"
+        (folder / "podium.yml").write_text("oracle: float64\ntolerances: {near: {rel_l2: 1.0e-5}}\n")
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), plain, timed=False)
+        assert run.ending.verdict is RIGHT
+
+
+class TestVerbs:
+    def test_verify_says_which_controls_are_mislabelled(self, podium):
+        code, out, _ = podium("verify", str(FOLDERS / "vectorsum"))
+        assert code == 10
+        faults = re.findall(r"^(\S+) is labelled (\w+), but got (.*?):", out, re.MULTILINE)
+        assert faults == [
+            ("correct/adds_to_what_is_there", "correct", "wrong answer"),
+            ("correct/of_one_axis", "correct", "wrong answer"),
+        ]
+
+    def test_verify_is_content_where_all_are_labelled_rightly(self, podium, copy_of):
+        folder = copy_of("grayscale")
+        assert podium("verify", str(folder))[0] == 0
+        shutil.copy(folder / "solutions/correct/plain.py", folder / "solutions/wrong/plain.py")
+        code, out, _ = podium("verify", str(folder))
+        assert code == 10 and "wrong/plain is labelled wrong, but got accepted" in out
+
+    def test_check_judges_on_the_cpu_and_compiles_nothing(self, podium):
+        folder = FOLDERS / "vectoradd"
+        code, out, err = podium("check", str(folder), str(folder / "solutions/correct/in_triton.py"))
+        assert code == 0 and "accepted" in out and "not compiled for other chips" in err
+
+    def test_new_copies_the_folders_own_template(self, podium, toy_root):
+        code, out, _ = podium("new", str(FOLDERS / "vectoradd"), "mine")
+        written = toy_root / "submissions/vectoradd_small/mine.py"
+        assert code == 0 and written.read_bytes() == (FOLDERS / "vectoradd/template.py").read_bytes()
+        assert f"PROBLEM={FOLDERS / 'vectoradd'}" in out
+        code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
+        assert code == 2 and "no template" in err
+
+    def test_profile_refuses_in_a_sentence(self, podium):
+        folder = FOLDERS / "vectoradd"
+        code, _, err = podium("profile", str(folder), str(folder / "template.py"), "--device", "cpu")
+        assert code == 2 and "another project's form" in err
+
+    def test_a_run_is_judged_again_from_where_its_folder_lies(self, podium, roomy):
+        folder = FOLDERS / "prefixsum"
+        assert podium("eval", str(folder), str(folder / "solutions/wrong/empty.py"))[0] == 10
+        code, out, err = podium("repro", "empty")
+        assert "reproduced" in out and code == 10, (out, err)

@@ -27,6 +27,7 @@ from harness.model import (
     Limits,
     Problem,
     PublishedFigure,
+    Run,
     SampledRows,
     SecretCases,
     Tolerance,
@@ -62,6 +63,16 @@ def load_problems(root: Path, name: str | None) -> list[Problem]:
 
         return foreign.load_all(root, Path(name))
     return [load_problem(root, each) for each in ([name] if name is not None else problem_names(root))]
+
+
+def problem_of(root: Path, run: Run) -> Problem:
+    """The problem that `run` was judged on; one in another project's form from where it lay then. Raises as
+    `load_problem`."""
+    return load_problem(root, str(run.environment.get(PATH_OF_PROBLEM, run.problem)))
+
+
+PATH_OF_PROBLEM = "problem_path"
+"""In a run's environment, where its problem is none under problems/."""
 
 
 class _Strict(BaseModel):

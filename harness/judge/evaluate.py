@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from harness.catalog.config import EvalConfig
+from harness.catalog.problem import PATH_OF_PROBLEM
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
@@ -74,7 +75,7 @@ def evaluate(
     be_a_quiet_neighbour(device)
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
     surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
-    surroundings |= {"problem_path": str(problem.foreign.path)} if problem.foreign is not None else {}
+    surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
     assembly = Assembly(reference, device, sampling, threads)

@@ -153,7 +153,8 @@ class FolderReference(Reference):
                 return None
             if not self._foreign.exact:
                 return answer
-            exact = members(self._run("ref_kernel", copied(data, torch.float64)))
+            with _by_default(torch.float64):  # what ref_kernel makes of Python's numbers
+                exact = members(self._run("ref_kernel", copied(data, torch.float64)))
             return tuple(truth.to(plain.dtype) for truth, plain in zip(exact, members(answer), strict=True))
 
     def _put_canaries(self) -> None:
@@ -220,6 +221,16 @@ def _filled_memory() -> Iterator[None]:
             yield
     finally:
         torch._C._set_deterministic_algorithms(before, warn_only=warns)
+
+
+@contextmanager
+def _by_default(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def copied(data: Any, dtype: torch.dtype | None = None) -> Any:

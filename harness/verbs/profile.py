@@ -107,6 +107,8 @@ def _case(
     """The case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
     from harness.judge.reference import open_reference
 
+    if problem.foreign is not None:
+        raise UsageError(f"{problem.argument} cannot be profiled: it is in another project's form")
     benchmarks = problem.cases_for(device.kind).benchmark
     cases = benchmarks if wanted is None else (case_named(problem, device.kind, wanted),)
     reference = open_reference(problem, detect(root, "cpu"))
