@@ -2,6 +2,7 @@
 
     a folder with task.yml     ─► gpumode        a problem of GPU MODE's competitions
     a .yaml that lists some    ─► gpumode        names them
+    a .py file                 ─► kernelbench    a task of KernelBench
 
 Nothing here runs or imports their code.
 """
@@ -31,10 +32,14 @@ def load(root: Path, path: Path) -> Problem:
         folders = gpumode.problems_of_set(path)
         listed = "".join(f"\n    {name}: {folder}" for name, folder in folders)
         raise UsageError(f"{path} lists {len(folders)} problems: name the folder of one", f"there are:{listed}")
+    if path.suffix == ".py" and path.exists():
+        from harness.catalog import kernelbench
+
+        return kernelbench.load_task(root, path)
     what = f"{path} has no {TASK}" if path.is_dir() else f"there is no {path}"
     raise UsageError(
         f"there is no problem at {path}: {what}",
-        f"a problem of GPU MODE's form is a folder with {TASK}",
+        f"a problem of another project is a folder with {TASK} (GPU MODE) or a .py file (KernelBench)",
     )
 
 

@@ -29,6 +29,7 @@ from harness.judge.session import Session
 from harness.judge.stage import Snapshot, Stage
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
+from harness.wire.arena import extent, flatten, layout
 from harness.wire.flusher import Flusher
 
 MOST_WITHOUT = 3
@@ -110,6 +111,7 @@ class Caller:
             self._deadline.check()
         began = time.monotonic()
         call, case = series.deal(everything), series.case
+        self._set_up(session, case)
         dealt = time.monotonic()
         try:
             answer = clock.time(session, series.stage, call, case.label)
@@ -132,6 +134,23 @@ class Caller:
             series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, answer if void is answer.void else _voided(answer, void)
+
+    def _set_up(self, session: Session, case: Case) -> None:
+        """Hand a worker what it gets before its calls, once."""
+        if not self._reference.has_setup or session.set_up_for == case.key:
+            return
+        tree, leaves = flatten(self._reference.setup(), None)
+        tensors = [tensor.detach().contiguous() for _, tensor in leaves]
+        specs = layout(tensors)
+        arena = self._reference.new_arena(extent(specs))
+        try:
+            for tensor, spec in zip(tensors, specs, strict=True):
+                arena.view(spec).copy_(tensor)
+            if self._device.kind != "cpu":
+                torch.cuda.synchronize()
+            session.set_up(arena, {"tree": tree, "inputs": [spec.to_json() for spec in specs]}, case.key)
+        finally:
+            arena.close()
 
     def put_timed(self, session: Session, series: Series, clock: Clock) -> Answer:
         """One call of a benchmark case. Raises WrongTimedCall if it is not void and its output is wrong."""

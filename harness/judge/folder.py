@@ -182,7 +182,7 @@ class FolderReference(Reference):
         for case in self._cases.test[:MOST_CANARY_CASES]:
             seeds = (cap - 1, cap // 2 + secrets.randbelow(cap // 2 - (cap > 2)) if cap > 2 else 0)
             data, other = (self.generate(case, seed) for seed in seeds)
-            if _same(data, other):
+            if same(data, other):
                 faults.append(f"generate_input draws the same inputs from two seeds, in {case.label}")
                 continue
             fault = self._fault_of_checker(case, data)
@@ -295,7 +295,7 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool((bits(one) == bits(other)).all())
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Whether no tensor of the two differs in any bit."""
     ours, theirs = _leaves(one), _leaves(other)
     return _equal_shapes(ours, theirs) and all(_alike(a, b) for (_, a), (_, b) in zip(ours, theirs))

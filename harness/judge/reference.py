@@ -44,6 +44,9 @@ def open_reference(problem: Problem, device: Device) -> Reference:
 class Reference:
     """A problem's reference.py, imported: its generator, reference kernel and, if it has one, its float64 oracle."""
 
+    has_setup = False
+    """Whether a worker is given something, `setup`, before its calls."""
+
     notes: tuple[str, ...] = ()
     """What whoever reads a run has to know of how it was judged."""
 
@@ -63,6 +66,10 @@ class Reference:
             return Arena.create(size)
         except OSError as error:
             raise InfrastructureError(f"no shared memory of {size:,} bytes can be had: {error}") from error
+
+    def setup(self) -> Any:
+        """What a worker gets before its calls, in whatever tree of tensors."""
+        raise NotImplementedError
 
     def admitted(self, seed: int) -> int:
         """The seed that the generator is given for this one, which is below 2^63."""

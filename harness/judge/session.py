@@ -79,6 +79,7 @@ class Session:
         self._deadline, self._killed = deadline, False
         self.allowance = Allowance(None)
         self._foreign = problem.foreign
+        self.set_up_for: str | None = None
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arenas: dict[str, Arena] = {}
@@ -132,6 +133,14 @@ class Session:
             mapping = {"op": "map", "region": region, "size": arena.size, "on_device": arena.on_device}
             self._ask(mapping, self.limits.call_s, "mapping memory", (arena.fd,))
             self._arenas[region] = arena
+
+    def set_up(self, arena: Arena, request: Message, key: str) -> None:
+        """Have the worker make what its calls need of `request`, whose tensors lie in `arena`."""
+        self.map(arena)
+        self.allowance.begin()
+        self._ask({"op": "set up", **request}, self.limits.load_s, "setting up")
+        self.allowance.end()
+        self.set_up_for = key
 
     def begin(self, request: Message, case_label: str) -> int:
         """Ask for a call and wait until the worker is ready for it; the call's turn, a number that grows."""

@@ -178,6 +178,10 @@ class Calls:
 
         return sleep
 
+    def data_of(self, request: dict[str, Any]) -> Any:
+        """The data of a request, over the memory of the arena."""
+        return self._data(request)
+
     def _data(self, request: dict[str, Any]) -> Any:
         tensors = [self.regions["arena"].tensor(spec) for spec in _specs(request)]
         return unflatten(request["tree"], tensors.__getitem__)

@@ -63,10 +63,14 @@ class Worker:
                 if request["path"] is not None:
                     self._path = Path(request["path"])
                     modules = request.get("modules", {})
-                    self._submission = load.load(self._path, self._device_kind == "cpu", modules)
+                    models = request.get("form") == "kernelbench"
+                    self._submission = load.load(self._path, self._device_kind == "cpu", modules, models)
                 return {}
             case "map":
                 self._map(request["region"], request["size"], request["on_device"])
+                return {}
+            case "set up":
+                self._submission.set_up(self._calls.data_of(request))
                 return {}
             case "call":
                 return self._call(request)
