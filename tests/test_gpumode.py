@@ -184,6 +184,7 @@ class TestSeeds:
         [
             ("manual_seed(seed)", "manual_seed(1)", "draws the same inputs from two seeds"),
             ("rtol=1e-3, atol=1e-3", "rtol=1e-3, atol=1e3", "accepts zeros"),
+            ("out[...] = a + b", "out[...] = 0", "the answer is nothing but zeros"),
             ("out[...] = a + b", "out[...] = a + b / 4096", "accepts a copy of input 0"),
             ("check_implementation =", "check_implementation = lambda *_: (False, 'no')\nother =", "refuses what ref"),
             ("check_implementation =", "check_implementation = lambda *_: 'no'\nother =", "refuses what ref"),

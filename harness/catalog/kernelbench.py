@@ -10,6 +10,7 @@ reads.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from harness.catalog import podium_file, strict_yaml
 from harness.catalog.problem import problem_names, sha256_of
 from harness.errors import ProblemError, did_you_mean
-from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Problem, Tolerance
+from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Problem, Submission, Tolerance
 
 TOLERANCE = 1e-4
 """KernelBench's rtol and atol for float32. For what is less exact the judge allows HALF_TOLERANCE."""
@@ -60,10 +61,34 @@ def load_task(root: Path, path: Path) -> Problem:
         cases=cases,
         cpu=cpu,
         limits=Limits(**ours.limits) if _are_limits(own, ours.limits) else Limits(),
+        baselines=tuple(_BASELINES),
         foreign=Foreign(form="kernelbench", path=path, modules={}, cost=ours.costs),
         folder=path.parent,
         sha256=sha256_of([path, *([own] if own.exists() else [])]),
     )
+
+
+def baselines(problem: Problem) -> list[Submission]:
+    """The task's own Model as submissions: as it is, and through torch.compile."""
+    assert problem.foreign is not None
+    text = strict_yaml.read_text(problem.foreign.path)
+    return [
+        Submission(
+            name=name,
+            problem=problem.name,
+            sha256=hashlib.sha256(source).hexdigest(),
+            source=source,
+            path=f"{name} of {problem.foreign.path.name}",
+        )
+        for name, body in _BASELINES.items()
+        for source in [f"{text}\n\nclass ModelNew(Model):\n{body}".encode()]
+    ]
+
+
+_BASELINES = {
+    "eager": "    pass\n",
+    "compiled": "    def __init__(self, *arguments):\n        super().__init__(*arguments)\n        self.compile()\n",
+}
 
 
 def constants_of(path: Path, text: str) -> dict[str, CaseValue]:

@@ -202,6 +202,8 @@ class FolderReference(Reference):
                     f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
                     opinion.why or None,
                 )
+        if not any(_any(output) for output in members(answer)):
+            return f"the answer is nothing but zeros, in {case.label}"
         for what, wrong in _wrong_answers(data, answer):
             if self._foreign.checker_decides and self.opinion(data, wrong).right:
                 return f"check_implementation accepts {what}, in {case.label}"
@@ -259,9 +261,8 @@ def _wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
     single output."""
     several = isinstance(answer, tuple | list)
     outputs = members(answer)
-    if any(_any(output) for output in outputs):
-        zeros = [torch.zeros_like(output) for output in outputs]
-        yield "zeros", type(answer)(zeros) if several else zeros[0]
+    zeros = [torch.zeros_like(output) for output in outputs]
+    yield "zeros", (zeros if isinstance(answer, list) else tuple(zeros)) if several else zeros[0]
     if several or outputs[0].numel() < 2:
         return
     for name, tensor in _leaves(data):

@@ -159,6 +159,8 @@ class TaskReference(FolderReference):
             raise ProblemError(f"{path}: forward gives other outputs for the same inputs and the same seed")
         if not _near(first, self._twice(inputs)):
             raise ProblemError(f"{path}: forward gives other outputs in its second call: no call can be checked alone")
+        if same(list(first), list(members(self._forward(self._built[1], (other[0], 1))))):
+            raise ProblemError(f"{path}: forward gives the same outputs for other inputs: a constant would be right")
         self._draws = not _near(first, otherwise)
         fault = self._fault_of_checker(case, (inputs, 1))
         if fault is not None:
