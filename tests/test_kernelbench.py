@@ -1,5 +1,6 @@
 """Tasks of KernelBench's form: for each kind of task a right and a wrong ModelNew, and what KernelBench lets pass."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -219,9 +220,12 @@ def test_the_tasks_own_model_is_a_baseline_that_is_judged_once(toy_root, monkeyp
 
 
 @pytest.mark.slow
-def test_the_compiled_baseline_is_right(toy_root):
+def test_the_compiled_baseline_is_right(toy_root, monkeypatch):
     from harness.catalog import kernelbench
 
+    # g++ looks for a place to write to as the worker's user, who cannot get into pytest's own directories.
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", None)
     problem = catalog.load_problem(toy_root, str(TASKS / "2_weights.py"))
     (compiled,) = [each for each in kernelbench.baselines(problem) if each.name == "compiled"]
     run = evaluate(problem, compiled, detect(toy_root, "cpu"), load_config(toy_root), timed=False)
