@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from harness.catalog.submission import load_submission
 from harness.errors import ProblemError
 from harness.judge.evaluate import evaluate
 from harness.judge.reference import open_reference
+from harness.judge.stage import claimed, spans_of
 from harness.machine.device import detect
 from harness.model import Run, Verdict
 from harness.ranking import stats
@@ -223,9 +225,11 @@ class TestScope:
         code = f"""
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from harness import catalog
 from harness.cli import main
 from harness.judge import evaluate
+from harness.judge.stage import claimed, spans_of
 from harness.machine.device import detect
 root = Path({str(toy_root)!r})
 evaluate.open_reference(catalog.load_problem(root, "double"), detect(root, "cpu"))
@@ -432,3 +436,37 @@ class TestVerbs:
         assert podium("eval", str(folder), str(folder / "solutions/wrong/empty.py"))[0] == 10
         code, out, err = podium("repro", "empty")
         assert code == 0 and "reproduced: wrong answer then and now" in out, (out, err)
+
+
+class TestWhatAnUntrustedWorkerMayClaim:
+    @pytest.mark.parametrize(
+        "output",
+        [
+            "torch.zeros(24, 24, dtype=torch.complex64)",
+            "torch.zeros(24, 24, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)",
+            "torch.zeros(1 << 22)",
+            "torch.zeros(0, 1 << 40)",
+            "torch.zeros(24, 24).to_sparse()",
+            "torch.nn.Parameter(torch.zeros(24, 24))",
+            "[torch.zeros(24, 24)] * 17",
+            "{'a': torch.zeros(24, 24)}",
+            "(torch.zeros(24, 24), None)",
+        ],
+    )
+    def test_whatever_is_returned_is_a_wrong_answer_and_no_fault_of_the_judges(self, toy_root, folder, output):
+        source = f"import torch\ndef custom_kernel(data):\n    return {output}\n"
+        assert judge(toy_root, *folder("grayscale", source), timed=False).ending.verdict is WRONG
+
+    @pytest.mark.parametrize(
+        ("shape", "stride"),
+        [((4, 4), (0, 1)), ((1 << 41,), (1,)), ((4,), (-1,)), ((2,) * 17, (1,) * 17), ((4, 4), (4,)), ((3, 3), (2, 1))],
+    )
+    def test_a_claim_of_elements_that_share_a_place_is_no_place(self, shape, stride):
+        claim = SimpleNamespace(offset=0, dtype="float32", shape=list(shape), stride=list(stride), region="arena")
+        assert claimed(claim) is None
+
+    def test_a_claim_of_any_order_of_axes_and_of_gaps_is_one(self):
+        for shape, stride in (((4, 3), (1, 4)), ((4, 3), (8, 2)), ((), ()), ((1, 5), (0, 1))):
+            claim = SimpleNamespace(offset=0, dtype="float32", shape=list(shape), stride=list(stride), region="arena")
+            assert claimed(claim) is not None
+        assert spans_of([claim] * 3, [], 2 * 20) == [claimed(claim)] * 2, "no more bytes than may be due"

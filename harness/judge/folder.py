@@ -27,7 +27,7 @@ from harness.judge.difference import bits
 from harness.judge.reference import Reference, members
 from harness.judge.scope import Scope
 from harness.model import Case, Device, Problem
-from harness.wire.arena import flatten
+from harness.wire.arena import countable, flatten
 
 SEED_CAPS = (2**31, 2**16)
 """Seeds are drawn below the first of these with which the canaries fail, as they must: an integer that is added to
@@ -266,7 +266,11 @@ def _wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
     if several or outputs[0].numel() < 2:
         return
     for name, tensor in _leaves(data):
-        if tensor.shape == outputs[0].shape and not _alike(tensor.to(outputs[0].dtype), outputs[0]):
+        if (
+            tensor.shape == outputs[0].shape
+            and countable(tensor) is tensor
+            and not _alike(tensor.to(outputs[0].dtype), outputs[0])
+        ):
             yield f"a copy of {name}", tensor.to(outputs[0].dtype).clone()
 
 

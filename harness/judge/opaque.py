@@ -20,6 +20,7 @@ from harness.judge.inputs import Call
 from harness.judge.reply import CallReply
 from harness.judge.stage import Snapshot, claimed
 from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
+from harness.wire.arena import countable
 
 _WRONG = {CHECKER: Excess(limit=CHECKER, ratio=math.inf)}
 _RIGHT = {CHECKER: Excess(limit=CHECKER, ratio=0.0)}
@@ -83,7 +84,7 @@ def _output(reply: CallReply, snapshot: Snapshot, torch_device: str) -> tuple[st
             return f"custom_kernel returned a tensor on {described.device}", None
         span = claimed(described)
         if span is None:
-            return f"custom_kernel returned {described.dtype} {described.shape}, which is more than can be due", None
+            return f"custom_kernel returned {described.dtype} {described.shape}, which cannot be passed on", None
         try:
             tensors.append(snapshot.view(span).clone().to(torch_device))
         except (LookupError, ValueError):
@@ -103,7 +104,8 @@ def _error(expected: list[torch.Tensor] | None, output: Any) -> float | None:
     outputs = output if isinstance(output, tuple | list) else [output]
     if expected is None or [t.shape for t in expected] != [t.shape for t in outputs]:
         return None
-    floats = [(o, e) for o, e in zip(outputs, expected) if e.is_floating_point() and o.is_floating_point()]
+    pairs = ((countable(o), countable(e)) for o, e in zip(outputs, expected))
+    floats = [(o, e) for o, e in pairs if e.is_floating_point() and o.is_floating_point()]
     return max((rel_l2(o.contiguous(), e.contiguous()) for o, e in floats), default=None)
 
 
@@ -113,7 +115,8 @@ def _differences(expected: list[torch.Tensor], output: Any) -> list[Difference] 
     if len(outputs) != len(expected):
         return f"custom_kernel returned {len(outputs)} outputs; ref_kernel gives {len(expected)}"
     found = []
-    for number, (want, got) in enumerate(zip(expected, outputs, strict=True)):
+    pairs = ((countable(want), countable(got)) for want, got in zip(expected, outputs, strict=True))
+    for number, (want, got) in enumerate(pairs):
         name = f"output {number}" if len(outputs) > 1 else "output"
         if want.shape != got.shape:
             found.append(Difference(name, want, structural=f"its shape is {tuple(got.shape)}, not {tuple(want.shape)}"))

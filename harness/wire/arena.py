@@ -189,6 +189,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
+def countable(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or its bytes where torch cannot compute with its elements: two of 4 bits each."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.float4_e2m1fn_x2 else tensor
+
+
 def flatten(data: Any, names: Sequence[str] | None) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
     """`data` as a JSON tree, and its tensors in order with the names a person calls them by.
 
