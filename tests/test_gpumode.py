@@ -18,8 +18,9 @@ from harness.judge.evaluate import evaluate
 from harness.judge.reference import open_reference
 from harness.judge.stage import claimed, spans_of
 from harness.machine.device import detect
-from harness.model import Run, Verdict
+from harness.model import Floor, Run, Verdict
 from harness.ranking import stats
+from harness.records.entry import of_run
 
 FOLDERS = Path(__file__).parent / "folders"
 RIGHT, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
@@ -138,6 +139,27 @@ class TestWhatTheJudgeSays:
     def test_what_is_no_tensor_is_a_wrong_answer(self, toy_root, folder):
         run = judge(toy_root, *folder("histogram_v1", "def custom_kernel(data):\n    return None\n"))
         assert run.ending.verdict is WRONG and "a NoneType where a plain torch.Tensor is due" in run.ending.message
+
+    def test_an_empty_list_is_not_shown_to_a_checker(self, toy_root, folder):
+        run = judge(toy_root, *folder("identity", "def custom_kernel(data):\n    return []\n"), timed=False)
+        assert run.ending.verdict is WRONG and "custom_kernel returned an empty list" in run.ending.message
+
+    def test_a_checker_that_writes_to_its_inputs_writes_to_a_copy(self, toy_root):
+        reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "vectoradd")), detect(toy_root, "cpu"))
+        data = reference.generate(reference.problem.cases.test[0], 5)
+        reference.opinion(data, data[0])
+        assert data[2].isnan().all(), "ref_kernel writes there"
+
+    def test_a_run_with_an_arithmetic_mean_has_the_arithmetic_mean_of_its_floors(self, toy_root, copy_of, roomy):
+        folder = copy_of("vectoradd")
+        task = folder / "task.yml"
+        task.write_text(task.read_text().replace("ranking_by: geom", "ranking_by: mean"))
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem, folder / "solutions/correct/plain.py")
+        assert run.score is not None and run.ranking == "mean"
+        floors = [Floor(latency_ns=ns, binds="bandwidth", format="float16") for ns in (10.0, 40.0)]
+        measured = [m.model_copy(update={"floor": floor}) for m, floor in zip(run.measurements, floors, strict=True)]
+        assert of_run("x", run.model_copy(update={"measurements": tuple(measured)})).floor_ns == 25.0
 
     def test_an_expanded_output_arrives_as_it_looks(self, toy_root, folder):
         source = "import torch\ndef custom_kernel(data):\n    return torch.zeros(1).expand(24, 24)\n"

@@ -120,6 +120,7 @@ def evaluate(
         clock=entrant.clocks.whose,
         constants=_constants(trial),
         score=score,
+        ranking=problem.ranking,
         unranked_because=_unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),
         tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
