@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import secrets
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +23,11 @@ import torch
 
 from harness.catalog import formula
 from harness.errors import InfrastructureError, ProblemError
-from harness.judge.difference import bits
+from harness.judge.canaries import constant_answer, is_not_zero, same, wrong_answers
 from harness.judge.reference import Reference, members
 from harness.judge.scope import Scope
 from harness.model import Case, Device, Problem
-from harness.wire.arena import countable, flatten
+from harness.wire.arena import flatten
 
 SEED_CAPS = (2**31, 2**16)
 """Seeds are drawn below the first of these with which the canaries fail, as they must: an integer that is added to
@@ -202,12 +202,12 @@ class FolderReference(Reference):
                     f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
                     opinion.why or None,
                 )
-        if not any(_any(output) for output in members(answer)):
+        if not any(is_not_zero(output) for output in members(answer)):
             return f"the answer is nothing but zeros, in {case.label}"
-        for what, wrong in _wrong_answers(data, answer):
+        for what, wrong in wrong_answers(data, answer):
             if self._foreign.checker_decides and self.opinion(data, wrong).right:
                 return f"check_implementation accepts {what}, in {case.label}"
-        return _constant(data, answer, case)
+        return constant_answer(data, answer, case)
 
 
 @contextmanager
@@ -254,59 +254,3 @@ def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
 def _are_tensors(answer: Any) -> bool:
     found = members(answer)
     return bool(found) and all(isinstance(member, torch.Tensor) for member in found)
-
-
-def _wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
-    """Answers that must be refused, where they are not right by chance: zeros, and a copy of an input in the place of a
-    single output."""
-    several = isinstance(answer, tuple | list)
-    outputs = members(answer)
-    zeros = [torch.zeros_like(output) for output in outputs]
-    yield "zeros", (zeros if isinstance(answer, list) else tuple(zeros)) if several else zeros[0]
-    if several or outputs[0].numel() < 2:
-        return
-    for name, tensor in _leaves(data):
-        if (
-            tensor.shape == outputs[0].shape
-            and countable(tensor) is tensor
-            and not _alike(tensor.to(outputs[0].dtype), outputs[0])
-        ):
-            yield f"a copy of {name}", tensor.to(outputs[0].dtype).clone()
-
-
-def _constant(data: Any, answer: Any, case: Case) -> str | None:
-    """Whether an answer that is a copy of an input holds one value only: then nothing is asked."""
-    for output in members(answer):
-        if output.numel() > 1 and output.reshape(-1).unique().numel() == 1:
-            for name, tensor in _leaves(data):
-                if tensor.shape == output.shape and tensor.dtype == output.dtype and _alike(tensor, output):
-                    return f"{name} and the answer hold one value in all places, in {case.label}"
-    return None
-
-
-def _leaves(data: Any) -> list[tuple[str, torch.Tensor]]:
-    """Of what cannot be passed to a worker nothing is said here."""
-    try:
-        return flatten(data, None)[1]
-    except TypeError:
-        return []
-
-
-def _any(tensor: torch.Tensor) -> bool:
-    return bool((bits(tensor) != 0).any())
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool((bits(one) == bits(other)).all())
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether no tensor of the two differs in any bit."""
-    ours, theirs = _leaves(one), _leaves(other)
-    return _equal_shapes(ours, theirs) and all(_alike(a, b) for (_, a), (_, b) in zip(ours, theirs))
-
-
-def _equal_shapes(ours: Sequence[tuple[str, torch.Tensor]], theirs: Sequence[tuple[str, torch.Tensor]]) -> bool:
-    return len(ours) == len(theirs) and all(
-        (a.shape, a.dtype) == (b.shape, b.dtype) for (_, a), (_, b) in zip(ours, theirs)
-    )

@@ -21,8 +21,9 @@ import torch
 
 from harness.catalog import kernelbench, strict_yaml
 from harness.errors import InfrastructureError, ProblemError
+from harness.judge.canaries import same
 from harness.judge.difference import float64, rel_l2
-from harness.judge.folder import FolderReference, Opinion, copied, same
+from harness.judge.folder import FolderReference, Opinion, copied
 from harness.judge.reference import members
 from harness.model import Case
 

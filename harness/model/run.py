@@ -40,7 +40,8 @@ class Finding(Value):
 class Run(Value):
     """One judged evaluation of one submission on one device: the truth, as stored in `results/`.
 
-    `ranking`: which mean over the cases `score` is. `reproduces` is the id of the run whose seeds it had, if it had not its own. `clock` timed it, less `constants`.
+    `ranking`: which mean over the cases `score` is. `reproduces` is the id of the run whose seeds it had, if it had not
+    its own. `clock` timed it, less `constants`.
     """
 
     schema_version: int = SCHEMA_VERSION
