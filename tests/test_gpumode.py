@@ -120,6 +120,7 @@ class TestWhatTheJudgeSays:
         (line,) = [line for line in report.splitlines() if line.startswith("reproduce: ")]
         assert f"{FOLDERS / 'vectoradd'}" in line or "./tests/folders/vectoradd" in line
 
+    @pytest.mark.slow
     def test_a_reported_case_is_replayed_with_the_same_inputs(self, toy_root, podium):
         path = FOLDERS / "vectoradd/solutions/wrong/without_last_row.py"
         problem = catalog.load_problem(toy_root, str(FOLDERS / "vectoradd"))
@@ -150,6 +151,7 @@ class TestWhatTheJudgeSays:
         reference.opinion(data, data[0])
         assert data[2].isnan().all(), "ref_kernel writes there"
 
+    @pytest.mark.slow
     def test_a_run_with_an_arithmetic_mean_has_the_arithmetic_mean_of_its_floors(self, toy_root, copy_of, roomy):
         folder = copy_of("vectoradd")
         task = folder / "task.yml"
@@ -405,6 +407,7 @@ class TestPodiumYml:
         run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), wrong, timed=False)
         assert run.ending.verdict is WRONG and "tolerance exact" in (run.ending.detail or "")
 
+    @pytest.mark.slow
     def test_an_oracle_judges_by_exact_arithmetic_and_not_by_an_inexact_reference(self, toy_root, copy_of):
         folder = copy_of("grayscale")
         text = (folder / "reference.py").read_text()
@@ -428,6 +431,7 @@ class TestVerbs:
             ("correct/of_one_axis", "correct", "wrong answer"),
         ]
 
+    @pytest.mark.slow
     def test_verify_is_content_where_all_are_labelled_rightly(self, podium, copy_of):
         folder = copy_of("grayscale")
         assert podium("verify", str(folder))[0] == 0
@@ -453,6 +457,7 @@ class TestVerbs:
         code, _, err = podium("profile", str(folder), str(folder / "template.py"), "--device", "cpu")
         assert code == 2 and "another project's form" in err
 
+    @pytest.mark.slow
     def test_a_run_is_judged_again_from_where_its_folder_lies(self, podium, roomy):
         folder = FOLDERS / "prefixsum"
         assert podium("eval", str(folder), str(folder / "solutions/wrong/empty.py"))[0] == 10

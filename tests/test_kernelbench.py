@@ -69,6 +69,7 @@ def test_there_are_ten_kinds():
         assert sorted(path.stem for path in (TASKS / kind).glob("*.py")) == NAMES
 
 
+@pytest.mark.slow
 def test_a_timed_run_has_a_score_and_its_case_is_named_by_its_constants(toy_root, roomy):
     run = judge(toy_root, TASKS / "2_weights.py", TASKS / "right/2_weights.py")
     assert run.score is not None and run.ranked, run.unranked_because
@@ -91,6 +92,7 @@ def test_weights_are_the_runs_and_inputs_each_calls(toy_root):
     assert not torch.equal(another.setup()[1]["fc.weight"], weights[0])
 
 
+@pytest.mark.slow
 def test_weights_of_other_names_are_drawn_from_the_same_seed(toy_root):
     (toy_root / "renamed.py").write_text((TASKS / "right/2_weights.py").read_text().replace("self.fc", "self.layer"))
     assert judge(toy_root, TASKS / "2_weights.py", toy_root / "renamed.py", timed=False).ending.verdict.exit_code == 0
@@ -192,6 +194,7 @@ def test_a_submission_without_modelnew_does_not_load(toy_root):
     assert run.ending.verdict is Verdict.COMPILE_ERROR and "no class ModelNew" in run.ending.message
 
 
+@pytest.mark.slow
 def test_the_same_inputs_and_weights_are_had_again_by_replay(toy_root, podium):
     task, wrong = TASKS / "2_weights.py", TASKS / "wrong/2_weights.py"
     detail = judge(toy_root, task, wrong, timed=False).ending.detail or ""
