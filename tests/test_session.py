@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from test_clock import worker  # noqa: F401
 
+from harness.judge.deadline import Allowance
 from harness.judge.reply import Fault, reported_failure
 from harness.judge.session import MAX_REPLY_BYTES, Session
 from harness.model import NO_ISOLATION, Limits, Verdict
@@ -22,6 +23,7 @@ class ByHand(Session):
 
     def __init__(self, channel):
         self._channel, self.limits, self._deadline = channel, Limits(call_s=1), None
+        self.allowance = Allowance(None)
         self.leash = SimpleNamespace(
             stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None
         )

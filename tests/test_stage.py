@@ -92,7 +92,7 @@ class TestWhatIsFrozen:
         arena.bytes.copy_(torch.arange(arena.size) % 251)
         self.arena, self.state = arena, TensorSpec("uint8", (300,), 1024)
         call = SimpleNamespace(
-            arena=arena, request={"tail": 8192}, state_specs={"x": self.state}, fresh_bytes=(500, 20)
+            arena=arena, request={"tail": 8192}, state_specs={"x": self.state}, writable=(), fresh_bytes=(500, 20)
         )
         frozen = stage.freeze(call)
         self.before = arena.bytes.clone()

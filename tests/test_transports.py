@@ -176,7 +176,9 @@ def test_poison_on_a_gpu_is_there_before_the_clock_starts():
 
 
 # float8_e4m3fnuz and e5m2fnuz have one NaN, 0x80; no byte is NaN in every format.
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if "float" in name and "fnuz" not in name])
+@pytest.mark.parametrize(
+    "dtype", [name for name in DTYPES if "float" in name and "fnuz" not in name and "float4" not in name]
+)
 def test_poison_reads_as_nan(dtype):
     (spec,) = layout([torch.empty(4, dtype=DTYPES[dtype])])
     arena = Arena.create(extent([spec]))

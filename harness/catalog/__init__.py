@@ -3,13 +3,14 @@
     problems/*/problem.yml, reference.py  ─► problem ─────┐
     submissions/*/*.py, controls/*/*.py   ─► submission ──┼─► values of `model`
     configs/eval.yml                      ─► config ──────┘
+    a path                                ─► foreign: gpumode, podium_file, formula: problems in other projects' forms
                                              strict_yaml   reads YAML; an unknown or repeated key is an error
                                              triage        what a scanner of sources finds; it decides nothing
 
 Nothing here runs what it reads.
 """
 
-from harness.catalog.problem import load_problem, problem_names
+from harness.catalog.problem import load_problem, load_problems, problem_names, problem_of
 from harness.catalog.submission import MAX_NAME_BYTES, MAX_SOURCE_BYTES, controls, load_submission, submissions
 
 __all__ = [
@@ -17,7 +18,9 @@ __all__ = [
     "MAX_SOURCE_BYTES",
     "controls",
     "load_problem",
+    "load_problems",
     "load_submission",
     "problem_names",
+    "problem_of",
     "submissions",
 ]

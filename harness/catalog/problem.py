@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from harness.model import (
     Limits,
     Problem,
     PublishedFigure,
+    Run,
     SampledRows,
     SecretCases,
     Tolerance,
@@ -38,12 +40,39 @@ def problem_names(root: Path) -> list[str]:
 
 
 def load_problem(root: Path, name: str) -> Problem:
-    """The problem called `name`. Raises UsageError if there is none, ProblemError if its files are broken."""
+    """The problem called `name`, or the one in another project's form that lies at that path.
+
+    Raises UsageError if there is none, ProblemError if its files are broken.
+    """
     names = problem_names(root)
     if name not in names:
+        if os.sep in name or Path(name).exists():
+            from harness.catalog import foreign
+
+            return foreign.load(root, Path(name))
         raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
     folder = root / "problems" / name
     return _read_problem(folder)
+
+
+def load_problems(root: Path, name: str | None) -> list[Problem]:
+    """The problem called `name`, those that a set file at that path lists, or without a name all under
+    `root/problems`. Raises as `load_problem`."""
+    if name is not None and name.endswith((".yaml", ".yml")):
+        from harness.catalog import foreign
+
+        return foreign.load_all(root, Path(name))
+    return [load_problem(root, each) for each in ([name] if name is not None else problem_names(root))]
+
+
+def problem_of(root: Path, run: Run) -> Problem:
+    """The problem that `run` was judged on; one in another project's form from where it lay then. Raises as
+    `load_problem`."""
+    return load_problem(root, str(run.environment.get(PATH_OF_PROBLEM, run.problem)))
+
+
+PATH_OF_PROBLEM = "problem_path"
+"""In a run's environment, where its problem is none under problems/."""
 
 
 class _Strict(BaseModel):
@@ -92,7 +121,7 @@ def _read_problem(folder: Path) -> Problem:
         cases=_cases(yml, "cases", stated.cases, outline),
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
-        sha256=_sha256([yml, reference, *sorted((folder.parents[1] / "reference").glob("*.py"))]),
+        sha256=sha256_of([yml, reference, *sorted((folder.parents[1] / "reference").glob("*.py"))]),
     )
     _check_names(yml, problem)
     _check_parts(yml, problem, outline)
@@ -102,7 +131,7 @@ def _read_problem(folder: Path) -> Problem:
     return problem
 
 
-def _sha256(files: Sequence[Path]) -> str:
+def sha256_of(files: Sequence[Path]) -> str:
     """Of the names and the contents of `files`, in this order: of another one's text none can be taken for its own."""
     listed = [f"{file.name} {hashlib.sha256(_content(file)).hexdigest()}\n" for file in files]
     return hashlib.sha256("".join(listed).encode()).hexdigest()

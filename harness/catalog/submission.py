@@ -58,7 +58,13 @@ def submissions(root: Path, problem: Problem) -> list[Submission]:
 
 
 def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
-    """The submissions shipped with a problem, each with the verdict it must get: the name of its folder."""
+    """The submissions shipped with a problem, each with the verdict it must get: the name of its folder. In GPU MODE's
+    folders they are in solutions/correct and solutions/wrong."""
+    if problem.foreign is not None:
+        for label, verdict in (("correct", Verdict.ACCEPTED), ("wrong", Verdict.WRONG_ANSWER)):
+            for path in sorted((problem.folder / "solutions" / label).glob("*.py")):
+                yield load_submission(problem, path, name=f"{label}/{path.stem}"), verdict
+        return
     verdicts = {verdict.value for verdict in Verdict}
     for folder in sorted(path for path in (problem.folder / "controls").glob("*") if path.is_dir()):
         if folder.name.startswith((".", "__")):

@@ -91,7 +91,7 @@ def eval_(
         if not files:
             raise UsageError("--case and -k need the FILE that is to be judged")
         task = choose(task, here.kind, named, words)
-    waiting = evaluation.submissions_to_judge(root, task, files, here, quick, allow_unsandboxed)
+    waiting = evaluation.submissions_to_judge(root, task, files, here, quick or chosen, allow_unsandboxed)
     with narration(as_json) as told:
 
         def stored(run: Run) -> None:
@@ -122,6 +122,8 @@ def eval_(
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
+    if task.foreign is not None:
+        judged = [run for run in judged if run.submission not in task.baselines]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
 
 
@@ -143,8 +145,8 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     here = detect(root, device)
     faults: list[str] = []
     documents = []
-    for name in [problem] if problem else catalog.problem_names(root):
-        task = catalog.load_problem(root, name)
+    for task in catalog.load_problems(root, problem):
+        name = task.name
         with narration(as_json) as told:
             results = list(verification.verify(root, task, here, told))
             faults += verification.broken_promises(task, here, told)

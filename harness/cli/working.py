@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -72,7 +73,8 @@ def new(root: Path, problem: str, name: str) -> None:
     """
     from harness.verbs import new as scaffold
 
-    click.echo(scaffold.next_steps(problem, scaffold.new(root, catalog.load_problem(root, problem), name)))
+    task = catalog.load_problem(root, problem)
+    click.echo(scaffold.next_steps(shlex.quote(problem), scaffold.new(root, task, name)))
 
 
 @verbs.command()

@@ -23,12 +23,13 @@ from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
-from harness.judge.reply import Fault, Raised
+from harness.judge.reply import CallReply, Fault, Raised
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
-from harness.judge.stage import Stage
+from harness.judge.stage import Snapshot, Stage
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
+from harness.wire.arena import extent, flatten, layout
 from harness.wire.flusher import Flusher
 
 MOST_WITHOUT = 3
@@ -114,6 +115,7 @@ class Caller:
         began = time.monotonic()
         call = series.deal(everything, probe)
         case = call.case
+        self._set_up(session, series.case)
         dealt = time.monotonic()
         try:
             answer = clock.time(session, series.stage, call, case.label)
@@ -123,7 +125,7 @@ class Caller:
             raise FailedCall(fault, case, self._reproduce(case, call.seed)) from None
         void = self.constants.void(answer, clock.manner, series.case)
         timed = time.monotonic()
-        check, tally = self._check(series, call, answer)
+        check, tally = self._check(series, call, answer, everything)
         if everything and call.expectation.selection is None:
             series.previous = {name: hints.sampled(output) for name, output in call.expectation.outputs.items()}
         wrong = check is not None and check.verdict is not Verdict.ACCEPTED
@@ -136,6 +138,23 @@ class Caller:
             series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, answer if void is answer.void else _voided(answer, void)
+
+    def _set_up(self, session: Session, case: Case) -> None:
+        """Hand a worker what it gets before its calls, once."""
+        if not self._reference.has_setup or session.set_up_for == case.key:
+            return
+        tree, leaves = flatten(self._reference.setup(), None)
+        tensors = [tensor.detach().contiguous() for _, tensor in leaves]
+        specs = layout(tensors)
+        arena = self._reference.new_arena(extent(specs))
+        try:
+            for tensor, spec in zip(tensors, specs, strict=True):
+                arena.view(spec).copy_(tensor)
+            if self._device.kind != "cpu":
+                torch.cuda.synchronize()
+            session.set_up(arena, {"tree": tree, "inputs": [spec.to_json() for spec in specs]}, case.key)
+        finally:
+            arena.close()
 
     def put_timed(self, session: Session, series: Series, clock: Clock, probe: Case | None = None) -> Answer:
         """One call of a benchmark case, or with `probe` one that nobody can tell from it but by its inputs. Raises
@@ -151,15 +170,30 @@ class Caller:
         answer = clock.time(session, series.stage, call, series.case.label, cycles)
         return _voided(answer, self.constants.void(answer, clock.manner, series.case))
 
-    def _check(self, series: Series, call: Call, answer: Answer) -> tuple[CaseCheck | None, Tally]:
+    def _check(
+        self, series: Series, call: Call, answer: Answer, everything: bool = False
+    ) -> tuple[CaseCheck | None, Tally]:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
+        if self._problem.foreign is not None:
+            return self._foreign_check(series, call, answer.reply, answer.snapshot, everything), Tally()
         tolerances = self._problem.tolerances_for(call.case)
         found = differences(call, answer.reply, answer.snapshot, tolerances)
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
         check = self._case_check(series, call, compare(call, found + overruns(call, overrun), tolerances))
         return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
+
+    def _foreign_check(
+        self, series: Series, call: Call, reply: CallReply, snapshot: Snapshot, everything: bool
+    ) -> CaseCheck:
+        from harness.judge import opaque
+        from harness.judge.folder import FolderReference
+
+        assert isinstance(self._reference, FolderReference)
+        overrun = sorted({*series.stage.overrun(), *reply.overrun})
+        again = self._reproduce(series.case, call.seed)
+        return opaque.check(self._reference, series.case, call, reply, snapshot, overrun, everything, again)
 
     def _right_later(self, series: Series, call: Call, answer: Answer) -> bool:
         """Whether a call that was wrong at its second stamp has become right since: it was not over."""
@@ -186,7 +220,7 @@ class Caller:
 
     def _reproduce(self, case: Case, seed: int) -> str:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
-        words = ["python3", "-m", "harness", "replay", self._problem.name, self._path, case.label]
+        words = ["python3", "-m", "harness", "replay", self._problem.argument, self._path, case.label]
         return shlex.join([*words, "--seed", str(seed), "--device", device])
 
 

@@ -25,7 +25,7 @@ from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.entrant import Entrant, Unclockable
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
-from harness.judge.reference import Reference
+from harness.judge.reference import open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
@@ -78,7 +78,7 @@ def duel(
     half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
     sampling, master_seed = config.sampling(device.kind, quick=False), new_master_seed()
     with ExitStack() as stack:
-        assembly = Assembly(Reference(problem, device), half, sampling, pairs=pairs)
+        assembly = Assembly(open_reference(problem, device), half, sampling, pairs=pairs)
         sides = tuple(
             Side(submission.name, stack.enter_context(assembly.entrant(submission, master_seed, told)))
             for submission in (a, b)

@@ -20,7 +20,7 @@ from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
-from harness.judge.deadline import Deadline
+from harness.judge.deadline import Allowance, Deadline
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
@@ -30,7 +30,7 @@ from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
 from harness.judge.tally import Tally
-from harness.model import Case, CaseCheck, Device, Manner, Skipped, Tolerance, Verdict
+from harness.model import Case, CaseCheck, Device, Limits, Manner, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, tell
 from harness.wire.flusher import Flusher
 
@@ -105,13 +105,16 @@ class Entrant:
             session.kill()
 
     @contextmanager
-    def session(self, another_follows: bool = False, timed: bool = False) -> Iterator[Session]:
-        """A new worker with the submission loaded.
+    def session(
+        self, another_follows: bool = False, timed: bool = False, limit_s: float | None = None
+    ) -> Iterator[Session]:
+        """A new worker with the submission loaded. It may take `limit_s` for loading and all of its calls together.
 
         If another will be asked for, it is started already: beside a GPU there are processors to import torch on.
         """
         session = self._waiting or self._new_session(fresh=timed and self._sampling.fresh)
         self._waiting = None
+        session.allowance = Allowance(limit_s)
         try:
             session.load(self.folder / "submission.py")
             if another_follows and self._device.kind != "cpu":
@@ -262,6 +265,14 @@ class Entrant:
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
         return self._reference.problem.tolerances_for(case)
+
+    @property
+    def ranking(self) -> str:
+        return self._reference.problem.ranking
+
+    @property
+    def limits(self) -> Limits:
+        return self._reference.problem.limits
 
     def cost(self, case: Case) -> dict[str, dict[str, Any]]:
         return self._reference.cost(case)

@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from harness.catalog.config import EvalConfig
+from harness.catalog.problem import PATH_OF_PROBLEM
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
-from harness.judge.reference import Reference
+from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
 from harness.judge.sitting import MOST_VOID, void_share
@@ -73,7 +74,9 @@ def evaluate(
     isolation = tiers.strongest(device)
     surroundings = environment.describe(device, isolation)
     be_a_quiet_neighbour(device)
-    reference, sampling = Reference(problem, device), config.sampling(device.kind, quick)
+    reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
+    surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
+    surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
     assembly = Assembly(reference, device, sampling, threads)
@@ -94,7 +97,8 @@ def evaluate(
             ending = _named(fault.ending, entrant.folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     safe = isolation.confines or allow_unsandboxed
-    score = _score(measurements, config.confidence, sampling.processes) if accepted and measurements else None
+    scored = accepted and measurements
+    score = _score(measurements, config.confidence, sampling.processes, problem.ranking) if scored else None
     imprecise = score is not None and stats.is_wider(score, sampling.most_half_width)
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
@@ -117,6 +121,7 @@ def evaluate(
         clock=entrant.clocks.whose,
         constants=_constants(trial),
         score=score,
+        ranking=problem.ranking,
         unranked_because=_unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),
         tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
@@ -130,7 +135,7 @@ def replay(
     problem: Problem, submission: Submission, device: Device, config: EvalConfig, case: Case, seed: int
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
-    assembly = Assembly(Reference(problem, device), device, config.sampling(device.kind, quick=True))
+    assembly = Assembly(open_reference(problem, device), device, config.sampling(device.kind, quick=True))
     with assembly.entrant(submission, new_master_seed()) as entrant:
         try:
             with entrant.session() as session:
@@ -255,10 +260,11 @@ def _unranked_because(
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _score(measurements: Sequence[Measurement], confidence: float, first: int) -> Estimate:
-    """The geometric mean over the cases, with its interval over the processes."""
+def _score(measurements: Sequence[Measurement], confidence: float, first: int, ranking: str) -> Estimate:
+    """The mean over the cases that `ranking` names, with its interval over the processes."""
     centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
-    return stats.estimate([stats.geometric_mean(process) for process in zip(*centres, strict=True)], confidence, first)
+    processes = [stats.centre_of_cases(process, ranking) for process in zip(*centres, strict=True)]
+    return stats.estimate(processes, confidence, first)
 
 
 def _loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:

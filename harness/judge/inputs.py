@@ -22,7 +22,7 @@ from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
 from harness.judge.tally import Heads
 from harness.model import Case
-from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
+from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, is_apart, layout, room
 
 STARTS, GAPS = 256, 64
 """At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena, and how many such steps may lie between
@@ -58,7 +58,9 @@ class Call:
     """One prepared call: the request for the worker, and the expectation that the judge keeps.
 
     `places`: each input and where in `arena` it belongs. `fresh_bytes`: the sizes of outputs that a submission has to
-    allocate. `seed` is the one that its case was generated from, steps before it included.
+    allocate. `seed` is the one that its case was generated from, steps before it included. Where a checker of the
+    problem's own decides, `data` is what it was generated as, `expectation` is empty, and every input may be an output:
+    `writable` says where they lie.
     """
 
     case: Case
@@ -70,11 +72,15 @@ class Call:
     arena: Arena
     fresh_bytes: tuple[int, ...]
     seed: int
+    data: Any = None
+    writable: tuple[TensorSpec, ...] = ()
 
     @property
-    def due(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Of each output its dtype's name and its shape."""
+    def due(self) -> list[tuple[str, tuple[int, ...]]] | int:
+        """Of each output its dtype's name and its shape. Where they are free, how many bytes all of them may have."""
         expected = self.expectation
+        if not expected.outputs:
+            return sum(self.fresh_bytes) + sum(spec.nbytes for spec in self.writable)
         return [(dtype_name(output.dtype), expected.shape(name)) for name, output in expected.outputs.items()]
 
 
@@ -104,13 +110,15 @@ class Dealer:
         number = self._dealt
         self._dealt += 1
         step = number % self._steps
-        first_seed = self._seeds.of_inputs(number - step)
-        seed = (first_seed + step) % 2**63
+        first_seed = self._reference.admitted(self._seeds.of_inputs(number - step))
+        seed = self._reference.admitted((first_seed + step) % 2**63)
         if step == 0:
             self._left = None
             data = self._reference.generate(case, seed)
         else:
             data = self._reference.next_input(self._left, seed)
+        if problem.foreign is not None:
+            return self._deal_unchecked(data, seed)
         selection = self._select_rows(self._seeds.of_rows(number), timed=not everything)
         try:
             tree, leaves = flatten(data, problem.inputs)
@@ -154,6 +162,41 @@ class Dealer:
         names = tuple(name for name, _ in leaves)
         places = list(zip(tensors, specs, strict=True))
         return Call(case, request, expectation, state_specs, names, places, arena, tuple(fresh), first_seed)
+
+    def _deal_unchecked(self, data: Any, seed: int) -> Call:
+        """A call of a problem in another project's form: what is right is found out when there is an answer. Inputs
+        keep their strides, all of them may be written to, and outputs may be of any strides."""
+        try:
+            tree, leaves = flatten(data, None)
+            tensors = [_apart(tensor.detach()) for _, tensor in leaves]
+            specs = _scattered(tensors)
+        except TypeError as error:
+            raise ProblemError(f"{self._reference.problem.name}: generate_input: {error}") from None
+        fresh = self._reference.output_bytes(self._case, data)
+        steps = STARTS + (GAPS + 1) * (len(tensors) + 1) + STARTS
+        arena = self._room_for(room([steps * ALIGNMENT, *(spec.nbytes for spec in specs), *fresh]))
+        request = {
+            "tree": tree,
+            "inputs": [spec.to_json() for spec in specs],
+            "state": list(range(len(specs))),
+            "poison": fresh,
+            "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
+            "strided": True,
+        }
+        self._let_the_device_finish()
+        return Call(
+            self._case,
+            request,
+            Expectation({}, {}, None, None),
+            {},
+            tuple(name for name, _ in leaves),
+            list(zip(tensors, specs, strict=True)),
+            arena,
+            tuple(fresh),
+            seed,
+            data,
+            tuple(specs),
+        )
 
     def _select_rows(self, seed: int, timed: bool) -> Selection | None:
         sampled = self._reference.problem.sampled_rows
@@ -211,6 +254,11 @@ class Dealer:
         if self.arena is None:
             self.arena = self._reference.new_arena(size)
         return self.arena
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or a contiguous copy of one some elements of which share a place."""
+    return tensor if is_apart(tensor.shape, tensor.stride()) else tensor.contiguous()
 
 
 def _scattered(tensors: list[torch.Tensor]) -> list[TensorSpec]:

@@ -32,13 +32,31 @@ class Selection:
         return (*shape[: self.axis], self.length, *shape[self.axis + 1 :])
 
 
+def open_reference(problem: Problem, device: Device) -> Reference:
+    """The reference of `problem`, in whatever form it is. Raises ProblemError where its files cannot be used."""
+    if problem.foreign is None:
+        return Reference(problem, device)
+    from harness.judge.foreign import open_foreign
+
+    return open_foreign(problem, device)
+
+
 class Reference:
     """A problem's reference.py, imported: its generator, reference kernel and, if it has one, its float64 oracle."""
 
+    has_setup = False
+    """Whether a worker is given something, `setup`, before its calls."""
+
+    notes: tuple[str, ...] = ()
+    """What whoever reads a run has to know of how it was judged."""
+
     def __init__(self, problem: Problem, device: Device) -> None:
         self.problem, self.torch_device = problem, device.torch_device
-        self._module = _import_reference(problem)
+        self._module: Any = self._imported()
         self._gpu_memory = shareable_memory(device.torch_device) if device.kind == "cuda" else None
+
+    def _imported(self) -> Any:
+        return _import_reference(self.problem)
 
     def new_arena(self, size: int) -> Arena:
         """An arena of at least `size` bytes: in the device's memory where that can be shared, else in the host's."""
@@ -48,6 +66,18 @@ class Reference:
             return Arena.create(size)
         except OSError as error:
             raise InfrastructureError(f"no shared memory of {size:,} bytes can be had: {error}") from error
+
+    def setup(self) -> Any:
+        """What a worker gets before its calls, in whatever tree of tensors."""
+        raise NotImplementedError
+
+    def admitted(self, seed: int) -> int:
+        """The seed that the generator is given for this one, which is below 2^63."""
+        return seed
+
+    def output_bytes(self, case: Case, data: Any) -> list[int]:
+        """Bytes of each output for `data`, where that is all that is known of them beforehand."""
+        raise NotImplementedError
 
     def generate(self, case: Case, seed: int) -> Any:
         """The inputs of `case` drawn from `seed`, on the judge's device."""
@@ -59,21 +89,21 @@ class Reference:
 
     def expect(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...]:
         """The expected outputs (or the selected rows of them) for `data`, left as a submission must leave its own."""
-        outputs = _members(self._run("ref_kernel", data, **_rows(selection)))
+        outputs = members(self._run("ref_kernel", data, **_rows(selection)))
         if len(outputs) != len(self.problem.outputs):
             raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, not as stated")
         return outputs
 
     def exact(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...] | None:
         """What exact arithmetic gives for `data`, if the problem tells that apart from its reference."""
-        return _members(self._run("oracle", data, **_rows(selection))) if hasattr(self._module, "oracle") else None
+        return members(self._run("oracle", data, **_rows(selection))) if hasattr(self._module, "oracle") else None
 
     def parts(self, data: Any, selection: Selection | None) -> dict[str, tuple[torch.Tensor, ...]]:
         """By name, of each expected output a part that is easily left out, if a tolerance limits how much of it is
         there: tensors like the outputs, of any float dtype."""
         limited = any(each.parts for options in self.problem.tolerances.values() for each in options)
         found = self._run("parts", data, **_rows(selection)) if limited else {}
-        return {name: _members(part) for name, part in found.items()}
+        return {name: members(part) for name, part in found.items()}
 
     def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
         """Why `case` cannot be judged in `memory_bytes` of device memory, or None if it can or the problem cannot say.
@@ -119,7 +149,8 @@ def _rows(selection: Selection | None) -> dict[str, torch.Tensor]:
     return {} if selection is None else {"rows": selection.rows}
 
 
-def _members(outputs: Any) -> tuple[torch.Tensor, ...]:
+def members(outputs: Any) -> tuple[torch.Tensor, ...]:
+    """One or several outputs as several."""
     return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
 
 

@@ -48,6 +48,7 @@ class CallReply(_Reply):
     index, beside which was written."""
 
     several: bool
+    listed: bool = False
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=16)
     interpreted: bool

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.judge import worker_program
-from harness.judge.deadline import Deadline
+from harness.judge.deadline import Allowance, Deadline
 from harness.judge.death import hint, how_it_ended
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
@@ -35,7 +35,14 @@ from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import shareable_memory
-from harness.wire.protocol import Channel, ChannelClosed, Message, PeerStopped, ProtocolViolation, ReplyTimeout
+from harness.wire.protocol import (
+    Channel,
+    ChannelClosed,
+    Message,
+    PeerStopped,
+    ProtocolViolation,
+    ReplyTimeout,
+)
 
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
@@ -65,6 +72,9 @@ class Session:
     ) -> None:
         self.limits = problem.limits
         self._deadline, self._killed = deadline, False
+        self.allowance = Allowance(None)
+        self._foreign = problem.foreign
+        self.set_up_for: str | None = None
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arenas: dict[str, Arena] = {}
@@ -81,7 +91,7 @@ class Session:
                 tiers.strongest(device),
                 device,
                 scratch,
-                hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
+                hidden=worker_program.hidden(problem),
                 environment=worker_program.environment(device, threads),
                 pass_fds=(theirs.fileno(), reported, told_fd),
                 warm=() if fresh or device.kind != "cpu" else worker_program.WARM,
@@ -107,7 +117,10 @@ class Session:
         with self._faults(START_S):
             self.leash.attach(START_S)
         fds = () if self.flag is None else (self.flag.fd,)
-        self._ask({"op": "load", "path": None if path is None else str(path)}, self.limits.load_s, "loading", fds)
+        request = {"op": "load", "path": None if path is None else str(path), **worker_program.public(self._foreign)}
+        self.allowance.begin()
+        self._ask(request, self.limits.load_s, "loading", fds)
+        self.allowance.end()
 
     def map(self, arena: Arena, region: str = "arena") -> None:
         """Have the worker map `arena`, once, as its `region`: arena holds inputs, pool what it allocates in a call."""
@@ -116,9 +129,18 @@ class Session:
             self._ask(mapping, self.limits.call_s, "mapping memory", (arena.fd,))
             self._arenas[region] = arena
 
+    def set_up(self, arena: Arena, request: Message, key: str) -> None:
+        """Have the worker make what its calls need of `request`, whose tensors lie in `arena`."""
+        self.map(arena)
+        self.allowance.begin()
+        self._ask({"op": "set up", **request}, self.limits.load_s, "setting up")
+        self.allowance.end()
+        self.set_up_for = key
+
     def begin(self, request: Message, case_label: str) -> int:
         """Ask for a call and wait until the worker is ready for it; the call's turn, a number that grows."""
         self._turn += 1
+        self.allowance.begin()
         self._doing = f"a call with {case_label}"
         self._nonce = self._send({"op": "call", "turn": self._turn, **request}, self.limits.call_s)
         if self._await("ready") is not True:
@@ -165,6 +187,7 @@ class Session:
         answer = self._await("reply")
         if self._channel.received_bytes > MAX_REPLY_BYTES:
             raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes; {MAX_REPLY_BYTES:,} do")
+        self.allowance.end()
         with well_formed("reply"):
             return CallReply.model_validate(answer)
 
@@ -245,10 +268,14 @@ class Session:
         return answer[kind]
 
     def _limit_s(self, limit_s: float) -> float:
+        limit_s = min(limit_s, self.allowance.left_s())
         return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
         message = f"{self._doing} took longer than the limit of {limit_s:g} s"
+        if self.allowance.left_s() == 0.0:
+            whole_s = self.allowance.limit_s
+            message = f"{self._doing}: with it the process took longer than the limit of {whole_s:g} s on all its calls"
         own = self._own_frames()
         try:
             if self._deadline is not None:

@@ -18,7 +18,7 @@ import torch
 
 from harness.judge.inputs import Call
 from harness.model import Device
-from harness.wire.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, room
+from harness.wire.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, is_apart, room
 from harness.wire.flusher import Flusher
 
 GUARD_BYTES = 256
@@ -58,8 +58,7 @@ class Frozen(Snapshot):
         for start, part in self._parts:
             first = span.spec.offset - start
             if first >= 0 and first + span.spec.nbytes <= part.numel():
-                raw = part[first : first + span.spec.nbytes]
-                return raw.view(DTYPES[span.spec.dtype]).view(span.spec.shape)
+                return span.spec.over(part[first : first + span.spec.nbytes])
         raise LookupError(span)
 
 
@@ -101,8 +100,7 @@ class Stage:
     def freeze(self, call: Call) -> Snapshot:
         """What a call may have put anywhere in host memory: the arena's tail, and state."""
         tail = int(call.request["tail"])
-        ends = [spec.offset + spec.nbytes for spec in call.state_specs.values()]
-        parts = list(zip((spec.offset for spec in call.state_specs.values()), ends, strict=True))
+        parts = [(spec.offset, spec.offset + spec.nbytes) for spec in (*call.state_specs.values(), *call.writable)]
         return Frozen(call.arena, [*parts, (tail, min(tail + room(call.fresh_bytes), call.arena.size))])
 
     def snapshot(self, regions: dict[str, Arena], spans: Sequence[Span]) -> Snapshot:
@@ -116,7 +114,7 @@ class Stage:
         start = 0
         for span, view in views.items():
             end = start + span.spec.nbytes
-            copies[span] = self._kept[start:end].view(view.dtype).view(view.shape)
+            copies[span] = span.spec.over(self._kept[start:end])
             copies[span].copy_(view)
             start = -(-end // 256) * 256
         return Snapshot(regions, copies)
@@ -140,14 +138,35 @@ class Stage:
 
 
 def spans_of(
-    outputs: Sequence[Any], state: Sequence[TensorSpec], due: Sequence[tuple[str, tuple[int, ...]]]
+    outputs: Sequence[Any], state: Sequence[TensorSpec], due: Sequence[tuple[str, tuple[int, ...]]] | int
 ) -> list[Span]:
     """Where state lies, and where the worker says that its outputs lie (OutputDescription). Those that are not of the
     dtypes and shapes that are `due`, or lie nowhere, are left out: they are wrong whatever they hold, and what a worker
-    claims must not decide how much the judge copies."""
+    claims must not decide how much the judge copies. Where dtypes and shapes are free, `due` is how many bytes may."""
     found = [Span("arena", spec) for spec in state]
-    if len(outputs) == len(due):
+    if isinstance(due, int):
+        for output in outputs:
+            span = claimed(output)
+            if span is not None and (due := due - span.spec.nbytes) >= 0:
+                found.append(span)
+    elif len(outputs) == len(due):
         for output, (dtype, shape) in zip(outputs, due, strict=True):
             if output.offset is not None and (output.dtype, tuple(output.shape or ())) == (dtype, shape):
                 found.append(Span(output.region, TensorSpec(dtype, shape, output.offset)))
     return found
+
+
+LARGEST, MOST_AXES = 1 << 40, 16
+"""Elements along an axis, and axes, of what a worker may claim to have returned."""
+
+
+def claimed(output: Any) -> Span | None:
+    """Where an output (OutputDescription) of any dtype, shape and strides lies, by the worker's word; None if that is
+    no place for a tensor whose elements lie apart from each other."""
+    shape, stride = tuple(output.shape or ()), tuple(output.stride or ())
+    sizes = (*shape, *stride)
+    if output.offset is None or output.dtype not in DTYPES or len(shape) != len(stride) or len(shape) > MOST_AXES:
+        return None
+    if not all(0 <= size <= LARGEST for size in sizes) or not (0 in shape or is_apart(shape, stride)):
+        return None
+    return Span(output.region, TensorSpec(output.dtype, shape, output.offset, None if 0 in shape else stride))

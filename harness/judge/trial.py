@@ -108,7 +108,7 @@ class Trial:
         null: NullWorker | None = None
         if timed and not on_cpu:  # it imports torch while others are checked
             stack.callback((null := self._new_null()).close)
-        with entrant.session(another_follows=timed) as session:
+        with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
                 if stop_at_first and check.verdict is not Verdict.ACCEPTED:
@@ -131,7 +131,7 @@ class Trial:
         # No process that has loaded the submission lives: what one leaves to the kernel, timers for one, would be in
         # the constant.
         entrant.calibrate(null)
-        with entrant.session(another_follows=True) as session:
+        with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
             paces = entrant.pilot(session)
             session.finish()
         if entrant.caller.interpreted:
@@ -188,7 +188,9 @@ class Trial:
         and stops when the interval pleases, stops where it is too narrow by chance (`stats.estimate`)."""
         sampling = self._sampling
         scores = [
-            stats.geometric_mean([stats.interquartile_mean(sitting.latency_ns) for sitting in sittings.values()])
+            stats.centre_of_cases(
+                [stats.interquartile_mean(sitting.latency_ns) for sitting in sittings.values()], self.entrant.ranking
+            )
             for sittings in processes
         ]
         wanted = stats.enough(scores, self._confidence, sampling.target_half_width)
@@ -202,7 +204,8 @@ class Trial:
         before, expected = number * len(cases), self._due
         tell(self._narrate, Step("timing", "", before, len(cases) * expected, line))
         sittings = {}
-        with self.entrant.session(another_follows=number + 1 < self._most, timed=True) as session:
+        follows, limit_s = number + 1 < self._most, self.entrant.limits.ranked_s
+        with self.entrant.session(another_follows=follows, timed=True, limit_s=limit_s) as session:
             ours = [session, *self.entrant.waiting, *([null.ready()] if null is not None else [])]
             neighbours = Neighbours(ours)
             order = secrets.SystemRandom().sample(cases, len(cases))

@@ -1,10 +1,14 @@
-"""What a worker is when it starts: its program, its environment, and the modules that it imports."""
+"""What a worker is when it starts: its program, its environment, what it imports, and what it must not see."""
 
 from __future__ import annotations
 
-from harness.model import Device
+from pathlib import Path
+
+from harness.errors import ProblemError
+from harness.model import Device, Foreign, Problem
 from harness.sandbox import waiter
 from harness.sandbox.program import Program
+from harness.wire.protocol import MAX_FRAME_BYTES, Message
 
 WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.language")
 """What a worker on a CPU imports, and most of the time it takes to start."""
@@ -23,3 +27,18 @@ def environment(device: Device, threads: int) -> dict[str, str]:
     """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
     interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
+
+
+def hidden(problem: Problem) -> list[Path]:
+    """The root, with all problems, submissions and results; of another project's problem its folder."""
+    return [problem.folder] if problem.foreign is not None else list(problem.folder.parents[1:2])
+
+
+def public(foreign: Foreign | None) -> Message:
+    """What a submission to another project's problem may import: the texts of its modules. They hold no seed."""
+    if foreign is None:
+        return {}
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in foreign.modules.items()}
+    if sum(map(len, texts.values())) > MAX_FRAME_BYTES // 4:
+        raise ProblemError(f"{foreign.path}: its modules have more than {MAX_FRAME_BYTES // 4:,} characters together")
+    return {"modules": texts, "form": foreign.form}

@@ -1,8 +1,8 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case  ─┬─►  problem  ─┬─►  run, standing
-      floor, label  ─┴─►  timing   ─┤
-                        └─►  verdict  ─┘
+    value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, standing
+               floor, label  ─┴─►  timing   ─┤
+                                 └─►  verdict  ─┘
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.
@@ -18,6 +18,7 @@ from harness.model.case import (
     told_apart,
 )
 from harness.model.floor import Floor, of_limit
+from harness.model.foreign import CHECKER, Foreign, FormatCost
 from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
@@ -41,6 +42,7 @@ from harness.model.value import (
 from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all_tests, outcome
 
 __all__ = [
+    "CHECKER",
     "NO_ISOLATION",
     "OLDER_SOURCE",
     "SCHEMA_VERSION",
@@ -57,6 +59,8 @@ __all__ = [
     "Excess",
     "Finding",
     "Floor",
+    "Foreign",
+    "FormatCost",
     "Isolation",
     "Label",
     "Limits",

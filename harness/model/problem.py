@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from harness.model.case import Case, Cases, CaseValue, case_of
+from harness.model.foreign import Foreign
 from harness.model.value import LONGEST_NS, Value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -78,12 +79,18 @@ class Limits(Value):
     """Wall-clock limits on what a submission does, in seconds: on its import, one call, and the whole evaluation with
     the judge's own work, but without the time for which it waits for the device.
 
+    `test_s`, `benchmark_s` and `ranked_s` limit what loading and all calls of one process may take together: of the one
+    that is tested, of the one in which benchmark cases are tried, and of each one that is timed.
+
     On an H200 the evaluations of the bundled files took 44 to 134 s (results/published, 2026-11).
     """
 
     load_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     call_s: float = Field(default=60.0, gt=0, le=LONGEST_NS / 1e9)
     evaluation_s: float = Field(default=1800.0, gt=0, allow_inf_nan=False)
+    test_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    benchmark_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    ranked_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _of_parts_and_the_whole(self) -> Limits:
@@ -136,7 +143,10 @@ class PublishedFigure(Value):
 
 
 class Problem(Value):
-    """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it."""
+    """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it.
+
+    `ranking`: which mean over the benchmark cases is the score. `foreign`: how one in another project's form is judged.
+    """
 
     name: str
     title: str
@@ -153,8 +163,18 @@ class Problem(Value):
     limits: Limits = Limits()
     baselines: tuple[str, ...] = ()
     published: tuple[PublishedFigure, ...] = ()
+    ranking: Literal["geom", "mean"] = "geom"
+    foreign: Foreign | None = None
     folder: Path
     sha256: str
+
+    @property
+    def argument(self) -> str:
+        """What a command line calls it by."""
+        if self.foreign is None:
+            return self.name
+        near = self.foreign.path.is_relative_to(Path.cwd())
+        return f"./{self.foreign.path.relative_to(Path.cwd())}" if near else str(self.foreign.path)
 
     @property
     def every_case(self) -> tuple[Case, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -40,7 +40,8 @@ class Finding(Value):
 class Run(Value):
     """One judged evaluation of one submission on one device: the truth, as stored in `results/`.
 
-    `reproduces` is the id of the run whose seeds it had, if it had not its own. `clock` timed it, less `constants`.
+    `ranking`: which mean over the cases `score` is. `reproduces` is the id of the run whose seeds it had, if it had not
+    its own. `clock` timed it, less `constants`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -64,6 +65,7 @@ class Run(Value):
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[Total, ...] = ()
     score: Estimate | None = None
+    ranking: Literal["geom", "mean"] = "geom"
     unranked_because: Annotated[Unranked | Text, Field(union_mode="left_to_right")] | None = None
     tolerance: str | None = None
     error: float | None = None

@@ -15,6 +15,7 @@ _WITHOUT_A_VALUE = {
     "bitwise": "some bits differ",
     "nan_or_inf": "NaN or Inf is where none belongs",
     "structure": "it is not a tensor as due",
+    "checker": "the problem's checker refuses it",
 }
 
 

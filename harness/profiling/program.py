@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 from harness import catalog
-from harness.judge.reference import Reference
+from harness.judge.reference import open_reference
 from harness.model import Case, Device, Value
 from harness.worker import load
 
@@ -57,7 +57,7 @@ def run(settings: Settings) -> Outcome:
         torch.cuda.set_device(torch.device(settings.device.torch_device))
     problem = catalog.load_problem(settings.root, settings.problem)
     case = settings.case
-    reference = Reference(problem, settings.device)
+    reference = open_reference(problem, settings.device)
     spans = []
     try:
         submission = load.load(settings.submission, interpreted=not on_gpu)

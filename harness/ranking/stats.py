@@ -51,6 +51,11 @@ def interquartile_mean(samples: Sequence[float]) -> float:
     return float(np.average(values, weights=weights).clip(inside[0], inside[-1]))  # rounding may lead out of them
 
 
+def centre_of_cases(latencies: Sequence[float], ranking: str) -> float:
+    """A process's score of its cases' latencies: their geometric mean, or with `ranking` "mean" the arithmetic one."""
+    return sum(latencies) / len(latencies) if ranking == "mean" else geometric_mean(latencies)
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """exp(mean(log)). Raises ValueError without values or with one that is not positive."""
     array = np.asarray(values, dtype=float)

@@ -83,13 +83,19 @@ def of_run(path: str, run: Run) -> Entry:
         score_ns=score.latency_ns if score else None,
         low_ns=score.low_ns if score else None,
         high_ns=score.high_ns if score else None,
-        # Of the floors the geometric mean, as of the latencies: see `of_limit`.
-        floor_ns=math.exp(sum(map(math.log, floors)) / len(floors)) if complete else None,
+        # Of the floors the same mean as of the latencies: see `of_limit`.
+        floor_ns=_mean(floors, run.ranking) if complete else None,
         floor_format=", ".join(sorted({m.floor.format for m in run.measurements if m.floor is not None})) or None,
         isolation=run.environment.get("isolation"),
         flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
         submission_path=run.submission_path,
     )
+
+
+def _mean(floors_ns: Sequence[float], ranking: str) -> float:
+    if ranking == "mean":
+        return sum(floors_ns) / len(floors_ns)
+    return math.exp(sum(map(math.log, floors_ns)) / len(floors_ns))
 
 
 def of_present(entry: Entry, problem: Problem) -> Entry:

@@ -22,7 +22,7 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
         if cases:
             found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, board)]
     if not found:
-        found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.name}")
+        found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.argument}")
     if published:
         found += terminal.secret_cases(problem)
     if published and problem.published:

@@ -34,7 +34,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
-        below += no_baseline(problem, ranked)
+        below += no_baseline(problem, ranked) + _of_another_form(problem)
         below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
@@ -50,6 +50,16 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     if any(entry.flags for entry in (*(standing.entry for standing in ranked.standings), *verified)):
         parts.append(Prose("flags: what a scanner found suspicious in the source. It is no verdict; `show` says more."))
     return [*parts, *notes]
+
+
+def _of_another_form(problem: Problem) -> list[str]:
+    """What a board of a problem in another project's form lacks or does otherwise."""
+    said = []
+    if problem.foreign is not None and not problem.foreign.cost:
+        said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
+    if problem.ranking == "mean":
+        said.append("score: the arithmetic mean over the cases, as the problem asks for it.")
+    return said
 
 
 def secret_cases(problem: Problem) -> list[Part]:

@@ -109,7 +109,10 @@ def check(
     cases = " ".join(case.key for case in problem.every_case)
     facts = {"submission": submission.sha256, "problem": problem.sha256, "cases": cases, "tools": tools.fingerprint()}
     kept = Kept(facts)
-    jobs = [(engine, target) for target in asked for engine in engines(submission.text)]
+    foreign = problem.foreign is not None
+    jobs = [] if foreign else [(engine, target) for target in asked for engine in engines(submission.text)]
+    if foreign and engines(submission.text):
+        narrate("kernels for a problem in another project's form are judged here, not compiled for other chips")
     found = {} if emit else {job: old for job in jobs if (old := _kept_compilation(kept, job)) is not None}
     waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
     with temporary_folder() as folder, Processes(hidden=[root]) as processes:
@@ -185,10 +188,10 @@ def _judge(
 
 
 def smallest_first(problem: Problem, cases: Sequence[Case], device: Device) -> tuple[Case, ...]:
-    """`cases` by the bytes that they move."""
-    from harness.judge.reference import Reference
+    """`cases` by the bytes that they move, as far as the problem says how many."""
+    from harness.judge.reference import open_reference
 
-    return tuple(sorted(cases, key=Reference(problem, device).most_bytes))
+    return tuple(sorted(cases, key=open_reference(problem, device).most_bytes))
 
 
 def _by_its_path(report: str | None, submission: Submission) -> str | None:

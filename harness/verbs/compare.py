@@ -71,7 +71,7 @@ def duel(
     a, b = versions.a, versions.b
     doubt.check_of_one_problem(a, b)
     old, new = doubt.names_of(a, b)
-    problem, config = catalog.load_problem(root, a.problem), load_config(root)
+    problem, config = catalog.problem_of(root, a), load_config(root)
     noise = calibration.noise(root, device, pairs)
     limit_s = problem.limits.evaluation_s * pairs
     with lock.hold_if_gpu(device, narrate, limit_s), judging(f"{old} against {new}"):

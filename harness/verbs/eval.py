@@ -42,13 +42,30 @@ def submissions_to_judge(
         for one, other in itertools.combinations(named, 2):
             if one.name == other.name and one.sha256 != other.sha256:
                 raise UsageError(f"{one.path} and {other.path} would both be {one.name} on the board", "rename one")
-        return named
+        rivals = [] if quick else _baselines(root, problem, device, allow_unsandboxed)
+        for one in named:
+            if any(one.name == rival.name for rival in rivals):
+                raise UsageError(f"{one.path} would be {one.name} on the board, as a baseline is", "rename it")
+        return rivals + named
     # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
     unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:
         judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
     waiting = [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
-    return sorted(waiting, key=lambda submission: device.kind == "cpu" and "triton" in submission.text)
+    rivals = [] if quick else _baselines(root, problem, device, allow_unsandboxed)
+    return rivals + sorted(waiting, key=lambda submission: device.kind == "cpu" and "triton" in submission.text)
+
+
+def _baselines(root: Path, problem: Problem, device: Device, allow_unsandboxed: bool) -> list[Submission]:
+    """Those that come with a problem in another project's form, and have no verdict yet: they are judged before what is
+    compared with them."""
+    if problem.foreign is None or problem.foreign.form != "kernelbench":
+        return []
+    from harness.catalog import kernelbench
+
+    with Store(root).index() as index:
+        judged = index.judged(problem, device.slug, False, sys.platform != "linux" and not allow_unsandboxed)
+    return [rival for rival in kernelbench.baselines(problem) if rival.sha256 not in judged]
 
 
 def judge(

@@ -24,7 +24,7 @@ def new(root: Path, problem: Problem, name: str) -> Path:
         stem = name.removesuffix(".py")
         hint = f"try {stem}" if NAME.fullmatch(stem) else "such as mine or split_kv_2"
         raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", hint)
-    template = problem.folder / "template.py"
+    template = _template(problem)
     path = root / "submissions" / problem.name / f"{name}.py"
     try:
         source = template.read_bytes()
@@ -43,6 +43,17 @@ def new(root: Path, problem: Problem, name: str) -> Path:
         path.unlink(missing_ok=True)
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
     return path
+
+
+def _template(problem: Problem) -> Path:
+    """What a submission to `problem` starts from: of another project's, its template in Python or else in Triton."""
+    if problem.foreign is None:
+        return problem.folder / "template.py"
+    files = {language.lower(): path for language, path in problem.foreign.templates.items()}
+    for language in ("python", "triton"):
+        if language in files:
+            return files[language]
+    raise ProblemError(f"{problem.argument} has no template in Python or Triton", "write a file with custom_kernel")
 
 
 def next_steps(problem: str, path: Path) -> str:

@@ -105,11 +105,13 @@ def _case(
     root: Path, problem: Problem, device: Device, wanted: str | None
 ) -> tuple[Case, int | None, Floor | None, float | None]:
     """The case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
-    from harness.judge.reference import Reference
+    from harness.judge.reference import open_reference
 
+    if problem.foreign is not None:
+        raise UsageError(f"{problem.argument} cannot be profiled: it is in another project's form")
     benchmarks = problem.cases_for(device.kind).benchmark
     cases = benchmarks if wanted is None else (case_named(problem, device.kind, wanted),)
-    reference = Reference(problem, detect(root, "cpu"))
+    reference = open_reference(problem, detect(root, "cpu"))
     costs = [reference.cost(case) for case in cases]
     floors = [roofline.floor(cost, device) for cost in costs]
 

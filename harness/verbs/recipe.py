@@ -53,7 +53,7 @@ def take(root: Path, name: str) -> Recipe:
     run = store.read(name)
     if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         raise UsageError(f"{run.id} was not judged: there is no verdict to reproduce", "judge it where it can run")
-    problem = catalog.load_problem(root, run.problem)
+    problem = catalog.problem_of(root, run)
     if problem.revision != run.problem_revision:
         raise UsageError(
             f"{run.id} is of revision {run.problem_revision} of {run.problem}, which is at revision {problem.revision}",

@@ -49,10 +49,15 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
 
     controls = list(catalog.controls(problem))
     if not controls:
-        raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / 'controls'}")
+        where = "controls" if problem.foreign is None else "solutions/correct and solutions/wrong"
+        raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / where}")
     config = load_config(root)
     # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
-    at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1
+    at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" and problem.foreign is None else 1
+    judged_on = problem
+    if problem.foreign is not None:  # a wrong one may pass the tests and fail at a benchmark's size
+        cases = problem.cases_for(device.kind)
+        judged_on = problem.only([*cases.test, *(case for case in cases.benchmark if case not in cases.test)], [])
     executor = ThreadPoolExecutor(at_once)
     judged: list[str] = []
 
@@ -61,7 +66,7 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         line = f"{problem.name}: {submission.name}"
         tell(narrate, Step("control", submission.name, len(judged), len(controls), line))
         with judging(submission.name):
-            run = evaluate(problem, submission, device, config, timed=False, threads=1)
+            run = evaluate(judged_on, submission, device, config, timed=False, threads=1)
         judged.append(submission.name)
         tell(narrate, Step("control", submission.name, len(judged), len(controls)))
         return _result(submission.name, due, run, problem)
@@ -83,14 +88,16 @@ def broken_promises(problem: Problem, device: Device, narrate: Narrate = lambda 
 def _broken_promises(problem: Problem, device: Device) -> list[str]:
     import torch
 
-    from harness.judge.reference import Reference
+    from harness.judge.reference import open_reference
     from harness.wire.arena import flatten
 
-    reference = Reference(problem, device)
+    reference = open_reference(problem, device)
     case = problem.cases_for(device.kind).test[0]
 
+    names = problem.inputs if problem.foreign is None else None
+
     def drawn(seed: int) -> list[torch.Tensor]:
-        return [leaf for _, leaf in flatten(reference.generate(case, seed), problem.inputs)[1]]
+        return [leaf for _, leaf in flatten(reference.generate(case, seed), names)[1]]
 
     def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
         bits = (
@@ -105,6 +112,8 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
         faults.append(f"{problem.name}: generate_input draws other inputs from the same seed: no run could be repeated")
     elif same(first, drawn(2)):
         faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be kept")
+    if problem.foreign is not None:
+        return faults  # its outputs were held against its checker when it was opened
     outputs = reference.expect(reference.generate(case, 1), None)
     for name, output in zip(problem.outputs, outputs):
         named = problem.axes.get(name)
@@ -115,6 +124,8 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
 
 def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:
     """The tolerances that no accepted control meets as its strictest: nothing shows that they let honest work pass."""
+    if problem.foreign is not None:
+        return []  # its controls are as others left them
     met = {result.tolerance for result in results if result.due is Verdict.ACCEPTED}
     return [name for name in problem.tolerances if name not in met]
 
@@ -129,7 +140,13 @@ def _result(name: str, due: Verdict, run: Run, problem: Problem) -> ControlResul
         if any(tolerance in each for each in seen)
     }
     faults = []
-    if got is not due:
+    refused = got not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR)
+    if problem.foreign is not None and due is Verdict.WRONG_ANSWER and refused:
+        return ControlResult(name, due, got, run.ending.message, excess, run.tolerance, ())
+    if got is not due and problem.foreign is not None:
+        label = "correct" if due is Verdict.ACCEPTED else "wrong"
+        faults.append(f"{name} is labelled {label}, but got {got.words}: {run.ending.message}")
+    elif got is not due:
         faults.append(f"{name} must get {due.words}, but got {got.words}: {run.ending.message}")
     if due is Verdict.WRONG_ANSWER:
         lenient = [tolerance for tolerance, worst in excess.items() if worst.ratio <= 1]

@@ -45,6 +45,7 @@ DTYPES: dict[str, torch.dtype] = {
         torch.float8_e5m2,
         torch.float8_e5m2fnuz,
         torch.float8_e8m0fnu,
+        torch.float4_e2m1fn_x2,
         torch.int64,
         torch.int32,
         torch.int16,
@@ -58,22 +59,37 @@ _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A contiguous tensor in an arena: dtype by name, shape, and the offset of its first byte."""
+    """A tensor in an arena: dtype by name, shape, and the offset of its first byte. `stride`, in elements, is None
+    where it is contiguous; else no two elements share a place."""
 
     dtype: str
     shape: tuple[int, ...]
     offset: int
+    stride: tuple[int, ...] | None = None
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+        """From its first element to its last, gaps between them included."""
+        if self.stride is None or 0 in self.shape:
+            elements = math.prod(self.shape)
+        else:
+            elements = 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return elements * DTYPES[self.dtype].itemsize
+
+    def over(self, raw: torch.Tensor) -> torch.Tensor:
+        """The tensor whose bytes are `raw`, so many as `nbytes`."""
+        flat = raw.view(DTYPES[self.dtype])
+        if self.stride is None or 0 in self.shape:
+            return flat.view(self.shape)
+        return flat.as_strided(self.shape, self.stride, flat.storage_offset())
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> TensorSpec:
-        return cls(fields["dtype"], tuple(fields["shape"]), fields["offset"])
+        stride = fields.get("stride")
+        return cls(fields["dtype"], tuple(fields["shape"]), fields["offset"], None if stride is None else tuple(stride))
 
 
 class Arena:
@@ -109,19 +125,19 @@ class Arena:
     def view(self, spec: TensorSpec) -> torch.Tensor:
         """The tensor at `spec`, sharing the arena's memory. Raises ValueError if it does not lie inside."""
         possible = spec.offset >= 0 and spec.offset % ALIGNMENT == 0 and min(spec.shape, default=0) >= 0
+        possible &= min(spec.stride or (), default=0) >= 0
         if not possible or spec.offset + spec.nbytes > self.size:
             raise ValueError(
                 f"a tensor of {spec.nbytes:,} bytes at {spec.offset:,} is outside an arena of {self.size:,}"
             )
-        raw = self.bytes[spec.offset : spec.offset + spec.nbytes]
-        return raw.view(DTYPES[spec.dtype]).view(spec.shape)
+        return spec.over(self.bytes[spec.offset : spec.offset + spec.nbytes])
 
     def tensor(self, spec: TensorSpec) -> torch.Tensor:
         """As `view`, with a storage of its own, as tensors have that were made apart: one over all of the arena would
         look like several tensors in the same memory."""
         size = spec.nbytes
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=spec.offset) if size else _NOTHING
-        return raw.view(DTYPES[spec.dtype]).view(spec.shape)
+        return spec.over(raw)
 
     def close(self) -> None:
         """Give the file back. The mapping goes when the last tensor over it does."""
@@ -132,7 +148,8 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 def layout(tensors: Sequence[torch.Tensor], start: int = 0) -> list[TensorSpec]:
-    """Where `tensors` lie in an arena, one after another from `start` on, a multiple of ALIGNMENT.
+    """Where `tensors` lie in an arena, one after another from `start` on, a multiple of ALIGNMENT. They keep their
+    strides, so that those whose elements share places must be made contiguous before.
 
     Raises TypeError for a dtype that does not travel.
     """
@@ -140,9 +157,21 @@ def layout(tensors: Sequence[torch.Tensor], start: int = 0) -> list[TensorSpec]:
     for tensor in tensors:
         if tensor.dtype not in _DTYPE_NAMES:
             raise TypeError(f"tensors of {tensor.dtype} cannot be passed to a worker")
-        specs.append(TensorSpec(_DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), offset))
+        stride = None if tensor.is_contiguous() else tuple(tensor.stride())
+        specs.append(TensorSpec(_DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), offset, stride))
         offset = _align(offset + specs[-1].nbytes)
     return specs
+
+
+def is_apart(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether no two elements of a tensor share a place, as far as sizes tell: each axis steps over all that the axes
+    with smaller steps span. True of slices and of any order of axes, not of expanded tensors."""
+    spanned = 1
+    for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size > 1):
+        if step < spanned:
+            return False
+        spanned = step * (size - 1) + spanned
+    return True
 
 
 def extent(specs: Sequence[TensorSpec]) -> int:
@@ -160,13 +189,23 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def flatten(data: Any, names: Sequence[str]) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
+def countable(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or its bytes where torch cannot compute with its elements: two of 4 bits each."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.float4_e2m1fn_x2 else tensor
+
+
+def flatten(data: Any, names: Sequence[str] | None) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
     """`data` as a JSON tree, and its tensors in order with the names a person calls them by.
 
-    `names` are those of the members of a top-level tuple; deeper ones are joined by dots: kv_data.fp8.0.
+    `names` are those of the members of a top-level tuple; deeper ones are joined by dots: kv_data.fp8.0. Without any,
+    `data` may be of any form, and its tensors are called input 0, input 0.weight or, one by itself, input.
     Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool or None,
     ValueError where there are not as many members as names.
     """
+    if names is None:
+        found: list[tuple[str, torch.Tensor]] = []
+        tree = _flatten(data, "", (), found)
+        return tree, [(f"input {name}".strip(), tensor) for name, tensor in found]
     if not isinstance(data, tuple | list) or len(data) != len(names):
         raise ValueError(f"the data must be a tuple of {len(names)}: {', '.join(names)}")
     leaves: list[tuple[str, torch.Tensor]] = []

@@ -166,8 +166,7 @@ class DeviceArena(Arena):
     def tensor(self, spec: TensorSpec) -> torch.Tensor:
         if not spec.nbytes:
             return torch.empty(spec.shape, dtype=DTYPES[spec.dtype], device="cuda")
-        raw = torch.as_tensor(_Window(self._mapping, spec.offset, spec.nbytes), device="cuda")
-        return raw.view(DTYPES[spec.dtype]).view(spec.shape)
+        return spec.over(torch.as_tensor(_Window(self._mapping, spec.offset, spec.nbytes), device="cuda"))
 
     def close(self) -> None:
         """Give the memory back. The mapping goes when the last tensor over it does."""

@@ -178,6 +178,10 @@ class Calls:
 
         return sleep
 
+    def data_of(self, request: dict[str, Any]) -> Any:
+        """The data of a request, over the memory of the arena."""
+        return self._data(request)
+
     def _data(self, request: dict[str, Any]) -> Any:
         tensors = [self.regions["arena"].tensor(spec) for spec in _specs(request)]
         return unflatten(request["tree"], tensors.__getitem__)
@@ -186,7 +190,8 @@ class Calls:
         self, request: dict[str, Any], regions: dict[str, Arena], supplied: dict[int, int] | None = None
     ) -> Outputs:
         arena, copy = self.regions["arena"], self._transport.copy
-        return Outputs(self._device_type, arena, regions, supplied or {}, request["tail"], copy)
+        strided = request.get("strided", False)
+        return Outputs(self._device_type, arena, regions, supplied or {}, request["tail"], copy, strided)
 
 
 def _specs(request: dict[str, Any]) -> list[TensorSpec]:

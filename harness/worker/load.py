@@ -13,12 +13,14 @@ import re
 import sys
 import tokenize
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.wire.protocol import NoDescriptor
 from harness.worker import contest
+from harness.worker.models import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
@@ -33,8 +35,15 @@ class Unloadable(Exception):
 class LoadedSubmission:
     """A submission's `custom_kernel`, ready to be called, and how it must be called on this device."""
 
-    def __init__(self, kernel: Callable[[Any], Any], around_call: Callable[[], Any], launches: Callable[[], int]):
+    def __init__(
+        self,
+        kernel: Callable[[Any], Any],
+        around_call: Callable[[], Any],
+        launches: Callable[[], int],
+        set_up: Callable[[Any], None] = lambda data: None,
+    ):
         self.kernel, self.around_call, self.interpreted_launches = kernel, around_call, launches
+        self.set_up = set_up
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
@@ -45,24 +54,38 @@ _COMPILER_ERROR = re.compile(r"^(?:\S*/)?([^/\s]+[:(]\d+.*\berror: .+)$", re.MUL
 """`/tmp/cache/main.cpp:5:16: error: 'zero' was not declared`, of gcc and clang; `main.cu(5): error: ...`, of nvcc."""
 
 
-def load(path: Path, interpreted: bool) -> LoadedSubmission:
-    """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels.
+def load(
+    path: Path, interpreted: bool, modules: Mapping[str, str] = MappingProxyType({}), models: bool = False
+) -> LoadedSubmission:
+    """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels. `modules`: the texts
+    of those that belong to the problem, by name, which the submission may import. `models`: it has a class ModelNew.
 
-    Raises Unloadable without a callable `custom_kernel`, and whatever the file raises when imported.
+    Raises Unloadable without a callable `custom_kernel` or a ModelNew, and whatever the file raises when imported.
     """
     try:
         with tokenize.open(path) as file:  # as Python reads it: in UTF-8, or as the file says
             source = file.read()
     except (UnicodeDecodeError, SyntaxError) as error:
         raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
-    around, launches = _cpu_stand_ins(source) if interpreted else (contextlib.nullcontext, lambda: 0)
-    sys.modules["task"] = contest.task_module()
+    for name, text in modules.items():
+        Path(f"{name}.py").write_text(text, encoding="utf-8")  # in the working directory, the first on the path
+        sys.modules.pop(name, None)
+    everything = "\n".join([source, *modules.values()])
+    around, launches = _cpu_stand_ins(everything) if interpreted else (contextlib.nullcontext, lambda: 0)
+    if "task" not in modules:
+        sys.modules["task"] = contest.task_module()
     spec = importlib.util.spec_from_file_location("submission", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["submission"] = module
     with around():
         spec.loader.exec_module(module)
+    if models:
+        cls = getattr(module, "ModelNew", None)
+        if not isinstance(cls, type):
+            raise Unloadable("the file defines no class ModelNew")
+        model = ModelCall(cls, around, "cpu" if interpreted else "cuda")
+        return LoadedSubmission(model, around, launches, model.set_up)
     kernel = getattr(module, "custom_kernel", None)
     if not callable(kernel):
         what = "no custom_kernel" if kernel is None else f"a custom_kernel that is a {type(kernel).__name__}"

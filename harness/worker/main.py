@@ -62,10 +62,15 @@ class Worker:
                 self._get_ready()
                 if request["path"] is not None:
                     self._path = Path(request["path"])
-                    self._submission = load.load(self._path, interpreted=self._device_kind == "cpu")
+                    modules = request.get("modules", {})
+                    models = request.get("form") == "kernelbench"
+                    self._submission = load.load(self._path, self._device_kind == "cpu", modules, models)
                 return {}
             case "map":
                 self._map(request["region"], request["size"], request["on_device"])
+                return {}
+            case "set up":
+                self._submission.set_up(self._calls.data_of(request))
                 return {}
             case "call":
                 return self._call(request)

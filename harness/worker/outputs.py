@@ -1,7 +1,8 @@
 """What a call returned, described for the judge, and put where the judge can read it.
 
 An output that lies in memory which the judge has mapped, the arena or the pool, stays where it is. Any other is copied
-into the arena's tail, within the time that counts.
+into the arena's tail, within the time that counts. Where outputs may have any strides, one whose elements lie apart
+keeps its own, and one that is expanded is made contiguous first.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import Any
 
 import torch
 
-from harness.wire.arena import ALIGNMENT, DTYPES, Arena, dtype_name
+from harness.wire.arena import ALIGNMENT, DTYPES, Arena, TensorSpec, dtype_name, is_apart
 
 _type = type
 _Tensor = torch.Tensor
 _data_ptr = torch.Tensor.data_ptr
 _is_contiguous = torch.Tensor.is_contiguous
+_contiguous = torch.Tensor.contiguous
+_stride = torch.Tensor.stride
 _strided = torch.strided
 _TRAVEL = frozenset(DTYPES.values())
 
@@ -34,7 +37,8 @@ def members(output: Any) -> list[Any]:
 class Outputs:
     """Where one call's outputs lie. `regions` are the arenas that the judge has mapped too, by name, in which they may
     stay. `supplied` has the addresses of tensors that lie at these offsets in the arena, or will be copied back there
-    in any case. The tail of `arena`, for the others, begins at `tail`, a multiple of ALIGNMENT."""
+    in any case. The tail of `arena`, for the others, begins at `tail`, a multiple of ALIGNMENT. `strided`: outputs
+    may have any strides."""
 
     def __init__(
         self,
@@ -44,7 +48,9 @@ class Outputs:
         supplied: dict[int, int],
         tail: int,
         copy: Copy,
+        strided: bool = False,
     ) -> None:
+        self._strided = strided
         self._device_type, self._arena, self._regions, self._supplied = device_type, arena, regions, supplied
         self._end, self._copy = tail, copy
         self._copied: dict[tuple[int, int], int] = {}
@@ -55,6 +61,8 @@ class Outputs:
         """Bring what a call has returned where the judge can read it. This is within the time that counts, and on a CPU
         with cold caches, where each line of Python that is left out saves a microsecond."""
         self._returned = members(output)
+        if self._strided:
+            self._returned = [_dense(member) for member in self._returned]
         self._places = [self._place(member) for member in self._returned[:MAX_OUTPUTS]]
 
     def describe(self, output: Any) -> dict[str, Any]:
@@ -62,6 +70,7 @@ class Outputs:
         described = zip(self._returned, self._places, strict=False)
         return {
             "several": _type(output) in (tuple, list),
+            "listed": _type(output) is list,
             "returned": len(self._returned),
             "outputs": [self._describe(member) | place for member, place in described],
         }
@@ -81,9 +90,15 @@ class Outputs:
         """Where the bytes of a plain dense tensor are, copied if need be; nothing of anything else."""
         if _type(output) is not _Tensor or output.dtype not in _TRAVEL or output.layout is not _strided:
             return {}
-        if output.device.type != self._device_type or not _is_contiguous(output):
+        if output.device.type != self._device_type:
             return {}
-        address, size = _data_ptr(output), output.nbytes
+        if _is_contiguous(output):
+            address, size = _data_ptr(output), output.nbytes
+        elif self._strided:
+            place = TensorSpec(dtype_name(output.dtype), tuple(output.shape), 0, _stride(output))
+            address, size = _data_ptr(output), place.nbytes
+        else:
+            return {}
         if size and address in self._supplied:
             return {"offset": self._supplied[address]}
         for name, arena in self._regions.items():
@@ -99,3 +114,10 @@ class Outputs:
         self._copied[address, size] = offset
         self._end = -(-end // ALIGNMENT) * ALIGNMENT
         return {"offset": offset, "copied": True}
+
+
+def _dense(output: Any) -> Any:
+    """`output`, or a contiguous copy of a plain tensor some elements of which share a place."""
+    if _type(output) is not _Tensor or output.layout is not _strided or _is_contiguous(output):
+        return output
+    return output if is_apart(output.shape, _stride(output)) else _contiguous(output)

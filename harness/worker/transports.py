@@ -179,6 +179,8 @@ def _shifted(spec: TensorSpec, device: str) -> tuple[torch.Tensor, _Guard]:
     raw = block[shift : shift + spec.nbytes]
     end = start + shift + spec.nbytes
     guard = _Guard(block, ((start, shift), (end, start + block.numel() - end)))
+    if spec.stride is not None:
+        return spec.over(raw), guard
     return _narrow_view(_narrow_view(raw, DTYPES[spec.dtype]), spec.shape), guard
 
 

@@ -1,0 +1,236 @@
+"""Problems of GPU MODE's competitions: a folder with task.yml, read as it is.
+
+    <set>.yaml                 name, problems: [{directory, name}, ...]
+    <set>/<folder>/task.yml    files, tests, benchmarks, timeouts, ranking_by
+    <set>/<folder>/*.py        task, utils, reference: what `files` lists, eval.py aside, which is never imported
+    <set>/<folder>/podium.yml  optional: what Podium cannot know (podium_file)
+
+The format: github.com/gpu-mode/kernelbot, src/libkernelbot/task.py. Nothing here runs what it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from harness.catalog import podium_file, strict_yaml
+from harness.catalog.podium_file import PodiumFile
+from harness.catalog.problem import problem_names, sha256_of
+from harness.errors import ProblemError, did_you_mean
+from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Problem, Tolerance
+
+SUBMISSION = "@SUBMISSION@"
+STAGE_S = 180.0
+"""What a stage may take where task.yml does not say."""
+
+REPORTED_RTOL = REPORTED_ATOL = 1e-5
+"""What a mismatch report calls wrong, where reference.py states no tolerance of its own to make_match_reference."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+
+
+class _File(BaseModel):
+    name: str
+    source: str
+
+
+class _TaskFile(BaseModel):
+    """task.yml as written; keys that decide nothing here are left alone."""
+
+    files: list[_File]
+    lang: Literal["py", "cu"] = "py"
+    description: str = ""
+    tests: list[dict[str, CaseValue]] = Field(min_length=1)
+    benchmarks: list[dict[str, CaseValue]] = Field(min_length=1)
+    test_timeout: float = Field(default=STAGE_S, gt=0, le=10_000)
+    benchmark_timeout: float = Field(default=STAGE_S, gt=0, le=10_000)
+    ranked_timeout: float = Field(default=STAGE_S, gt=0, le=10_000)
+    ranking_by: Literal["last", "mean", "geom"] = "last"
+    multi_gpu: bool = False
+    templates: dict[str, str] = Field(default_factory=dict)
+
+
+class _Listed(BaseModel):
+    directory: str
+    name: str
+
+
+class _SetFile(BaseModel):
+    problems: list[_Listed] = Field(min_length=1)
+
+
+def problems_of_set(path: Path) -> list[tuple[str, Path]]:
+    """The name and the folder of each problem that the set file at `path` lists. Raises ProblemError for a file that
+    lists none, or a folder that is not there."""
+    listed = strict_yaml.read(path, _SetFile).problems
+    found = [(each.name, path.parent / each.directory) for each in listed]
+    for name, folder in found:
+        if not (folder / "task.yml").exists():
+            raise ProblemError(f"{path}: the folder of {name}, {folder}, has no task.yml")
+    return found
+
+
+def load_folder(root: Path, folder: Path) -> Problem:
+    """The problem in `folder`. Raises ProblemError with one sentence for what cannot be judged here."""
+    yml, own = folder / "task.yml", folder / "podium.yml"
+    stated, ours = strict_yaml.read(yml, _TaskFile), podium_file.read(own)
+    if stated.lang != "py":
+        raise ProblemError(f"{yml}: lang is {stated.lang}: only problems in Python can be judged")
+    if stated.multi_gpu:
+        raise ProblemError(f"{yml}: multi_gpu: a problem for several GPUs cannot be judged yet")
+    modules = _modules(yml, stated.files)
+    outline = _outline(modules["reference"])
+    tests = _cases(yml, "tests", stated.tests, outline)
+    benchmarks = _cases(yml, "benchmarks", stated.benchmarks, outline)
+    if stated.ranking_by == "last":
+        benchmarks = benchmarks[-1:]
+    cases = Cases(test=tests, benchmark=benchmarks)
+    cpu = cases
+    if ours.cpu is not None:
+        test, benchmark = (
+            _cases(own, f"cpu.{kind}", entries, outline, seeded=False)
+            for kind, entries in (("test", ours.cpu.test), ("benchmark", ours.cpu.benchmark))
+        )
+        cpu = Cases(test=test, benchmark=benchmark)
+    podium_file.check_costs(own, ours, (*tests, *benchmarks, *cpu.test, *cpu.benchmark))
+    name = ours.name or _name_in_set(folder) or folder.name
+    if not _NAME.fullmatch(name):
+        raise ProblemError(f"{folder}: {name!r} cannot be a problem's name", "give another: name in podium.yml")
+    return Problem(
+        name=f"{name}-gpumode" if name in problem_names(root) else name,
+        title=name,
+        description=" ".join(stated.description.split()),
+        revision=ours.revision,
+        inputs=(),
+        outputs=(),
+        axes={},
+        tolerances=ours.named_tolerances or {CHECKER: (_reported(modules["reference"]),)},
+        cases=cases,
+        cpu=cpu,
+        limits=_limits(own, stated, ours),
+        ranking="mean" if stated.ranking_by == "mean" else "geom",
+        foreign=Foreign(
+            form="gpumode",
+            path=folder,
+            modules=modules,
+            templates={language: folder / file for language, file in stated.templates.items()},
+            seed_below=ours.seed_below,
+            as_text=ours.compat == "text",
+            checker_decides=not ours.tolerances,
+            exact=ours.oracle == "float64",
+            cost=ours.costs,
+        ),
+        folder=folder,
+        sha256=sha256_of([yml, *([own] if own.exists() else []), *modules.values()]),
+    )
+
+
+def _modules(yml: Path, files: Sequence[_File]) -> dict[str, Path]:
+    """The Python files that belong to the problem, by the names under which they import each other."""
+    found = {}
+    for file in files:
+        if file.source == SUBMISSION or not file.name.endswith(".py") or file.name == "eval.py":
+            continue
+        path = (yml.parent / file.source).resolve()
+        if not path.is_file():
+            raise ProblemError(f"{yml}: files: {file.name}: there is no {path}")
+        found[file.name.removesuffix(".py")] = path
+    if "reference" not in found:
+        raise ProblemError(f"{yml}: files lists no reference.py, which makes the inputs and checks the answers")
+    return found
+
+
+class _Outline(BaseModel):
+    """The parameters of generate_input, as far as its text tells: None where it takes any."""
+
+    parameters: dict[str, bool] | None
+
+
+def _outline(path: Path) -> _Outline:
+    try:
+        module = ast.parse(strict_yaml.read_text(path))
+    except SyntaxError as error:
+        raise ProblemError(f"{path}, line {error.lineno}: {error.msg}") from None
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    if "generate_input" not in functions:
+        return _Outline(parameters=None)  # it may be imported from another of the files
+    arguments = functions["generate_input"].args
+    if arguments.kwarg is not None:
+        return _Outline(parameters=None)
+    named = [*arguments.posonlyargs, *arguments.args]
+    required = {each.arg: index < len(named) - len(arguments.defaults) for index, each in enumerate(named)}
+    required |= {each.arg: default is None for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults)}
+    if "seed" not in required:
+        raise ProblemError(f"{path}: generate_input takes no seed: its inputs cannot be drawn in secret")
+    return _Outline(parameters={name: needed for name, needed in required.items() if name != "seed"})
+
+
+def _cases(
+    path: Path, section: str, entries: Sequence[Mapping[str, CaseValue]], outline: _Outline, seeded: bool = True
+) -> tuple[Case, ...]:
+    """The cases of a list without their seeds, which are public; of those that are then alike, one."""
+    found: dict[str, Case] = {}
+    for index, entry in enumerate(entries):
+        where = f"{path}: {section}[{index}]"
+        if seeded and "seed" not in entry:
+            raise ProblemError(f"{where} has no seed: its inputs cannot be drawn in secret")
+        case = Case(parameters={key: value for key, value in entry.items() if key != "seed"})
+        if outline.parameters is not None:
+            for key in case.parameters:
+                if key not in outline.parameters:
+                    hint = did_you_mean(key, outline.parameters)
+                    raise ProblemError(f"{where}: generate_input has no parameter {key}", hint)
+            for key, needed in outline.parameters.items():
+                if needed and key not in case.parameters:
+                    raise ProblemError(f"{where} lacks the parameter {key} of generate_input")
+        found.setdefault(case.key, case)
+    return tuple(found.values())
+
+
+def _limits(path: Path, stated: _TaskFile, ours: PodiumFile) -> Limits:
+    stages = {"test_s": stated.test_timeout, "benchmark_s": stated.benchmark_timeout, "ranked_s": stated.ranked_timeout}
+    longest = max(stages.values())
+    limits: dict[str, Any] = {"load_s": longest, "call_s": longest, "evaluation_s": max(1800.0, 5 * longest), **stages}
+    unknown = [key for key in ours.limits if key not in limits]
+    if unknown:
+        raise ProblemError(f"{path}: unknown key limits.{unknown[0]}", did_you_mean(unknown[0], limits))
+    try:
+        return Limits(**(limits | ours.limits))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(["limits", *map(str, fault["loc"])])
+        raise ProblemError(f"{path}: {where}: {fault['msg'].removeprefix('Value error, ')}") from None
+
+
+def _reported(reference: Path) -> Tolerance:
+    """What a mismatch report calls wrong: what reference.py gives to make_match_reference, where it does."""
+    given: dict[str, Any] = {"rtol": REPORTED_RTOL, "atol": REPORTED_ATOL}
+    for node in ast.walk(ast.parse(strict_yaml.read_text(reference))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == _MATCHER:
+            for keyword in node.keywords:
+                number = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                if keyword.arg in given and isinstance(number, int | float) and 0 <= number < 1e9:
+                    given[keyword.arg] = float(number)
+    return Tolerance(max_mismatch=0, **given)
+
+
+_MATCHER = "make_match_reference"
+
+
+def _name_in_set(folder: Path) -> str | None:
+    """What the set file that lists `folder` calls it, if one does in a folder above."""
+    for above in folder.parents[:2]:
+        for path in sorted(above.glob("*.yaml")):
+            try:
+                listed = strict_yaml.read(path, _SetFile).problems
+            except ProblemError:
+                continue  # some other YAML file
+            for each in listed:
+                if (above / each.directory).resolve() == folder.resolve():
+                    return each.name
+    return None

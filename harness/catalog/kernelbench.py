@@ -1,0 +1,148 @@
+"""KernelBench's tasks: one Python file with a class Model, get_inputs() and get_init_inputs(), read as it is.
+
+    level1/1_Square.py           class Model(nn.Module), get_inputs, get_init_inputs; sizes are constants of the module
+    level1/1_Square.podium.yml   optional (podium_file): `shapes` has other numbers for these constants on a CPU
+
+The task's one case is its constants. The format: github.com/ScalingIntelligence/KernelBench. Nothing here runs what it
+reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from harness.catalog import podium_file, strict_yaml
+from harness.catalog.problem import problem_names, sha256_of
+from harness.errors import ProblemError, did_you_mean
+from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Problem, Submission, Tolerance
+
+TOLERANCE = 1e-4
+"""KernelBench's rtol and atol for float32. For what is less exact the judge allows HALF_TOLERANCE."""
+
+HALF_TOLERANCE = 1e-2
+
+_NEEDED = {"Model": ast.ClassDef, "get_inputs": ast.FunctionDef, "get_init_inputs": ast.FunctionDef}
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+
+
+def load_task(root: Path, path: Path) -> Problem:
+    """The task in the file at `path`. Raises ProblemError with one sentence where it is none."""
+    own = path.with_suffix(".podium.yml")
+    ours = podium_file.read(own)
+    for key in ("seed_below", "compat", "oracle", "tolerances", "cpu"):
+        if getattr(ours, key):
+            raise ProblemError(f"{own}: {key} has no meaning for a task of KernelBench's form")
+    constants = constants_of(path, strict_yaml.read_text(path))
+    for name in ours.shapes:
+        if name not in constants:
+            raise ProblemError(f"{own}: shapes: {path.name} has no constant {name}", did_you_mean(name, constants))
+    cases, cpu = (
+        Cases(test=(case,), benchmark=(case,))
+        for case in (Case(parameters=constants), Case(parameters=constants | ours.shapes))
+    )
+    podium_file.check_costs(own, ours, (*cases.test, *cpu.test))
+    level = path.parent.name if re.fullmatch(r"level\d", path.parent.name) else ""
+    name = ours.name or "_".join(filter(None, (level, path.stem)))
+    if not _NAME.fullmatch(name):
+        raise ProblemError(f"{path}: {name!r} cannot be a problem's name", f"give another: name in {own.name}")
+    return Problem(
+        name=f"{name}-kernelbench" if name in problem_names(root) else name,
+        title=name,
+        description=f"KernelBench's {path.name}.",
+        revision=ours.revision,
+        inputs=(),
+        outputs=(),
+        axes={},
+        tolerances={CHECKER: (Tolerance(rtol=TOLERANCE, atol=TOLERANCE, max_mismatch=0),)},
+        cases=cases,
+        cpu=cpu,
+        limits=Limits(**ours.limits) if _are_limits(own, ours.limits) else Limits(),
+        baselines=tuple(_BASELINES),
+        foreign=Foreign(form="kernelbench", path=path, modules={}, cost=ours.costs),
+        folder=path.parent,
+        sha256=sha256_of([path, *([own] if own.exists() else [])]),
+    )
+
+
+def baselines(problem: Problem) -> list[Submission]:
+    """The task's own Model as submissions: as it is, and through torch.compile."""
+    assert problem.foreign is not None
+    text = strict_yaml.read_text(problem.foreign.path)
+    return [
+        Submission(
+            name=name,
+            problem=problem.name,
+            sha256=hashlib.sha256(source).hexdigest(),
+            source=source,
+            path=f"{name} of {problem.foreign.path.name}",
+        )
+        for name, body in _BASELINES.items()
+        for source in [f"{text}\n\nclass ModelNew(Model):\n{body}".encode()]
+    ]
+
+
+_BASELINES = {
+    "eager": "    pass\n",
+    "compiled": "    def __init__(self, *arguments):\n        super().__init__(*arguments)\n        self.compile()\n",
+}
+
+
+def constants_of(path: Path, text: str) -> dict[str, CaseValue]:
+    """The module's constants that are numbers, or lists or tuples of whole numbers, by name. Raises ProblemError where
+    the file is no task."""
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise ProblemError(f"{path}, line {error.lineno}: {error.msg}") from None
+    there = {node.name: type(node) for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    for name, kind in _NEEDED.items():
+        if there.get(name) is not kind:
+            what = "class" if kind is ast.ClassDef else "function"
+            raise ProblemError(f"{path} is no task of KernelBench's form: it has no {what} {name}")
+    found: dict[str, CaseValue] = {}
+    for node in module.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _constant(node.value)
+            if value is not None:
+                found[node.targets[0].id] = value
+    return found or {"task": path.stem}
+
+
+def with_constants(text: str, constants: dict[str, Any]) -> ast.Module:
+    """The module, its constants replaced by others of their names. What is computed from them follows."""
+    module = ast.parse(text)
+    for node in module.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            old, name = _constant(node.value), node.targets[0].id
+            if old is not None and name in constants:
+                new = constants[name]
+                literal = tuple(new) if isinstance(node.value, ast.Tuple) else new
+                node.value = ast.copy_location(ast.parse(repr(literal), mode="eval").body, node.value)
+                ast.fix_missing_locations(node)
+    return module
+
+
+def _constant(node: ast.expr) -> CaseValue | None:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if isinstance(value, bool | int | float):
+        return value
+    numbers = isinstance(value, tuple | list) and bool(value) and all(type(each) is int for each in value)
+    return list(value) if numbers else None
+
+
+def _are_limits(path: Path, limits: dict[str, Any]) -> bool:
+    for key in limits:
+        if key not in Limits.model_fields:
+            raise ProblemError(f"{path}: unknown key limits.{key}", did_you_mean(key, Limits.model_fields))
+    try:
+        Limits(**limits)
+    except ValueError as error:
+        raise ProblemError(f"{path}: limits: {str(error).splitlines()[-2].strip()}") from None
+    return bool(limits)

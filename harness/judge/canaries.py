@@ -1,0 +1,69 @@
+"""Answers that a problem in another project's form must refuse, whatever it asks for, and data that ask nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from harness.judge.difference import bits
+from harness.judge.reference import members
+from harness.model import Case
+from harness.wire.arena import countable, flatten
+
+
+def wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
+    """Answers that must be refused, where they are not right by chance: zeros, and a copy of an input in the place of a
+    single output."""
+    several = isinstance(answer, tuple | list)
+    outputs = members(answer)
+    zeros = [torch.zeros_like(output) for output in outputs]
+    yield "zeros", (zeros if isinstance(answer, list) else tuple(zeros)) if several else zeros[0]
+    if several or outputs[0].numel() < 2:
+        return
+    for name, tensor in _leaves(data):
+        if (
+            tensor.shape == outputs[0].shape
+            and countable(tensor) is tensor
+            and not _alike(tensor.to(outputs[0].dtype), outputs[0])
+        ):
+            yield f"a copy of {name}", tensor.to(outputs[0].dtype).clone()
+
+
+def constant_answer(data: Any, answer: Any, case: Case) -> str | None:
+    """Whether an answer that is a copy of an input holds one value only: then nothing is asked."""
+    for output in members(answer):
+        if output.numel() > 1 and output.reshape(-1).unique().numel() == 1:
+            for name, tensor in _leaves(data):
+                if tensor.shape == output.shape and tensor.dtype == output.dtype and _alike(tensor, output):
+                    return f"{name} and the answer hold one value in all places, in {case.label}"
+    return None
+
+
+def _leaves(data: Any) -> list[tuple[str, torch.Tensor]]:
+    """Of what cannot be passed to a worker nothing is said here."""
+    try:
+        return flatten(data, None)[1]
+    except TypeError:
+        return []
+
+
+def is_not_zero(tensor: torch.Tensor) -> bool:
+    return bool((bits(tensor) != 0).any())
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool((bits(one) == bits(other)).all())
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether no tensor of the two differs in any bit."""
+    ours, theirs = _leaves(one), _leaves(other)
+    return _equal_shapes(ours, theirs) and all(_alike(a, b) for (_, a), (_, b) in zip(ours, theirs))
+
+
+def _equal_shapes(ours: Sequence[tuple[str, torch.Tensor]], theirs: Sequence[tuple[str, torch.Tensor]]) -> bool:
+    return len(ours) == len(theirs) and all(
+        (a.shape, a.dtype) == (b.shape, b.dtype) for (_, a), (_, b) in zip(ours, theirs)
+    )

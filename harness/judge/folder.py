@@ -1,0 +1,256 @@
+"""A folder of GPU MODE's competitions at the judge's service: its generator makes the inputs, its checker decides.
+
+    generate_input(**case, seed=...)         data, in whatever tree of tensors
+    check_implementation(data, output)       (right, why) or why alone, empty where it is right
+    ref_kernel(data)                         where there is one: what reports and the canaries compare with
+
+The folder's Python is the organiser's and trusted; it runs in the judge, in a scope of its own, and never its eval.py.
+When a folder is opened, its checker must tell right from wrong (canaries): seeds must matter, and zeros and a copy of
+an input must fail.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.catalog import formula
+from harness.errors import InfrastructureError, ProblemError
+from harness.judge.canaries import constant_answer, is_not_zero, same, wrong_answers
+from harness.judge.reference import Reference, members
+from harness.judge.scope import Scope
+from harness.model import Case, Device, Problem
+from harness.wire.arena import flatten
+
+SEED_CAPS = (2**31, 2**16)
+"""Seeds are drawn below the first of these with which the canaries fail, as they must: an integer that is added to
+values of float32 leaves nothing of them from 2^24 on."""
+
+MOST_SHOWN = 2000
+"""Characters of what a checker says."""
+
+MOST_CANARY_CASES = 3
+LEAST_OUTPUT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a folder's checker says of an answer."""
+
+    right: bool
+    why: str
+
+
+class FolderReference(Reference):
+    """Raises ProblemError where the folder's files fail, or do not tell right from wrong."""
+
+    def __init__(self, problem: Problem, device: Device) -> None:
+        assert problem.foreign is not None
+        self._foreign, self._on_cpu = problem.foreign, device.kind == "cpu"
+        self._scope = Scope(problem.foreign.modules, self._on_cpu)
+        self._cases = problem.cases_for(device.kind)
+        self._sizes: dict[str, list[int]] = {}
+        self._due: dict[str, int] = {}
+        self._seed_below = problem.foreign.seed_below or SEED_CAPS[0]
+        super().__init__(problem, device)
+        self._put_canaries()
+
+    @property
+    def has_reference(self) -> bool:
+        return hasattr(self._module, "ref_kernel")
+
+    def admitted(self, seed: int) -> int:
+        return seed % self._seed_below
+
+    def generate(self, case: Case, seed: int) -> Any:
+        parameters: dict[str, Any] = dict(case.parameters)
+        if self._foreign.as_text:
+            parameters = {key: str(value) if value in (True, False) else value for key, value in parameters.items()}
+        with self._scope(), _filled_memory():
+            torch.manual_seed(seed)
+            random.seed(seed)
+            return self._run("generate_input", **parameters, seed=seed)
+
+    def expected(self, data: Any) -> list[torch.Tensor] | None:
+        """What ref_kernel gives for a copy of `data`, on the judge's device; in float64 first where the problem asks
+        for that. None without a ref_kernel, or if it returns anything but tensors."""
+        found = self._answer(data)
+        return None if found is None else [tensor.detach() for tensor in members(found)]
+
+    def opinion(self, data: Any, output: Any) -> Opinion:
+        """What check_implementation says of `output`, given a copy of `data` as it was before the call. An exception of
+        its own means no: it may be what a wrong output does to it."""
+        with self._scope():
+            try:
+                said = self._module.check_implementation(copied(data), output)
+            except (MemoryError, torch.OutOfMemoryError) as error:
+                raise InfrastructureError(f"{self.problem.name}: no memory left for the checker: {error}") from error
+            except torch.AcceleratorError as error:
+                raise InfrastructureError(f"the device failed in {self.problem.name}'s checker: {error}") from error
+            except Exception as error:
+                return Opinion(False, f"the checker raises {type(error).__name__}: {error}"[:MOST_SHOWN])
+        right, why = said if isinstance(said, tuple) and len(said) == 2 else (not said, said)
+        return Opinion(bool(right), str(why or "")[:MOST_SHOWN])
+
+    def output_bytes(self, case: Case, data: Any) -> list[int]:
+        """Of each output as ref_kernel gives it, with room for elements of 4 bytes at least: a checker may take another
+        dtype. Without a ref_kernel, as many as all inputs have."""
+        if case.key not in self._sizes:
+            expected = self.expected(data)
+            if expected is None:
+                total = sum(tensor.numel() * tensor.itemsize for _, tensor in flatten(data, None)[1])
+                self._sizes[case.key] = [max(total, LEAST_OUTPUT_BYTES)]
+            else:
+                self._sizes[case.key] = [max(t.numel() * max(t.itemsize, 4), 1) for t in expected]
+                self._due[case.key] = len(expected)
+        return self._sizes[case.key]
+
+    def outputs_due(self, case: Case) -> int | None:
+        """How many outputs ref_kernel gives, once a call of `case` was dealt; None without one."""
+        return self._due.get(case.key)
+
+    def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
+        return None
+
+    def cost(self, case: Case) -> dict[str, dict[str, Any]]:
+        """By the formulas of podium.yml; empty without any."""
+        return {
+            name: {
+                "bytes": formula.value(cost.bytes, case.parameters),
+                "flops": {dtype: formula.value(text, case.parameters) for dtype, text in cost.flops.items()},
+            }
+            for name, cost in self._foreign.cost.items()
+        }
+
+    def most_bytes(self, case: Case) -> float:
+        return max((float(cost["bytes"]) for cost in self.cost(case).values()), default=0.0)
+
+    def _imported(self) -> Any:
+        path = self._foreign.modules["reference"]
+        with self._scope():
+            try:
+                module = self._scope.module("reference")
+            except Exception as error:
+                raise ProblemError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        for name in ("generate_input", "check_implementation"):
+            if not callable(getattr(module, name, None)):
+                raise ProblemError(f"{path} has no {name}")
+        return module
+
+    def _answer(self, data: Any) -> Any:
+        if not self.has_reference:
+            return None
+        with self._scope():
+            answer = self._run("ref_kernel", copied(data))
+            if not _are_tensors(answer):
+                return None
+            if not self._foreign.exact:
+                return answer
+            with _by_default(torch.float64):  # what ref_kernel makes of Python's numbers
+                exact = members(self._run("ref_kernel", copied(data, torch.float64)))
+            return tuple(truth.to(plain.dtype) for truth, plain in zip(exact, members(answer), strict=True))
+
+    def _put_canaries(self) -> None:
+        """Have what is wrong judged, with seeds near the upper end, below each cap until one will do."""
+        own = self._foreign.seed_below
+        caps = (own,) if own is not None else SEED_CAPS
+        faults = []
+        for cap in caps:
+            self._seed_below = cap
+            fault = self._fault_of_canaries()
+            if fault is None:
+                break
+            faults.append(fault)
+        else:
+            raise ProblemError(
+                f"{self.problem.name}: with seeds below {caps[0]:,} {faults[0]}",
+                "seed_below in podium.yml beside task.yml sets another cap on seeds",
+            )
+        if faults:
+            self.notes = (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
+
+    def _fault_of_canaries(self) -> str | None:
+        """What is wrong with what the folder draws and accepts, in words."""
+        cap, faults = self._seed_below, []
+        for case in self._cases.test[:MOST_CANARY_CASES]:
+            seeds = (cap - 1, cap // 2 + secrets.randbelow(cap // 2 - (cap > 2)) if cap > 2 else 0)
+            data, other = (self.generate(case, seed) for seed in seeds)
+            if same(data, other):
+                faults.append(f"generate_input draws the same inputs from two seeds, in {case.label}")
+                continue
+            fault = self._fault_of_checker(case, data)
+            if fault is None:
+                return None
+            faults.append(fault)
+        return faults[0]
+
+    def _fault_of_checker(self, case: Case, data: Any) -> str | None:
+        answer = self._answer(data)
+        if answer is None:
+            return None
+        if self._foreign.checker_decides:
+            opinion = self.opinion(data, answer)
+            if not opinion.right:
+                raise ProblemError(
+                    f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
+                    opinion.why or None,
+                )
+        if not any(is_not_zero(output) for output in members(answer)):
+            return f"the answer is nothing but zeros, in {case.label}"
+        for what, wrong in wrong_answers(data, answer):
+            if self._foreign.checker_decides and self.opinion(data, wrong).right:
+                return f"check_implementation accepts {what}, in {case.label}"
+        return constant_answer(data, answer, case)
+
+
+@contextmanager
+def _filled_memory() -> Iterator[None]:
+    """Within it memory that nothing was written to holds NaN, or of integers the largest: a buffer that a submission is
+    to write must not hold what the judge computed before."""
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # Not torch.use_deterministic_algorithms, which imports torch's compiler: 3 s.
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch._C._set_deterministic_algorithms(before, warn_only=warns)
+
+
+@contextmanager
+def _by_default(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
+    """`data` with tensors of its own, of the same strides where no two elements share a place; those of float16,
+    bfloat16 and float32 as `dtype`, if one is given."""
+    if isinstance(data, torch.Tensor):
+        cast = dtype is not None and data.is_floating_point() and data.itemsize > 1
+        return data.detach().clone().to(dtype) if cast else data.detach().clone()
+    if isinstance(data, tuple | list):
+        parts = [copied(part, dtype) for part in data]
+        if isinstance(data, tuple) and hasattr(data, "_fields"):
+            return type(data)(*parts)
+        return tuple(parts) if isinstance(data, tuple) else parts
+    if isinstance(data, dict):
+        return {key: copied(part, dtype) for key, part in data.items()}
+    return data
+
+
+def _are_tensors(answer: Any) -> bool:
+    found = members(answer)
+    return bool(found) and all(isinstance(member, torch.Tensor) for member in found)

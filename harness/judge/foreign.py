@@ -1,0 +1,18 @@
+"""Problems in other projects' forms, at the judge's service: which of their readers one needs."""
+
+from __future__ import annotations
+
+from harness.judge.reference import Reference
+from harness.model import Device, Problem
+
+
+def open_foreign(problem: Problem, device: Device) -> Reference:
+    """The reference of a problem in another project's form. Raises ProblemError where it cannot judge."""
+    assert problem.foreign is not None
+    if problem.foreign.form == "kernelbench":
+        from harness.judge.task import TaskReference
+
+        return TaskReference(problem, device)
+    from harness.judge.folder import FolderReference
+
+    return FolderReference(problem, device)

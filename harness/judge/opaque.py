@@ -1,0 +1,171 @@
+"""Checking an answer to a problem in another project's form: its own checker decides, or tolerances of podium.yml do.
+
+snapshot ─► the output as custom_kernel returned it, in memory of the judge's own ─► Opinion ─► CaseCheck
+
+Where there is a reference, a mismatch report of ours stands beside what the checker says.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from harness.judge import mismatch
+from harness.judge.check import CheckedCall, overruns
+from harness.judge.difference import Difference, read, rel_l2
+from harness.judge.folder import FolderReference
+from harness.judge.inputs import Call
+from harness.judge.reply import CallReply
+from harness.judge.stage import Snapshot, claimed
+from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
+from harness.wire.arena import countable
+
+_WRONG = {CHECKER: Excess(limit=CHECKER, ratio=math.inf)}
+_RIGHT = {CHECKER: Excess(limit=CHECKER, ratio=0.0)}
+
+
+def check(
+    reference: FolderReference,
+    case: Case,
+    call: Call,
+    reply: CallReply,
+    snapshot: Snapshot,
+    overrun: list[int],
+    everything: bool,
+    reproduce: str,
+) -> CaseCheck:
+    """The verdict on one call. `everything`: the error as well, as for a test case."""
+    beyond = overruns(call, overrun)
+    fault, output = _output(reply, snapshot, reference.torch_device)
+    due = reference.outputs_due(case) or 1
+    if fault is None and due > 1 and reply.returned != due:  # a checker that zips would not miss the others
+        fault = f"custom_kernel returned {_kind(reply) if reply.several else 'one tensor'}; {due} tensors are due"
+    if beyond and fault is None:
+        fault = f"{beyond[0].name}: {beyond[0].structural}"
+    expected = reference.expected(call.data) if fault is None and (everything or not _decides(reference)) else None
+    if fault is None and _decides(reference):
+        opinion = reference.opinion(call.data, output)
+        if opinion.right:
+            error = _error(expected, output)
+            return CaseCheck(case=case, verdict=Verdict.ACCEPTED, tolerance=CHECKER, excess=_RIGHT, error=error)
+        expected = expected if expected is not None else reference.expected(call.data)
+        said = f"the problem's checker: {opinion.why.strip() or 'wrong, without a reason'}"
+        return _refused(reference, case, [said, *_ours(reference, case, expected, output)], reproduce)
+    if fault is not None:
+        return _refused(reference, case, [fault], reproduce)
+    return _held_against(reference, case, expected, output, reproduce)
+
+
+def _decides(reference: FolderReference) -> bool:
+    foreign = reference.problem.foreign
+    return foreign is not None and foreign.checker_decides
+
+
+def _refused(reference: FolderReference, case: Case, lines: list[str], reproduce: str) -> CaseCheck:
+    excess = {name: Excess(limit=CHECKER, ratio=math.inf) for name in reference.problem.tolerances}
+    report = "\n".join([f"case {case.label}", *lines, f"reproduce: {reproduce}"])
+    return CaseCheck(
+        case=case, verdict=Verdict.WRONG_ANSWER, tolerance=None, excess=excess or _WRONG, error=None, report=report
+    )
+
+
+def _output(reply: CallReply, snapshot: Snapshot, torch_device: str) -> tuple[str | None, Any]:
+    """What is wrong with what was returned, or the output, copied. Raises nothing, whatever the worker says."""
+    tensors = []
+    if reply.returned != len(reply.outputs) or not reply.outputs:
+        return f"custom_kernel returned {_kind(reply)}", None
+    for described in reply.outputs:
+        if described.type != "Tensor":
+            article = "an" if described.type[:1].upper() in "AEIOU" else "a"
+            return f"custom_kernel returned {article} {described.type} where a plain torch.Tensor is due", None
+        if described.device != torch.device(torch_device).type:
+            return f"custom_kernel returned a tensor on {described.device}", None
+        span = claimed(described)
+        if span is None:
+            return f"custom_kernel returned {described.dtype} {described.shape}, which cannot be passed on", None
+        try:
+            tensors.append(snapshot.view(span).clone().to(torch_device))
+        except (LookupError, ValueError):
+            return "the worker says that its output lies outside the shared memory", None
+    if not reply.several:
+        return None, tensors[0]
+    return None, tensors if reply.listed else tuple(tensors)
+
+
+def _kind(reply: CallReply) -> str:
+    kind = "list" if reply.listed else "tuple"
+    return f"a {kind} of {reply.returned}" if reply.returned else f"an empty {kind}"
+
+
+def _error(expected: list[torch.Tensor] | None, output: Any) -> float | None:
+    """The relative L2 distance of the output that is furthest, where all are numbers of the shapes expected."""
+    outputs = output if isinstance(output, tuple | list) else [output]
+    if expected is None or [t.shape for t in expected] != [t.shape for t in outputs]:
+        return None
+    pairs = ((countable(o), countable(e)) for o, e in zip(outputs, expected))
+    floats = [(o, e) for o, e in pairs if e.is_floating_point() and o.is_floating_point()]
+    return max((rel_l2(o.contiguous(), e.contiguous()) for o, e in floats), default=None)
+
+
+def _differences(expected: list[torch.Tensor], output: Any) -> list[Difference] | str:
+    """Of each output, or why they cannot be compared one by one."""
+    outputs = output if isinstance(output, tuple | list) else [output]
+    if len(outputs) != len(expected):
+        return f"custom_kernel returned {len(outputs)} outputs; ref_kernel gives {len(expected)}"
+    found = []
+    pairs = ((countable(want), countable(got)) for want, got in zip(expected, outputs, strict=True))
+    for number, (want, got) in enumerate(pairs):
+        name = f"output {number}" if len(outputs) > 1 else "output"
+        if want.shape != got.shape:
+            found.append(Difference(name, want, structural=f"its shape is {tuple(got.shape)}, not {tuple(want.shape)}"))
+            continue
+        as_due = got.to(want.dtype).contiguous()
+        found.append(Difference(name, want.contiguous(), actual=as_due, elements=want.numel()))
+    return found
+
+
+def _compared(reference: FolderReference, case: Case, expected: list[torch.Tensor], output: Any) -> CheckedCall | str:
+    differences = _differences(expected, output)
+    if isinstance(differences, str):
+        return differences
+    tolerances = reference.problem.tolerances_for(case)
+    for difference in differences:
+        difference.mismatches = dict.fromkeys(tolerances, 0)
+    read(differences, tolerances, keep=False)
+    excess = {
+        name: max((difference.excess(name, tolerance) for difference in differences), key=lambda e: e.ratio)
+        for name, tolerance in tolerances.items()
+    }
+    return CheckedCall(differences, excess, _error(expected, output), None)
+
+
+def _ours(reference: FolderReference, case: Case, expected: list[torch.Tensor] | None, output: Any) -> list[str]:
+    """The lines of a mismatch report between the case and how to reproduce it."""
+    if expected is None:
+        return []
+    compared = _compared(reference, case, expected, output)
+    if isinstance(compared, str):
+        return [compared]
+    lines = mismatch.report(reference.problem, case, compared, "").splitlines()[1:-1]
+    return lines or ["beside ref_kernel's own output it is within the tolerance that reference.py states"]
+
+
+def _held_against(
+    reference: FolderReference, case: Case, expected: list[torch.Tensor] | None, output: Any, reproduce: str
+) -> CaseCheck:
+    """By the tolerances of podium.yml."""
+    assert expected is not None
+    compared = _compared(reference, case, expected, output)
+    if isinstance(compared, str):
+        return _refused(reference, case, [compared], reproduce)
+    met = compared.tolerance
+    return CaseCheck(
+        case=case,
+        verdict=Verdict.ACCEPTED if met is not None else Verdict.WRONG_ANSWER,
+        tolerance=met,
+        excess=compared.excess,
+        error=compared.error,
+        report=None if met is not None else mismatch.report(reference.problem, case, compared, reproduce),
+    )

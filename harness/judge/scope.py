@@ -1,0 +1,61 @@
+"""Modules of other people's problems, under the names that they have for each other and for nobody else.
+
+    with scope():              `import utils` is the folder's, and so is `import reference`, which Podium has, too
+        scope.module("reference").generate_input(...)
+
+Within the scope code that says "cuda" runs on the CPU where the judge's device is one. What the scope changes
+(sys.modules, sys.meta_path, torch's functions) is the whole process's, so that one thread at a time is in any of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+class Scope:
+    """`files`: by module name the file that it is imported from."""
+
+    def __init__(self, files: Mapping[str, Path], on_cpu: bool) -> None:
+        self._files, self._on_cpu = files, on_cpu
+        self._modules: dict[str, types.ModuleType] = {}
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with _ONE_AT_A_TIME, ExitStack() as stack:
+            hidden = {name: sys.modules.pop(name) for name in self._files if name in sys.modules}
+            stack.callback(sys.modules.update, hidden)
+            sys.modules.update(self._modules)
+            stack.callback(self._take_out)
+            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            stack.callback(sys.meta_path.remove, self)
+            stack.callback(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
+            sys.dont_write_bytecode = True  # the folder is somebody else's
+            if self._on_cpu:
+                from harness.interpreter.cuda_on_cpu import cuda_on_cpu
+
+                stack.enter_context(cuda_on_cpu())
+            yield
+
+    def module(self, name: str) -> Any:
+        """The module, imported at its first use. Only within the scope. Raises whatever it raises."""
+        return importlib.import_module(name)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As importlib asks of each entry of sys.meta_path."""
+        return importlib.util.spec_from_file_location(name, self._files[name]) if name in self._files else None
+
+    def _take_out(self) -> None:
+        self._modules = {name: sys.modules.pop(name) for name in self._files if name in sys.modules}

@@ -1,0 +1,205 @@
+"""A task of KernelBench's at the judge's service: what Model gives of secret inputs and secret weights is right.
+
+    weights    from a seed of the run's; the worker is handed them (`setup`), and then builds ModelNew with them
+    inputs     get_inputs() from a seed of the call's
+    expected   Model's outputs; in float64, where Model can be cast, to say what float32 may be off by
+
+An element may be off by KernelBench's tolerance, absolutely (of outputs below 1 by as much less) and relatively, and by
+twice what Model itself is off from float64. When a task is opened zeros and a copy of an input must be refused, which
+KernelBench's own comparison does not see to.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import secrets
+import types
+from typing import Any
+
+import torch
+
+from harness.catalog import kernelbench, strict_yaml
+from harness.errors import InfrastructureError, ProblemError
+from harness.judge.canaries import same
+from harness.judge.difference import float64, rel_l2
+from harness.judge.folder import FolderReference, Opinion, copied
+from harness.judge.reference import members
+from harness.model import Case
+
+INPUT_BITS = 31
+"""Of a call's seed those that its inputs come from; above them those of the run's weights."""
+
+REPEATS = 1e-3
+"""Relative L2 distance within which two outputs are the same."""
+
+NOISE = 2.0
+"""Times what Model is off from float64, another order of summation may be."""
+
+
+class TaskReference(FolderReference):
+    """Raises ProblemError where the task's own code fails, or does not tell right from wrong."""
+
+    _weight_seed: int | None = None
+    _draws = False
+
+    @property
+    def has_reference(self) -> bool:
+        return True
+
+    def admitted(self, seed: int) -> int:
+        """One with the weights of the first seed that was admitted: all calls of a run have the same."""
+        if self._weight_seed is None:
+            self._weight_seed = seed >> INPUT_BITS
+        return self._weight_seed << INPUT_BITS | seed & (1 << INPUT_BITS) - 1
+
+    def generate(self, case: Case, seed: int) -> Any:
+        """(inputs, seed of what forward draws or None); `expected` and the worker's adapter know the form."""
+        self._model_of(case, seed >> INPUT_BITS)
+        with self._scope():
+            torch.manual_seed(seed & (1 << INPUT_BITS) - 1)
+            try:
+                drawn = self._module_of(case).get_inputs()
+                inputs = [each.to(self.torch_device) if isinstance(each, torch.Tensor) else each for each in drawn]
+            except Exception as error:
+                raise self._failed("get_inputs", error) from error
+        return inputs, _hashed(seed) if self._draws else None
+
+    has_setup = True
+
+    def setup(self) -> Any:
+        """What the worker builds ModelNew with: (constructor's arguments, state, seed of the weights)."""
+        init, model, seed = self._built
+        return init, dict(model.state_dict()), seed
+
+    def opinion(self, data: Any, output: Any) -> Opinion:
+        plain, exact = self._answers(data)
+        outputs = members(output)
+        if len(outputs) != len(plain):
+            return Opinion(False, f"forward gives {len(plain)} outputs, and not {len(outputs)}")
+        for number, (want, truth, got) in enumerate(zip(plain, exact, outputs, strict=True)):
+            which = f"output {number}" if len(plain) > 1 else "the output"
+            if (got.shape, got.dtype) != (want.shape, want.dtype):
+                due = f"{want.dtype} {tuple(want.shape)}"
+                return Opinion(False, f"{which} is {got.dtype} {tuple(got.shape)}, and {due} is due")
+            far = _far(want, truth, got)
+            if far:
+                return Opinion(False, f"{far:,} of {want.numel():,} elements of {which} are off")
+        return Opinion(True, "")
+
+    def _imported(self) -> Any:
+        self._modules: dict[str, Any] = {}
+        self._built: Any = None
+        self._built_for: tuple[str, int] | None = None
+        return None
+
+    def _module_of(self, case: Case) -> Any:
+        """The task's module with the case's constants."""
+        if case.key not in self._modules:
+            path = self._foreign.path
+            tree = kernelbench.with_constants(strict_yaml.read_text(path), dict(case.parameters))
+            module = types.ModuleType("kernelbench_task")
+            module.__file__ = str(path)
+            try:
+                exec(compile(tree, str(path), "exec"), vars(module))
+            except Exception as error:
+                raise self._failed("the module", error) from error
+            self._modules[case.key] = module
+        return self._modules[case.key]
+
+    def _model_of(self, case: Case, seed: int) -> None:
+        if self._built_for == (case.key, seed):
+            return
+        with self._scope():
+            module = self._module_of(case)
+            try:
+                torch.manual_seed(seed)
+                init = module.get_init_inputs()
+                torch.manual_seed(seed)
+                model = module.Model(*init).to(self.torch_device)
+            except Exception as error:
+                raise self._failed("Model", error) from error
+        self._built, self._built_for = (list(init), model, seed), (case.key, seed)
+
+    def _answer(self, data: Any) -> Any:
+        return self._forward(self._built[1], data)
+
+    def _answers(self, data: Any) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """Model's outputs, and the same in float64; twice the first where Model cannot be cast."""
+        plain = members(self._forward(self._built[1], data))
+        try:
+            model = copy.deepcopy(self._built[1]).double()
+            exact = members(self._forward(model, (copied(data[0], torch.float64), data[1]), keeps_state=True))
+        except ProblemError:
+            exact = plain
+        cast = len(exact) == len(plain) and all(e.shape == p.shape for e, p in zip(exact, plain))
+        return plain, exact if cast else plain
+
+    def _forward(self, model: Any, data: Any, keeps_state: bool = False) -> Any:
+        """Of a copy of the inputs and, unless it `keeps_state`, of the model, which may change its buffers."""
+        inputs, seed = copied(data)
+        with self._scope(), torch.no_grad():
+            if seed is not None:
+                torch.manual_seed(seed)
+            try:
+                found = (model if keeps_state else copy.deepcopy(model))(*inputs)
+            except Exception as error:
+                raise self._failed("Model.forward", error) from error
+        if not all(isinstance(member, torch.Tensor) for member in members(found)):
+            raise ProblemError(f"{self._foreign.path}: Model.forward returns what is no tensor")
+        return found
+
+    def _put_canaries(self) -> None:
+        path, case = self._foreign.path, self._cases.test[0]
+        data, other = (self.generate(case, secrets.randbits(INPUT_BITS)) for _ in range(2))
+        if same(data[0], other[0]):
+            raise ProblemError(f"{path}: get_inputs draws the same inputs from two seeds")
+        inputs = data[0]
+        first, again, otherwise = (members(self._forward(self._built[1], (inputs, seed))) for seed in (1, 1, 2))
+        if not _near(first, again):
+            raise ProblemError(f"{path}: forward gives other outputs for the same inputs and the same seed")
+        if not _near(first, self._twice(inputs)):
+            raise ProblemError(f"{path}: forward gives other outputs in its second call: no call can be checked alone")
+        if same(list(first), list(members(self._forward(self._built[1], (other[0], 1))))):
+            raise ProblemError(f"{path}: forward gives the same outputs for other inputs: a constant would be right")
+        self._draws = not _near(first, otherwise)
+        fault = self._fault_of_checker(case, (inputs, 1))
+        if fault is not None:
+            raise ProblemError(f"{path}: {fault.replace('check_implementation', 'the comparison with Model')}")
+
+    def _twice(self, inputs: Any) -> tuple[torch.Tensor, ...]:
+        """What one model gives in its second call."""
+        model = copy.deepcopy(self._built[1])
+        return [members(self._forward(model, (inputs, 1), keeps_state=True)) for _ in range(2)][1]
+
+    def _failed(self, what: str, error: Exception) -> Exception:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return InfrastructureError(f"{self.problem.name}: no memory left for {what}: {error}")
+        return ProblemError(f"{self._foreign.path}: {what} failed: {type(error).__name__}: {error}")
+
+
+def _hashed(seed: int) -> int:
+    """A seed that tells nothing of `seed`."""
+    return int.from_bytes(hashlib.blake2b(f"forward {seed}".encode(), digest_size=7).digest(), "big")
+
+
+def _near(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
+    """Whether they are the same but for the order of sums."""
+    if [t.shape for t in one] != [t.shape for t in other]:
+        return False
+    return all(rel_l2(a.contiguous(), b.contiguous()) < REPEATS for a, b in zip(one, other, strict=True))
+
+
+def _far(want: torch.Tensor, truth: torch.Tensor, got: torch.Tensor) -> int:
+    """How many elements are off by more than they may be."""
+    if not want.is_floating_point():
+        return int((want != got).sum())
+    exact, mine, theirs = float64(truth), float64(want), float64(got)
+    bound = kernelbench.TOLERANCE if want.itemsize >= 4 else kernelbench.HALF_TOLERANCE
+    finite = exact.isfinite()
+    usual = float(exact[finite].square().mean().sqrt()) if bool(finite.any()) else 1.0
+    noise = (mine - exact).abs()
+    own = float(noise[noise.isfinite()].max()) if bool(noise.isfinite().any()) else 0.0
+    allowed = bound * min(usual, 1.0) + bound * exact.abs() + NOISE * own
+    same = (theirs == mine) | (theirs.isnan() & mine.isnan())
+    return int((~same & ~((theirs - exact).abs() <= allowed)).sum())

@@ -1,0 +1,8 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, scores, targets):
+        assert targets.dtype == torch.int64
+        return -scores.log_softmax(-1).gather(1, targets[:, None]).mean()

@@ -1,0 +1,499 @@
+"""Folders of GPU MODE's form, small ones with the traps of the large: each solution gets the verdict that is due."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.catalog.submission import load_submission
+from harness.errors import ProblemError
+from harness.judge.evaluate import evaluate
+from harness.judge.reference import open_reference
+from harness.judge.stage import claimed, spans_of
+from harness.machine.device import detect
+from harness.model import Floor, Run, Verdict
+from harness.ranking import stats
+from harness.records.entry import of_run
+
+FOLDERS = Path(__file__).parent / "folders"
+RIGHT, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
+
+TABLE = {
+    ("eigh", "correct/column_major"): RIGHT,
+    ("eigh", "wrong/no_vectors"): WRONG,
+    ("grayscale", "correct/plain"): RIGHT,
+    ("grayscale", "wrong/empty"): WRONG,
+    ("grouped", "correct/plain"): RIGHT,
+    ("grouped", "wrong/nothing"): WRONG,
+    ("grouped", "wrong/the_first_only"): WRONG,
+    ("histogram", "correct/plain"): RIGHT,
+    ("histogram", "wrong/empty"): WRONG,
+    ("histogram_v1", "correct/plain"): RIGHT,
+    ("histogram_v1", "wrong/empty"): WRONG,
+    ("identity", "correct/plain"): RIGHT,
+    ("identity", "wrong/forges_the_protocol"): Verdict.INTEGRITY_VIOLATION,
+    ("identity", "wrong/replays_the_public_seed"): WRONG,
+    ("identity", "wrong/rewrites_the_checker"): WRONG,
+    ("identity", "wrong/zeroes_its_input"): WRONG,
+    ("masked", "correct/plain"): RIGHT,
+    ("masked", "wrong/without_the_mask"): WRONG,
+    ("matmul", "correct/plain"): RIGHT,
+    ("matmul", "wrong/low_precision"): WRONG,
+    ("prefixsum", "correct/plain"): RIGHT,
+    ("prefixsum", "wrong/empty"): WRONG,
+    ("sort", "correct/plain"): RIGHT,
+    ("sort", "wrong/unsorted"): WRONG,
+    ("strided", "correct/plain"): RIGHT,
+    ("strided", "wrong/row_major"): WRONG,
+    ("vectoradd", "correct/in_triton"): RIGHT,
+    ("vectoradd", "correct/plain"): RIGHT,
+    ("vectoradd", "wrong/without_last_row"): WRONG,
+    ("vectorsum", "correct/adds_to_what_is_there"): WRONG,  # mislabelled
+    ("vectorsum", "correct/of_one_axis"): WRONG,  # mislabelled
+    ("vectorsum", "correct/plain"): RIGHT,
+    ("vectorsum", "wrong/right_for_tests"): WRONG,
+}
+"""By folder and solution the verdict on tests and benchmarks. Two of `vectorsum` are labelled correct and are not."""
+
+
+def judge(root: Path, problem, path: Path, **options) -> Run:
+    return evaluate(problem, load_submission(problem, path), detect(root, "cpu"), load_config(root), **options)
+
+
+@pytest.fixture
+def copy_of(tmp_path):
+    """Copies a folder, and what lies beside it."""
+
+    def copy(name: str) -> Path:
+        for file in FOLDERS.glob("*.py"):
+            shutil.copy(file, tmp_path)
+        return shutil.copytree(FOLDERS / name, tmp_path / name)
+
+    return copy
+
+
+@pytest.fixture
+def folder(toy_root):
+    """A folder's problem, its tests alone, and a submission of one's own."""
+
+    def made(name: str, source: str):
+        path = toy_root / "subject.py"
+        path.write_text(source)
+        problem = catalog.load_problem(toy_root, str(FOLDERS / name))
+        return problem.only(problem.cases.test[:1], []), path
+
+    return made
+
+
+def with_benchmarks_checked(problem):
+    cases = problem.cases
+    return problem.only([*cases.test, *cases.benchmark], [])
+
+
+@pytest.mark.parametrize(("folder", "solution"), TABLE, ids=["/".join(each) for each in TABLE])
+def test_a_solution_gets_the_verdict_that_it_is_due(toy_root, folder, solution):
+    problem = with_benchmarks_checked(catalog.load_problem(toy_root, str(FOLDERS / folder)))
+    run = judge(toy_root, problem, FOLDERS / folder / "solutions" / f"{solution}.py", timed=False)
+    assert run.ending.verdict is TABLE[folder, solution], run.ending
+
+
+def test_every_small_folder_and_solution_is_in_the_table():
+    there = {(path.parents[2].name, f"{path.parent.name}/{path.stem}") for path in FOLDERS.glob("*/solutions/*/*.py")}
+    assert there == TABLE.keys()
+
+
+class TestWhatTheJudgeSays:
+    def test_the_checkers_sentence_and_our_report_stand_beside_each_other(self, toy_root):
+        problem = catalog.load_problem(toy_root, str(FOLDERS / "vectoradd"))
+        run = judge(toy_root, problem, FOLDERS / "vectoradd/solutions/wrong/without_last_row.py", timed=False)
+        report = run.ending.detail or ""
+        assert "the problem's checker: 33 elements are off" in report
+        assert "axis0   at 32 (of 0-32; up to 100 % of each)" in report
+        assert "outside atol 0.001 + rtol 0.001" in report, "as make_match_reference was told"
+        (line,) = [line for line in report.splitlines() if line.startswith("reproduce: ")]
+        assert f"{FOLDERS / 'vectoradd'}" in line or "./tests/folders/vectoradd" in line
+
+    @pytest.mark.slow
+    def test_a_reported_case_is_replayed_with_the_same_inputs(self, toy_root, podium):
+        path = FOLDERS / "vectoradd/solutions/wrong/without_last_row.py"
+        problem = catalog.load_problem(toy_root, str(FOLDERS / "vectoradd"))
+        detail = judge(toy_root, problem, path, timed=False).ending.detail or ""
+        seed = re.findall(r"--seed (\d+)", detail)[0]
+        assert int(seed) < 2**31
+        code, out, _ = podium("replay", str(FOLDERS / "vectoradd"), str(path), "size=33", "--seed", seed)
+        got = re.findall(r"got \S+  expected \S+", detail.split("reproduce")[0])
+        assert code == 10 and got and got[0] in out
+
+    def test_a_checker_that_raises_at_a_wrong_output_means_a_wrong_answer(self, toy_root, folder):
+        run = judge(toy_root, *folder("eigh", "def custom_kernel(data):\n    return data, data[:1], data\n"))
+        assert run.ending.verdict is WRONG and "returned a tuple of 3; 2 tensors are due" in run.ending.message
+        run = judge(toy_root, *folder("eigh", "def custom_kernel(data):\n    return data[0], data[:1, :3]\n"))
+        assert run.ending.verdict is WRONG and "the checker raises RuntimeError" in (run.ending.detail or "")
+
+    def test_what_is_no_tensor_is_a_wrong_answer(self, toy_root, folder):
+        run = judge(toy_root, *folder("histogram_v1", "def custom_kernel(data):\n    return None\n"))
+        assert run.ending.verdict is WRONG and "a NoneType where a plain torch.Tensor is due" in run.ending.message
+
+    def test_an_empty_list_is_not_shown_to_a_checker(self, toy_root, folder):
+        run = judge(toy_root, *folder("identity", "def custom_kernel(data):\n    return []\n"), timed=False)
+        assert run.ending.verdict is WRONG and "custom_kernel returned an empty list" in run.ending.message
+
+    def test_a_checker_that_writes_to_its_inputs_writes_to_a_copy(self, toy_root):
+        reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "vectoradd")), detect(toy_root, "cpu"))
+        data = reference.generate(reference.problem.cases.test[0], 5)
+        reference.opinion(data, data[0])
+        assert data[2].isnan().all(), "ref_kernel writes there"
+
+    @pytest.mark.slow
+    def test_a_run_with_an_arithmetic_mean_has_the_arithmetic_mean_of_its_floors(self, toy_root, copy_of, roomy):
+        folder = copy_of("vectoradd")
+        task = folder / "task.yml"
+        task.write_text(task.read_text().replace("ranking_by: geom", "ranking_by: mean"))
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem, folder / "solutions/correct/plain.py")
+        assert run.score is not None and run.ranking == "mean"
+        floors = [Floor(latency_ns=ns, binds="bandwidth", format="float16") for ns in (10.0, 40.0)]
+        measured = [m.model_copy(update={"floor": floor}) for m, floor in zip(run.measurements, floors, strict=True)]
+        assert of_run("x", run.model_copy(update={"measurements": tuple(measured)})).floor_ns == 25.0
+
+    def test_an_expanded_output_arrives_as_it_looks(self, toy_root, folder):
+        source = "import torch\ndef custom_kernel(data):\n    return torch.zeros(1).expand(24, 24)\n"
+        run = judge(toy_root, *folder("grayscale", source))
+        assert run.ending.verdict is WRONG and "576 elements are off" in (run.ending.detail or "")
+
+    def test_a_store_beside_an_input_is_found(self, toy_root, folder):
+        source = """
+import torch
+def custom_kernel(data):
+    values, out = data
+    out.copy_(values)
+    torch.as_strided(values.view(torch.uint8), (256,), (1,), 0)
+    import ctypes
+    ctypes.memset(values.data_ptr() + values.nbytes, 0, 4)
+    return out
+"""
+        run = judge(toy_root, *folder("identity", source))
+        assert run.ending.verdict is WRONG and "input 0: the memory right before or after it" in run.ending.message
+
+    def test_a_runs_board_says_that_there_is_no_floor(self, toy_root, podium, roomy):
+        path = FOLDERS / "prefixsum"
+        code, out, _ = podium("eval", str(path), str(path / "solutions/correct/plain.py"))
+        assert code == 0 and "No floor: the problem states no cost" in out and "prefixsum_small" in out
+
+
+class TestSeeds:
+    def test_where_large_seeds_hide_the_answer_smaller_ones_are_drawn_and_the_run_says_so(self, toy_root):
+        problem = catalog.load_problem(toy_root, str(FOLDERS / "sort"))
+        reference = open_reference(problem, detect(toy_root, "cpu"))
+        assert reference.admitted(2**31 - 1) < 2**16
+        run = judge(toy_root, problem, FOLDERS / "sort/solutions/correct/plain.py", timed=False)
+        assert "seeds are below 65,536: with seeds below 2,147,483,648" in run.environment["notes"][0]
+
+    def test_a_cap_that_podium_yml_names_is_held_to_and_one_that_is_too_large_is_refused(self, toy_root, copy_of):
+        sort = copy_of("sort")
+        (sort / "podium.yml").write_text("seed_below: 300\n")
+        reference = open_reference(catalog.load_problem(toy_root, str(sort)), detect(toy_root, "cpu"))
+        assert {reference.admitted(seed) for seed in range(1000)} == set(range(300))
+        (sort / "podium.yml").write_text("seed_below: 4294967296\n")
+        with pytest.raises(ProblemError, match=r"with seeds below 4,294,967,296 .*(accepts a copy|one value)"):
+            open_reference(catalog.load_problem(toy_root, str(sort)), detect(toy_root, "cpu"))
+
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            ("manual_seed(seed)", "manual_seed(1)", "draws the same inputs from two seeds"),
+            ("rtol=1e-3, atol=1e-3", "rtol=1e-3, atol=1e3", "accepts zeros"),
+            ("out[...] = a + b", "out[...] = 0", "the answer is nothing but zeros"),
+            ("out[...] = a + b", "out[...] = a + b / 4096", "accepts a copy of input 0"),
+            ("check_implementation =", "check_implementation = lambda *_: (False, 'no')\nother =", "refuses what ref"),
+            ("check_implementation =", "check_implementation = lambda *_: 'no'\nother =", "refuses what ref"),
+            ("a, b = (", "a, b = 1 / 0, (", "generate_input failed: ZeroDivisionError"),
+            ("import torch", "import torch, nonesuch", "cannot be imported: ModuleNotFoundError"),
+        ],
+    )
+    def test_a_folder_that_does_not_tell_right_from_wrong_is_refused(self, toy_root, copy_of, old, new, complaint):
+        vectoradd = copy_of("vectoradd")
+        text = (vectoradd / "reference.py").read_text()
+        assert old in text
+        (vectoradd / "reference.py").write_text(text.replace(old, new))
+        with pytest.raises(ProblemError, match=complaint):
+            open_reference(catalog.load_problem(toy_root, str(vectoradd)), detect(toy_root, "cpu"))
+
+
+class TestScope:
+    def test_modules_of_the_folder_are_its_own_and_podiums_stay(self, toy_root):
+        import reference as podiums
+
+        first = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "vectoradd")), detect(toy_root, "cpu"))
+        second = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "identity")), detect(toy_root, "cpu"))
+        assert sys.modules["reference"] is podiums and "utils" not in sys.modules and "eval" not in sys.modules
+        case = first.problem.cases.test[0]
+        assert len(first.generate(case, 1)) == 3 and len(second.generate(second.problem.cases.test[0], 1)) == 2
+        assert not (FOLDERS / "vectoradd" / "__pycache__").exists()
+
+    def test_a_buffer_that_nothing_was_written_to_holds_nothing_of_the_judges(self, toy_root):
+        reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "grayscale")), detect(toy_root, "cpu"))
+        case = reference.problem.cases.test[0]
+        for seed in range(3):
+            torch.full((24, 24), 7.0)  # in the memory that the next allocation is likely to get
+            assert reference.generate(case, seed)[1].isnan().all()
+
+    def test_an_ordinary_problem_imports_none_of_it(self, toy_root):
+        code = f"""
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from harness import catalog
+from harness.cli import main
+from harness.judge import evaluate
+from harness.judge.stage import claimed, spans_of
+from harness.machine.device import detect
+root = Path({str(toy_root)!r})
+evaluate.open_reference(catalog.load_problem(root, "double"), detect(root, "cpu"))
+foreign = "catalog.foreign catalog.gpumode judge.foreign judge.folder judge.opaque judge.scope".split()
+print([name for name in foreign if f"harness.{{name}}" in sys.modules])
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+class TestWhatTaskYmlSays:
+    def test_values_keep_the_types_that_yaml_gives_them(self, toy_root):
+        masked = catalog.load_problem(toy_root, str(FOLDERS / "masked"))
+        first = masked.cases.test[0].parameters
+        assert first == {"dim": 8, "nomask": False, "distribution": "normal"} and first["nomask"] is False
+        assert catalog.load_problem(toy_root, str(FOLDERS / "grouped")).cases.test[0].parameters["m"] == [8, 5]
+
+    def test_compat_text_passes_truth_values_as_words(self, toy_root, copy_of):
+        masked = copy_of("masked")
+        (masked / "podium.yml").write_text("compat: text\n")
+        reference = open_reference(catalog.load_problem(toy_root, str(masked)), detect(toy_root, "cpu"))
+        assert reference.generate(reference.problem.cases.test[0], 5)[3]["nomask"] == "False"
+
+    @pytest.mark.parametrize(
+        ("ranking", "sizes", "mean"),
+        [("last", [128], "geom"), ("geom", [96, 128], "geom"), ("mean", [96, 128], "mean")],
+    )
+    def test_ranking_by_says_which_benchmarks_count_and_how(self, toy_root, copy_of, ranking, sizes, mean):
+        task = copy_of("vectoradd") / "task.yml"
+        task.write_text(task.read_text().replace("ranking_by: geom", f"ranking_by: {ranking}"))
+        problem = catalog.load_problem(toy_root, str(task))
+        assert [case.parameters["size"] for case in problem.cases.benchmark] == sizes and problem.ranking == mean
+        left_out = task.read_text().replace(f"ranking_by: {ranking}", "")
+        task.write_text(left_out)
+        assert len(catalog.load_problem(toy_root, str(task)).cases.benchmark) == 1, "last, where nothing is said"
+
+    def test_a_mean_is_the_arithmetic_one(self):
+        assert stats.centre_of_cases([1.0, 4.0], "mean") == 2.5
+        assert stats.centre_of_cases([1.0, 4.0], "geom") == pytest.approx(2.0)
+
+    def test_timeouts_limit_a_stage_each(self, toy_root, copy_of):
+        task = copy_of("vectoradd") / "task.yml"
+        task.write_text(task.read_text() + "test_timeout: 20\nranked_timeout: 30\n")
+        limits = catalog.load_problem(toy_root, str(task)).limits
+        assert (limits.test_s, limits.benchmark_s, limits.ranked_s, limits.call_s) == (20, 180, 30, 180)
+
+    def test_calls_that_are_short_each_and_long_together_end_with_a_timeout(self, toy_root, folder):
+        source = "import time\ndef custom_kernel(data):\n    time.sleep(2)\n    return data[0].clone()\n"
+        problem, path = folder("identity", source)
+        problem = problem.model_copy(update={"limits": problem.limits.model_copy(update={"test_s": 3.0})})
+        run = judge(toy_root, problem, path, timed=False)
+        assert run.ending.verdict is Verdict.TIMEOUT
+        assert "took longer than the limit of 3 s on all its calls" in run.ending.message
+
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            ("lang: py", "lang: cu", "only problems in Python"),
+            ("lang: py", "multi_gpu: true", "several GPUs"),
+            (", seed: 4242", "", r"tests\[0\] has no seed"),
+            ("size: 33", "sise: 33", "generate_input has no parameter sise"),
+            ("size: 33, ", "", r"tests\[0\] lacks the parameter size"),
+            ("tests:", "texts:", "tests is missing"),
+            ("size: 33", "size: {a: 1}", "tests.0.size"),
+            ("source: reference.py", "source: referense.py", "there is no .*referense.py"),
+            ("name: reference.py", "name: other.py", "lists no reference.py"),
+            ("ranking_by: geom", "ranking_by: best", "ranking_by"),
+            ("tests:", "tests: [", "line"),
+        ],
+    )
+    def test_what_cannot_be_judged_is_refused_in_a_sentence(self, podium, copy_of, old, new, complaint):
+        task = copy_of("vectoradd") / "task.yml"
+        assert old in task.read_text()
+        task.write_text(task.read_text().replace(old, new, 1))
+        code, out, err = podium("eval", str(task.parent), str(task.parent / "template.py"))
+        assert code == 2 and not out and re.search(complaint, err) and "Traceback" not in err, err
+
+    def test_what_is_no_problem_is_said_to_be_none(self, podium, tmp_path):
+        for path in (tmp_path, tmp_path / "nowhere", tmp_path / "no.yaml"):
+            code, out, err = podium("eval", str(path), "x.py")
+            assert code == 2 and not out and "task.yml" in err, err
+
+    def test_a_name_that_podium_has_is_not_taken_twice(self, toy_root, copy_of):
+        double = copy_of("vectoradd").rename(toy_root / "double")
+        for file in FOLDERS.glob("*.py"):
+            shutil.copy(file, toy_root)
+        assert catalog.load_problem(toy_root, str(double)).name == "double-gpumode"
+        assert catalog.load_problem(toy_root, "double").foreign is None
+
+
+class TestSetFiles:
+    def test_a_set_file_names_its_problems_and_loads_them_all(self, toy_root):
+        problems = catalog.load_problems(toy_root, str(FOLDERS / "small.yaml"))
+        names = {problem.name for problem in problems}
+        assert {f"{folder}_small" for folder, _ in TABLE} == names
+
+    def test_eval_of_a_set_file_says_which_folders_there_are(self, podium):
+        code, out, err = podium("eval", str(FOLDERS / "small.yaml"), "x.py")
+        assert code == 2 and not out and "vectoradd_small: " in err and "name the folder of one" in err
+
+    def test_a_folder_that_is_not_there_is_named(self, podium, tmp_path):
+        (tmp_path / "set.yaml").write_text("problems: [{directory: gone, name: gone}]\n")
+        code, _, err = podium("verify", str(tmp_path / "set.yaml"))
+        assert code == 2 and "the folder of gone" in err
+
+
+class TestPodiumYml:
+    def test_it_may_give_a_cost_cpu_cases_and_limits(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        (folder / "podium.yml").write_text(
+            "cost: {float16: {bytes: 3 * 2 * size * size, flops: {float16: size * size}}}\n"
+            "cpu: {test: [{size: 5}], benchmark: [{size: 7}]}\n"
+            "limits: {call_s: 17}\nname: adds\nrevision: 3\n"
+        )
+        problem = catalog.load_problem(toy_root, str(folder))
+        assert (problem.name, problem.revision, problem.limits.call_s) == ("adds", 3, 17)
+        assert [case.label for case in problem.cpu.test] == ["size=5"] and len(problem.cases.test) == 2
+        reference = open_reference(problem, detect(toy_root, "cpu"))
+        cost = reference.cost(problem.cpu.benchmark[0])
+        assert cost == {"float16": {"bytes": 3 * 2 * 49, "flops": {"float16": 49}}}
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("cots: {}", "unknown key cots: did you mean cost"),
+            ("cost: {a: {bytes: sise}}", "sise in a formula is no number of the case, in size=33"),
+            ("cost: {a: {bytes: size / 0}}", "has no value"),
+            ("cost: {a: {bytes: '__import__(1)'}}", "a formula cannot have"),
+            ("cost: {a: {bytes: -1 * size}}", "a formula cannot have"),
+            ("cpu: {test: [{sizes: 3}], benchmark: [{size: 3}]}", "generate_input has no parameter sizes"),
+            ("oracle: float64", "oracle needs tolerances"),
+            ("limits: {call: 3}", "unknown key limits.call"),
+            ("limits: {call_s: -3}", "limits.call_s"),
+            ("seed_below: 1", "seed_below"),
+        ],
+    )
+    def test_a_fault_in_it_is_said_in_a_sentence(self, toy_root, copy_of, text, complaint):
+        folder = copy_of("vectoradd")
+        (folder / "podium.yml").write_text(f"{text}\n")
+        with pytest.raises(ProblemError, match=complaint):
+            catalog.load_problem(toy_root, str(folder))
+
+    def test_its_tolerances_decide_in_the_place_of_the_checker(self, toy_root, copy_of):
+        folder = copy_of("matmul")
+        wrong = folder / "solutions/wrong/low_precision.py"
+        exact, loose = ("{max_mismatch: 0, rtol: 1.0e-5, atol: 1.0e-5}", "{rel_l2: 0.02}")
+        (folder / "podium.yml").write_text(f"oracle: float64\ntolerances: {{exact: {exact}, loose: {loose}}}\n")
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), wrong, timed=False)
+        assert run.ending.verdict is RIGHT and run.tolerance == "loose"
+        (folder / "podium.yml").write_text(f"oracle: float64\ntolerances: {{exact: {exact}}}\n")
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), wrong, timed=False)
+        assert run.ending.verdict is WRONG and "tolerance exact" in (run.ending.detail or "")
+
+    @pytest.mark.slow
+    def test_an_oracle_judges_by_exact_arithmetic_and_not_by_an_inexact_reference(self, toy_root, copy_of):
+        folder = copy_of("grayscale")
+        text = (folder / "reference.py").read_text()
+        inexact = text.replace("image @", "(image if image.dtype == torch.float64 else image.half().float()) @")
+        (folder / "reference.py").write_text(inexact)
+        plain = folder / "solutions/correct/plain.py"
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), plain, timed=False)
+        assert run.ending.verdict is WRONG, "the reference itself is the one that rounds"
+        (folder / "podium.yml").write_text("oracle: float64\ntolerances: {near: {rel_l2: 1.0e-5}}\n")
+        run = judge(toy_root, catalog.load_problem(toy_root, str(folder)), plain, timed=False)
+        assert run.ending.verdict is RIGHT
+
+
+class TestVerbs:
+    def test_verify_says_which_controls_are_mislabelled(self, podium):
+        code, out, _ = podium("verify", str(FOLDERS / "vectorsum"))
+        assert code == 10
+        faults = re.findall(r"^(\S+) is labelled (\w+), but got (.*?):", out, re.MULTILINE)
+        assert faults == [
+            ("correct/adds_to_what_is_there", "correct", "wrong answer"),
+            ("correct/of_one_axis", "correct", "wrong answer"),
+        ]
+
+    @pytest.mark.slow
+    def test_verify_is_content_where_all_are_labelled_rightly(self, podium, copy_of):
+        folder = copy_of("grayscale")
+        assert podium("verify", str(folder))[0] == 0
+        shutil.copy(folder / "solutions/correct/plain.py", folder / "solutions/wrong/plain.py")
+        code, out, _ = podium("verify", str(folder))
+        assert code == 10 and "wrong/plain is labelled wrong, but got accepted" in out
+
+    def test_check_judges_on_the_cpu_and_compiles_nothing(self, podium):
+        folder = FOLDERS / "vectoradd"
+        code, out, err = podium("check", str(folder), str(folder / "solutions/correct/in_triton.py"))
+        assert code == 0 and "accepted" in out and "not compiled for other chips" in err
+
+    def test_new_copies_the_folders_own_template(self, podium, toy_root):
+        code, out, _ = podium("new", str(FOLDERS / "vectoradd"), "mine")
+        written = toy_root / "submissions/vectoradd_small/mine.py"
+        assert code == 0 and written.read_bytes() == (FOLDERS / "vectoradd/template.py").read_bytes()
+        assert f"PROBLEM={FOLDERS / 'vectoradd'}" in out
+        code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
+        assert code == 2 and "no template" in err
+
+    def test_profile_refuses_in_a_sentence(self, podium):
+        folder = FOLDERS / "vectoradd"
+        code, _, err = podium("profile", str(folder), str(folder / "template.py"), "--device", "cpu")
+        assert code == 2 and "another project's form" in err
+
+    @pytest.mark.slow
+    def test_a_run_is_judged_again_from_where_its_folder_lies(self, podium, roomy):
+        folder = FOLDERS / "prefixsum"
+        assert podium("eval", str(folder), str(folder / "solutions/wrong/empty.py"))[0] == 10
+        code, out, err = podium("repro", "empty")
+        assert code == 0 and "reproduced: wrong answer then and now" in out, (out, err)
+
+
+class TestWhatAnUntrustedWorkerMayClaim:
+    @pytest.mark.parametrize(
+        "output",
+        [
+            "torch.zeros(24, 24, dtype=torch.complex64)",
+            "torch.zeros(24, 24, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)",
+            "torch.zeros(1 << 22)",
+            "torch.zeros(0, 1 << 40)",
+            "torch.zeros(24, 24).to_sparse()",
+            "torch.nn.Parameter(torch.zeros(24, 24))",
+            "[torch.zeros(24, 24)] * 17",
+            "{'a': torch.zeros(24, 24)}",
+            "(torch.zeros(24, 24), None)",
+        ],
+    )
+    def test_whatever_is_returned_is_a_wrong_answer_and_no_fault_of_the_judges(self, toy_root, folder, output):
+        source = f"import torch\ndef custom_kernel(data):\n    return {output}\n"
+        assert judge(toy_root, *folder("grayscale", source), timed=False).ending.verdict is WRONG
+
+    @pytest.mark.parametrize(
+        ("shape", "stride"),
+        [((4, 4), (0, 1)), ((1 << 41,), (1,)), ((4,), (-1,)), ((2,) * 17, (1,) * 17), ((4, 4), (4,)), ((3, 3), (2, 1))],
+    )
+    def test_a_claim_of_elements_that_share_a_place_is_no_place(self, shape, stride):
+        claim = SimpleNamespace(offset=0, dtype="float32", shape=list(shape), stride=list(stride), region="arena")
+        assert claimed(claim) is None
+
+    def test_a_claim_of_any_order_of_axes_and_of_gaps_is_one(self):
+        for shape, stride in (((4, 3), (1, 4)), ((4, 3), (8, 2)), ((), ()), ((1, 5), (0, 1))):
+            claim = SimpleNamespace(offset=0, dtype="float32", shape=list(shape), stride=list(stride), region="arena")
+            assert claimed(claim) is not None
+        assert spans_of([claim] * 3, [], 2 * 20) == [claimed(claim)] * 2, "no more bytes than may be due"

@@ -1,0 +1,235 @@
+"""Tasks of KernelBench's form: for each kind of task a right and a wrong ModelNew, and what KernelBench lets pass."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.catalog.submission import load_submission
+from harness.errors import ProblemError, UsageError
+from harness.judge.evaluate import evaluate
+from harness.judge.reference import open_reference
+from harness.machine.device import detect
+from harness.model import Run, Verdict
+
+TASKS = Path(__file__).parent / "tasks"
+NAMES = sorted(path.stem for path in TASKS.glob("*.py"))
+
+SQUARE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * x
+
+rows = 4
+shape = (rows, 6)
+
+def get_inputs():
+    return [torch.rand(*shape)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def judge(root: Path, task: Path, solution: Path, **options) -> Run:
+    problem = catalog.load_problem(root, str(task))
+    submission = load_submission(problem, solution)
+    return evaluate(problem, submission, detect(root, "cpu"), load_config(root), **options)
+
+
+@pytest.fixture
+def square(toy_root):
+    """A task of one's own text, and a solution to it: their run without timing, or the opened task alone."""
+
+    def judged(text=SQUARE, forward="return x * x", **options):
+        (toy_root / "square.py").write_text(text)
+        body = f"import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        {forward}\n"
+        (toy_root / "new.py").write_text(body)
+        return judge(toy_root, toy_root / "square.py", toy_root / "new.py", timed=False, **options)
+
+    return judged
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["right", "wrong"])
+def test_each_kind_of_task_tells_a_right_solution_from_a_wrong_one(toy_root, name, kind):
+    run = judge(toy_root, TASKS / f"{name}.py", TASKS / kind / f"{name}.py", timed=False)
+    assert run.ending.verdict is (Verdict.ACCEPTED if kind == "right" else Verdict.WRONG_ANSWER), run.ending
+
+
+def test_there_are_ten_kinds():
+    assert len(NAMES) == 10
+    for kind in ("right", "wrong"):
+        assert sorted(path.stem for path in (TASKS / kind).glob("*.py")) == NAMES
+
+
+@pytest.mark.slow
+def test_a_timed_run_has_a_score_and_its_case_is_named_by_its_constants(toy_root, roomy):
+    run = judge(toy_root, TASKS / "2_weights.py", TASKS / "right/2_weights.py")
+    assert run.score is not None and run.ranked, run.unranked_because
+    assert [m.case.label for m in run.measurements] == ["rows=8 dim=32"]
+
+
+def test_weights_are_the_runs_and_inputs_each_calls(toy_root):
+    problem = catalog.load_problem(toy_root, str(TASKS / "2_weights.py"))
+    reference = open_reference(problem, detect(toy_root, "cpu"))
+    case = problem.cpu.test[0]
+    weights, inputs = [], []
+    for seed in (3 << 40, (7 << 50) + 100):
+        (data,), _ = reference.generate(case, reference.admitted(seed + 1))
+        (other,), _ = reference.generate(case, reference.admitted(seed + 2))
+        inputs += [data, other]
+        weights.append(reference.setup()[1]["fc.weight"].clone())
+    assert torch.equal(*weights) and len({float(each.sum()) for each in inputs}) > 2
+    another = open_reference(problem, detect(toy_root, "cpu"))
+    another.generate(case, another.admitted(9 << 45))
+    assert not torch.equal(another.setup()[1]["fc.weight"], weights[0])
+
+
+@pytest.mark.slow
+def test_weights_of_other_names_are_drawn_from_the_same_seed(toy_root):
+    (toy_root / "renamed.py").write_text((TASKS / "right/2_weights.py").read_text().replace("self.fc", "self.layer"))
+    assert judge(toy_root, TASKS / "2_weights.py", toy_root / "renamed.py", timed=False).ending.verdict.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [
+        ("return x", "24 of 24 elements of the output are off"),
+        ("return torch.zeros_like(x)", "elements of the output are off"),
+        ("return (x * x).double()", "torch.float64 (4, 6), and torch.float32 (4, 6) is due"),
+        ("return (x * x)[:2]", "torch.float32 (2, 6), and torch.float32 (4, 6) is due"),
+        ("return x * x, x", "forward gives 1 outputs, and not 2"),
+        ("return x * x + float('nan')", "24 of 24 elements"),
+        ("return None", "a NoneType where a plain torch.Tensor is due"),
+    ],
+)
+def test_a_wrong_output_is_told_from_a_right_one(square, forward, why):
+    run = square(forward=forward)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER and why in (run.ending.detail or "")
+
+
+def test_outputs_so_small_that_zeros_are_within_the_tolerance_are_judged_by_their_own_size(square):
+    small = SQUARE.replace("return x * x", "return x * x * 1e-5")
+    assert square(small, "return x * x * 1e-5").ending.verdict is Verdict.ACCEPTED
+    assert square(small, "return torch.zeros_like(x)").ending.verdict is Verdict.WRONG_ANSWER
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("return x * x", "return x * 0", "the same outputs for other inputs"),
+        ("torch.rand(*shape)", "torch.ones(*shape)", "draws the same inputs from two seeds"),
+        ("return x * x", "return None", "returns what is no tensor"),
+        ("return x * x", "return x @ x", "Model.forward failed: RuntimeError"),
+        ("return []", "return [1]", "Model failed: TypeError"),
+        ("return [torch", "return 1 / 0, [torch", "get_inputs failed: ZeroDivisionError"),
+        ("import torch\n", "import torch, nonesuch\n", "the module failed: ModuleNotFoundError"),
+        (
+            "    def forward(self, x):\n",
+            "    calls = 0\n    def forward(self, x):\n        Model.calls += 1\n        x = x + Model.calls\n",
+            "other outputs for the same inputs",
+        ),
+        (
+            "    def forward(self, x):\n",
+            "    calls = 0\n    def forward(self, x):\n        self.calls += 1\n        x = x + self.calls\n",
+            "other outputs in its second call",
+        ),
+    ],
+)
+def test_a_task_that_cannot_tell_is_refused(square, old, new, complaint):
+    assert old in SQUARE
+    with pytest.raises(ProblemError, match=complaint):
+        square(SQUARE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("class Model(", "class Modell(", "no class Model"),
+        ("def get_inputs", "def get_input", "no function get_inputs"),
+        ("def forward", "def forward(", "line 6"),
+    ],
+)
+def test_a_file_that_is_no_task_is_refused(square, old, new, complaint):
+    with pytest.raises(ProblemError, match=complaint):
+        square(SQUARE.replace(old, new))
+
+
+def test_shapes_are_other_on_a_cpu_where_podium_yml_says_so(toy_root):
+    (toy_root / "square.py").write_text(SQUARE)
+    (toy_root / "square.podium.yml").write_text("shapes: {rows: 2}\ncost: {float32: {bytes: 8 * 6 * rows}}\n")
+    problem = catalog.load_problem(toy_root, str(toy_root / "square.py"))
+    assert problem.cases.test[0].label == "rows=4" and problem.cpu.test[0].label == "rows=2"
+    reference = open_reference(problem, detect(toy_root, "cpu"))
+    assert reference.generate(problem.cpu.test[0], 1)[0][0].shape == (2, 6), "what is computed from it follows"
+    assert reference.cost(problem.cpu.test[0]) == {"float32": {"bytes": 96, "flops": {}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("shapes: {row: 2}", "square.py has no constant row"),
+        ("oracle: float64\ntolerances: {a: {rel_l2: 1}}", "has no meaning"),
+        ("limits: {calls: 2}", "unknown key limits.calls"),
+        ("limits: {call_s: -1}", "limits: "),
+    ],
+)
+def test_a_fault_in_podium_yml_is_said_in_a_sentence(toy_root, text, complaint):
+    (toy_root / "square.py").write_text(SQUARE)
+    (toy_root / "square.podium.yml").write_text(text + "\n")
+    with pytest.raises(ProblemError, match=complaint):
+        catalog.load_problem(toy_root, str(toy_root / "square.py"))
+
+
+def test_a_submission_without_modelnew_does_not_load(toy_root):
+    (toy_root / "square.py").write_text(SQUARE)
+    run = judge(toy_root, toy_root / "square.py", toy_root / "square.py", timed=False)
+    assert run.ending.verdict is Verdict.COMPILE_ERROR and "no class ModelNew" in run.ending.message
+
+
+@pytest.mark.slow
+def test_the_same_inputs_and_weights_are_had_again_by_replay(toy_root, podium):
+    task, wrong = TASKS / "2_weights.py", TASKS / "wrong/2_weights.py"
+    detail = judge(toy_root, task, wrong, timed=False).ending.detail or ""
+    (line,) = [line for line in detail.splitlines() if line.startswith("reproduce: ")]
+    seed = line.partition("--seed ")[2].split()[0]
+    code, out, _ = podium("replay", str(task), str(wrong), "rows=8 dim=32", "--seed", seed)
+    worst = next(each for each in detail.splitlines() if each.startswith("  worst"))
+    assert code == 10 and worst in out
+
+
+def test_a_file_that_is_not_there_is_no_task(toy_root):
+    with pytest.raises(UsageError, match="there is no problem at"):
+        catalog.load_problem(toy_root, "./nowhere.py")
+
+
+def test_the_tasks_own_model_is_a_baseline_that_is_judged_once(toy_root, monkeypatch, podium, roomy):
+    from harness.catalog import kernelbench
+
+    eager = {"eager": kernelbench._BASELINES["eager"]}
+    monkeypatch.setattr(kernelbench, "_BASELINES", eager)  # the compiled one takes long
+    task, new = str(TASKS / "1_stateless.py"), str(TASKS / "right/1_stateless.py")
+    code, out, _ = podium("eval", task, new)
+    assert code == 0 and "accepted: eager on 1_stateless" in out and "accepted: 1_stateless on" in out
+    code, out, _ = podium("eval", task, str(TASKS / "wrong/1_stateless.py"))
+    assert code == 10 and "accepted: eager" not in out
+
+
+@pytest.mark.slow
+def test_the_compiled_baseline_is_right(toy_root, monkeypatch):
+    from harness.catalog import kernelbench
+
+    # g++ looks for a place to write to as the worker's user, who cannot get into pytest's own directories.
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    problem = catalog.load_problem(toy_root, str(TASKS / "2_weights.py"))
+    (compiled,) = [each for each in kernelbench.baselines(problem) if each.name == "compiled"]
+    run = evaluate(problem, compiled, detect(toy_root, "cpu"), load_config(toy_root), timed=False)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
