@@ -7,6 +7,7 @@ import time
 import pytest
 
 from bench import gpu
+from tests.processes import alive
 
 NARRATION = [
     (2.0, "judging on NVIDIA H200, isolation: landlock"),
@@ -60,18 +61,13 @@ def test_no_step_gets_more_than_is_left():
 
 
 def test_a_step_that_hangs_is_ended_with_all_it_started(tmp_path):
-    mark = tmp_path / "alive"
-    grandchild = f"import time, pathlib; time.sleep(2); pathlib.Path({str(mark)!r}).touch()"
-    script = f"""
-import subprocess, sys, time
-print("begun", flush=True)
-subprocess.Popen([sys.executable, "-c", {grandchild!r}])
-time.sleep(60)
-"""
-    ended = gpu._run([sys.executable, "-c", script], 1.0)
+    told = tmp_path / "pid"
+    ended = gpu._run(["sh", "-c", f"echo begun; sleep 600 & echo $! > {told}; wait"], 2.0)
     assert ended.how == "out of time" and ended.stdout == "begun\n"
-    time.sleep(2.5)
-    assert not mark.exists()
+    pid, deadline = int(told.read_text()), time.monotonic() + 60
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)  # killed, and not yet gone
+    assert not alive(pid)
 
 
 def test_a_step_that_fails_is_recorded_with_its_last_words():

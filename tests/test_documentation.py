@@ -417,3 +417,9 @@ def test_every_exception_still_stands_in_a_page_and_has_a_reason():
 def test_the_first_kernel_is_ten_lines():
     (kernel,) = blocks(README, "python")
     assert len([line for line in kernel.splitlines() if line.strip()]) == 10
+
+
+def test_every_folder_that_contributing_names_is_there():
+    folders = re.findall(r"(?m)^\| `([\w/]+)` \|", (CHECKOUT / "CONTRIBUTING.md").read_text())
+    named = [folder.replace("NAME", "mla") for folder in folders]
+    assert len(named) > 9 and [folder for folder in named if not (CHECKOUT / folder).is_dir()] == []

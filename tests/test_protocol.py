@@ -152,14 +152,12 @@ def test_bytes_that_trickle_in_do_not_put_the_deadline_off():
         child = os.fork()
         if child == 0:
             with contextlib.suppress(OSError):
-                for byte in struct.pack(">I", 200) + b" " * 196:
+                for byte in struct.pack(">I", 3000) + b" " * 3000:  # all of it takes half a minute
                     far.send(bytes([byte]))
                     time.sleep(0.01)
             os._exit(0)
-        started = time.monotonic()
         with pytest.raises(ReplyTimeout):
             channel.receive(0.1)
-        assert time.monotonic() - started < 1.5
         os.kill(child, 9)
         os.waitpid(child, 0)
 

@@ -185,7 +185,7 @@ class TestTheSandwich:
 
     def test_it_is_known_how_late_the_judge_asked_for_the_end(self, world, monkeypatch):
         monkeypatch.setattr(sandwich, "ASK_AFTER_S", 3e-3)
-        assert 3e6 < timed(world).asked_after_ns < 1e9
+        assert 3e6 < timed(world).asked_after_ns < 60e9
         assert timed(world, Manner.GATED).asked_after_ns > 3e6
         assert timed(world, Manner.STOPPED).asked_after_ns == 0
 

@@ -14,18 +14,23 @@ import torch
 
 SOURCE = """
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-static float from[1 << 16]; static float *to; static long count; /* its input may be gone when it wakes */
-static void *work(void *nothing) {
+struct job { float *to; long count; float from[]; }; /* of each call: the next may begin before this one's is done */
+static void *work(void *given) {
+    struct job *job = given;
     usleep(20000);
-    for (long i = 0; i < count; i++) to[i] = 2 * from[i];
+    for (long i = 0; i < job->count; i++) job->to[i] = 2 * job->from[i];
+    free(job);
     return 0;
 }
 void start(const float *x, float *y, long n) {
     pthread_t thread;
-    memcpy(from, x, n * sizeof *x); to = y; count = n;
-    pthread_create(&thread, 0, work, 0);
+    struct job *job = malloc(sizeof *job + n * sizeof *x);
+    job->to = y; job->count = n;
+    memcpy(job->from, x, n * sizeof *x);
+    pthread_create(&thread, 0, work, job);
     pthread_detach(thread);
 }
 """
