@@ -282,7 +282,7 @@ RUN = Run(
     checks=(CHECK,), measurements=(TIMED,), skipped=(Skipped(case=LEFT_OUT, reason="the reason"),),
     totals=(TOTAL,),
     clock=ClockOwner.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
-    score=Estimate(latency_ns=1150), tolerance="met_limit", error=0.25, output="what it printed",
+    score=Estimate(latency_ns=1150), ranking="mean", tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
     rounds=(
@@ -298,7 +298,7 @@ RUN = Run(
 def test_show_leaves_out_nothing_that_is_stored(form):
     found = form(rendered.parts(RUN)).replace("\\", "")
     for text in texts_of(RUN.model_dump(exclude={"schema_version"})):
-        words = {"wrong_answer": "wrong answer", "cuda": "cuda:3"}.get(text, text)
+        words = {"wrong_answer": "wrong answer", "cuda": "cuda:3", "mean": "arithmetic mean"}.get(text, text)
         assert words in found, text
     for figure in ("85.9 GB", "1.25 TB/s", "3500 TFLOP/s", "1 MiB", "12.5 s", "0.012", "0.0045", "1.50 a_norm", "77"):
         assert figure in found, figure

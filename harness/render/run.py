@@ -88,13 +88,18 @@ def _facts(shown: Run) -> list[tuple[str, Any]]:
         ("verdict", f"{outcome(shown.ending.verdict, shown.unranked_because)}: {shown.ending.message}"),
         ("tolerance met", shown.tolerance or ""),
         ("error", error_figure(shown.error)),
-        ("score µs", microseconds(shown.score) if shown.score else "none"),
+        ("score µs", (microseconds(shown.score) if shown.score else "none") + _of_which_mean(shown)),
     ]
     if shown.reproduces:
         facts.insert(1, ("reproduces", shown.reproduces))
     if shown.unranked_because and shown.ending.verdict is Verdict.ACCEPTED:
         facts.append(("not ranked", why_unranked(shown.unranked_because)))
     return facts
+
+
+def _of_which_mean(shown: Run) -> str:
+    """Nothing for the geometric mean, which most scores are."""
+    return " (arithmetic mean over the cases)" if shown.ranking == "mean" else ""
 
 
 def _device(device: Device) -> str:
