@@ -1,7 +1,8 @@
 """LDS: a workgroup's bytes, and who touched each since the last barrier.
 
 A race is two waves of one workgroup at one byte, one of them writing, without a barrier between them: it is found by
-who touched what, whether or not the order happened to matter. Atomics do not race with each other.
+who touched what, whether or not the order happened to matter. Atomics do not race with each other. Nor do waves that
+write the value that is there already: compilers let several waves store one replicated value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 from harness.emulator.arithmetic import Array
 from harness.emulator.memory import gather, scatter
 
-NOBODY, MANY, ATOMIC = 0, 255, 254
+NOBODY, MANY, ATOMIC, ALIKE = 0, 255, 254, 253
 
 
 class SharedMemory:
@@ -36,7 +37,7 @@ class SharedMemory:
         if self.watched:
             writer = gather(self._writer, flat.astype(np.uint64), size)
             mine = waves[:, None]
-            wrong = (writer != NOBODY) & (writer != mine)
+            wrong = (writer != NOBODY) & (writer != mine) & (writer != ALIKE)
             if wrong.any():
                 raced = int(np.argmax(wrong.any(axis=1)))
             self._note(self._reader, flat, size, waves)
@@ -50,16 +51,22 @@ class SharedMemory:
             where = flat.astype(np.uint64)
             writer, reader = gather(self._writer, where, size), gather(self._reader, where, size)
             mine = waves[:, None]
+            changes = gather(self._flat, where, size) != values
             other = (writer != NOBODY) & (writer != mine)
-            if atomic:
-                other &= writer != ATOMIC
-            wrong = other | (reader != NOBODY) & (reader != mine)
-            marks = np.full(waves.shape, ATOMIC, np.uint8) if atomic else waves
-            scatter(self._writer, where, np.repeat(marks[:, None], size, axis=1))
-            # Two waves of this very step at one byte: only one mark stays.
-            wrong |= gather(self._writer, where, size) != marks[:, None]
+            wrong = (reader != NOBODY) & (reader != mine) | (other & (writer != ATOMIC) if atomic else other)
+            wrong &= changes
+            marks = np.where(other & ~changes, np.uint8(ALIKE), np.uint8(ATOMIC) if atomic else mine)
+            scatter(self._writer, where, np.ascontiguousarray(marks))
+            scatter(self._flat, where, values)
+            # Two waves of this very step at one byte: one mark stays, and one value.
+            lost = gather(self._writer, where, size) != marks
+            wrong |= lost & (gather(self._flat, where, size) != values)
+            if lost.any():
+                rows = lost.any(axis=1)
+                scatter(self._writer, where[rows], np.full((int(rows.sum()), size), ALIKE, np.uint8))
             if wrong.any():
                 raced = int(np.argmax(wrong.any(axis=1)))
+            return raced
         scatter(self._flat, flat.astype(np.uint64), values)
         return raced
 
