@@ -67,8 +67,9 @@ def decoded(codes: Array, target: str, name: str) -> Array:
     return table(target, name)[np.asarray(codes) & 255]
 
 
-def encoded(values: Array, target: str, name: str) -> Array:
-    """The 8-bit codes nearest to float32 values, ties to even: uint32. Too large is NaN, or infinity in E5M2."""
+def encoded(values: Array, target: str, name: str, saturated: Array | bool = False) -> Array:
+    """The 8-bit codes nearest to float32 values, ties to even: uint32. Too large is NaN, or infinity in E5M2, or the
+    largest number where `saturated` (infinities too)."""
     small = FORMATS[target, name]
     positive = np.abs(values.astype(F64))
     _, power = np.frexp(positive)
@@ -80,11 +81,11 @@ def encoded(values: Array, target: str, name: str) -> Array:
     finite = codes[np.isfinite(codes)]
     code = np.searchsorted(finite, np.where(np.isfinite(rounded), rounded, 0)).astype(U32)
     over = rounded > finite[-1]
-    limit = 0x7C if small.infinities else small.nan
-    code = np.where(over, U32(limit), code)
+    limit = np.where(saturated, U32(finite.size - 1), U32(0x7C if small.infinities else small.nan))
+    code = np.where(over, limit, code)
     sign = np.signbit(values).astype(U32) << U32(7)
     if small.fnuz:
-        code = np.where((code == 0) | over, code, code | sign)
+        code = np.where((code == 0) | over & ~np.asarray(saturated), code, code | sign)
     else:
         code = code | sign
     return np.where(np.isnan(values), U32(small.nan), code)

@@ -26,6 +26,9 @@ NOTHING = frozenset(
 )
 """Instructions that change nothing a kernel can see here: waits, caches, hints."""
 
+FP16_OVFL = 1 | 23 << 6
+"""hwreg(HW_REG_MODE, 23, 1) as s_setreg has it: register, first bit << 6, bits - 1 << 11."""
+
 _SAVEEXEC = {
     "and": lambda s, e: s & e,
     "or": lambda s, e: s | e,
@@ -50,6 +53,9 @@ def scalar(instruction: Instruction, kernel: Kernel) -> Step:
     mnemonic, fields = instruction.mnemonic, instruction.fields
     if "_saveexec_" in mnemonic:
         return _saveexec(instruction, kernel)
+    if mnemonic == "s_setreg_imm32_b32" and fields["simm16"] == FP16_OVFL:
+        value = bool(fields["literal"] & 1)
+        return lambda state, rows: state.clamped.__setitem__(rows, value)
     if mnemonic.startswith(("s_setreg", "s_getreg", "s_movrel", "s_set_gpr", "s_trap")):
         raise NotEmulated(instruction.where().replace(",", " is not emulated,", 1))
     if mnemonic in ("s_mov_b32", "s_mov_b64"):

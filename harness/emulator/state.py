@@ -4,6 +4,7 @@
     scalar[register, wave]          uint32; SGPRs, VCC at 106, M0, EXEC at 126, numbered as operands are
     scc[wave]  lanes[wave, lane]    bool; lanes is EXEC by lane
     position[wave]                  the index of the next instruction
+    clamped[wave]                   MODE.FP16_OVFL: conversions to small floats saturate
 
 `rows` says which waves step together: a slice where they lie side by side, else an array of indices.
 """
@@ -57,6 +58,7 @@ class State:
         self.scc = np.zeros(waves, np.bool_)
         self.lanes = np.ones((waves, self.wave_size), np.bool_)
         self.full = np.ones(waves, np.bool_)
+        self.clamped = np.zeros(waves, np.bool_)
         self.position = np.zeros(waves, np.int64)
         self.lane_numbers = np.arange(self.wave_size, dtype=U32)[None, :]
         groups = -(-waves // waves_per_group)

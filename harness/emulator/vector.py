@@ -80,6 +80,7 @@ class _Builder:
         writes_vcc = "VCC" in gives
         valid = self.dpp_valid()
         clamp = self.clamp()
+        half_float, name = self.result[0].endswith("F16") and not compare, self.instruction.mnemonic
 
         def step(state: State, rows: Rows) -> None:
             s0, s1, s2 = (read(state, rows) if read else None for read in reads)
@@ -87,7 +88,9 @@ class _Builder:
             vcc = None
             if "VCC" in wants:
                 vcc = _lanes_of(state, carry_in, rows)
-            found = apply(s0, s1, s2, d0, None, vcc, None, simm, state.lane_numbers, opsel)
+            found = apply(s0, s1, s2, d0, state.clamped[rows][:, None], vcc, None, simm, state.lane_numbers, opsel)
+            if half_float and state.clamped[rows].any():
+                _refuse_overflow(found["D0"], name)
             if writes_vcc:
                 register = carry_out
                 on = found["VCC"] & state.lanes[rows]
@@ -264,6 +267,13 @@ class _Builder:
             _write(state, rows, register, part, valid)
 
         return write
+
+
+def _refuse_overflow(raw: Array, name: str) -> None:
+    """What MODE.FP16_OVFL makes of infinities in float16 is not emulated; anything else it leaves alone."""
+    halves = np.stack([np.asarray(raw) & U32(0x7FFF), np.asarray(raw) >> U32(16) & U32(0x7FFF)])
+    if (halves == 0x7C00).any():
+        raise NotEmulated(f"an infinity in {name} with MODE.FP16_OVFL set is not emulated")
 
 
 def check_registers(kernel: Kernel, first: int, count: int) -> None:

@@ -346,8 +346,9 @@ def _pkrtz(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
 
 
 def _to_small(name: str) -> Apply:
-    def apply(S0: Any, S1: Any, D0: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
-        low, high = (number_formats.encoded(one, target, name) for one in _floats(S0, S1))
+    def apply(S0: Any, S1: Any, D0: Any, SCC: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
+        # A vector instruction is given MODE.FP16_OVFL, by wave, in the place of SCC.
+        low, high = (number_formats.encoded(one, target, name, SCC) for one in _floats(S0, S1))
         pair = low | high << U32(8)
         if OPSEL >> 3 & 1:
             return {"D0": (D0 & U32(0xFFFF)) | pair << U32(16)}
