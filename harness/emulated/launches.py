@@ -1,14 +1,12 @@
 """The launches of one process in the emulator, and what is to be said of them together.
 
-    launches = Launches("gfx942")
-    launches.run(..)          raises EmulatedFault at the first finding that ends a kernel, NotEmulatedHere by name
+launches = Launches("gfx942")
+launches.run(..)          raises EmulatedFault at the first finding that ends a kernel, NotEmulatedHere by name
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-
 
 import torch
 
@@ -25,6 +23,10 @@ class EmulatedFault(RuntimeError):
 
 class NoDevice(RuntimeError):
     """The emulator does not know what the kernel needs: no verdict on the submission follows."""
+
+
+TARGETS = ("gfx942", "gfx950", "gfx1100")
+"""The chips that are emulated."""
 
 
 class Launches:
@@ -74,6 +76,7 @@ class Launches:
                 raise EmulatedFault(str(second.differs))
 
     def _keep(self, outcome: Outcome) -> None:
+        """Add up an outcome. Raises EmulatedFault and NoDevice."""
         self.count += 1
         for name, number in outcome.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + number
@@ -92,10 +95,3 @@ def allocations(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[Allocation]
         if storage.nbytes():
             found.append(of_pointer(storage.data_ptr(), storage.nbytes(), name))
     return found
-
-
-def target_of_process() -> str | None:
-    """The chip that this process is to emulate, by its environment; None where none is named."""
-    return os.environ.get("PODIUM_EMULATE") or None
-
-

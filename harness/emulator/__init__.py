@@ -1,4 +1,4 @@
-'''An AMD GPU in software: runs the code objects that compilers make, on numpy arrays.
+"""An AMD GPU in software: runs the code objects that compilers make, on numpy arrays.
 
     from harness.emulator import Allocation, run
 
@@ -13,7 +13,7 @@
 
 It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what
 is exact and what is not emulated. It tells nothing of time.
-'''
+"""
 
 from harness.emulator.decoding import available
 from harness.emulator.findings import Finding, Outcome

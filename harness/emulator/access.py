@@ -198,7 +198,9 @@ def _buffer_addresses(instruction: Instruction, kernel: Kernel) -> Addresses:
         if (base >> U64(63)).any():
             raise NotEmulated(f"{instruction.mnemonic} with a swizzled buffer is not emulated")
         base = (base & U64((1 << 48) - 1))[:, None]
-        within = (state.vector[register, rows].astype(U64) if offen else np.zeros(state.lanes[rows].shape, U64)) + offset
+        within = (
+            state.vector[register, rows].astype(U64) if offen else np.zeros(state.lanes[rows].shape, U64)
+        ) + offset
         moved = within + soffset(state, rows).astype(U64)[:, None]
         return base + moved, (moved, state.scalar[descriptor + 2, rows].astype(U64)[:, None])
 
@@ -559,11 +561,9 @@ def _ds_atomic(address: int, offset: int, operation: atomics.Operation, data: in
     return step
 
 
-def local(
-    state: State, rows: Rows, register: int, offset: int, size: int, active: Array
-) -> tuple[Array, Array, Array]:
+def local(state: State, rows: Rows, register: int, offset: int, size: int, active: Array) -> tuple[Array, Array, Array]:
     """Of each active lane: its workgroup, the byte in its LDS, and its wave in the workgroup, from 1 on."""
-    value = state.vector[register, rows][active].astype(np.int64) + offset
+    value = (state.vector[register, rows][active] + U32(offset)).astype(np.int64)
     if state.witness:
         state.witness(value)
     inside = state.shared.inside(value, size)

@@ -130,7 +130,9 @@ class CodeObject:
         rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", kd, 44)
         base, size = self.symbols[name]
         if at + entry_offset != base:
-            raise Malformed(f"{name}'s descriptor says that it begins at 0x{at + entry_offset:x}, its symbol 0x{base:x}")
+            raise Malformed(
+                f"{name}'s descriptor says that it begins at 0x{at + entry_offset:x}, its symbol 0x{base:x}"
+            )
         if not 0 < size <= len(self.image) - base:
             raise Malformed(f"{name} ends outside the image")
         names = ("private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id")

@@ -22,8 +22,12 @@ SPELT = {
     "v_accvgpr_read": "v_accvgpr_read_b32",
     "v_accvgpr_write": "v_accvgpr_write_b32",
     "v_accvgpr_mov": "v_accvgpr_mov_b32",
+    "v_mad_mix_f32": "v_fma_mix_f32",
+    "v_mad_mixlo_f16": "v_fma_mixlo_f16",
+    "v_mad_mixhi_f16": "v_fma_mixhi_f16",
 }
-"""Of the tables' names those that the compiler spells otherwise."""
+"""Of the tables' names those that the compiler spells otherwise. The chips that are emulated have fma where older ones
+have mad (LLVM, FeatureFmaMixInsts)."""
 
 ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
 
@@ -140,7 +144,7 @@ def _decoded(data: bytes, at: int, architecture: str, line: tuple[str, int] | No
     instruction = _format(data, architecture).from_bytes(data)
     encoding = type(instruction).__name__
     fields: dict[str, int] = {}
-    for name, field in instruction._fields:
+    for name, _ in instruction._fields:
         if name in ("op", "opx", "opy", "encoding", "seg"):
             continue
         value = getattr(instruction, name)

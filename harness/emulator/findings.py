@@ -1,9 +1,9 @@
 """What an emulated run ends with: counts, findings, or why it could not go on.
 
-    Finding       what is wrong with a kernel, with the instruction, the source line and the lane
-    NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
-    Malformed     the code object is none, or says of itself what cannot be
-    Outcome       what `run` returns
+Finding       what is wrong with a kernel, with the instruction, the source line and the lane
+NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
+Malformed     the code object is none, or says of itself what cannot be
+Outcome       what `run` returns
 """
 
 from __future__ import annotations

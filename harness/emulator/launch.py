@@ -73,6 +73,8 @@ def run(
         code = memories.of_array(np.frombuffer(image.image, np.uint8), "the code", writable=False)
         segment = start.argument_segment(chosen, kernargs, grid, block, shared_bytes)
         packet = start.dispatch_packet(grid, block)
+        if witness:
+            segment, packet = witness.same_place(segment, packet)
         arguments = memories.of_array(segment, "the kernel's arguments", writable=False)
         dispatch = memories.of_array(packet, "the dispatch packet", writable=False)
         space = Memory([*memory, code, arguments, dispatch])
@@ -130,4 +132,6 @@ def _check(name: str, target: str, grid: start.Three, block: start.Three, lds: i
     if threads > most:
         raise Malformed(f"{name} was compiled for blocks of up to {most:,} threads, not {threads:,}")
     if lds > LDS_BYTES[target]:
-        raise Malformed(f"{name} asks for {lds:,} bytes of shared memory; a block of {target} has {LDS_BYTES[target]:,}")
+        raise Malformed(
+            f"{name} asks for {lds:,} bytes of shared memory; a block of {target} has {LDS_BYTES[target]:,}"
+        )

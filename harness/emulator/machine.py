@@ -10,8 +10,6 @@ after another, in a random order, from barrier to barrier.
 
 from __future__ import annotations
 
-
-
 import numpy as np
 
 from harness.emulator import scalar
@@ -58,7 +56,12 @@ class Program:
         """Whether an instruction does more than step to the next."""
         name = self.instructions[number].mnemonic
         return self.branches[number] is not None or name in (
-            "s_endpgm", "s_barrier", "s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_endpgm_saved"
+            "s_endpgm",
+            "s_barrier",
+            "s_setpc_b64",
+            "s_swappc_b64",
+            "s_call_b64",
+            "s_endpgm_saved",
         )
 
     def step(self, number: int) -> Step:
@@ -85,7 +88,9 @@ class Program:
             return access(one, self.kernel)
         except NotEmulated as error:
             text = str(error)
-            raise NotEmulated(text if " is not emulated" in text else f"{text} is not emulated: {one.where()}") from None
+            raise NotEmulated(
+                text if " is not emulated" in text else f"{text} is not emulated: {one.where()}"
+            ) from None
 
 
 class Machine:
@@ -176,7 +181,9 @@ class Machine:
 
     def _goal(self, offset: int) -> int:
         if offset not in self.program.index:
-            raise KernelFault(self._finding(Fault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins")))
+            raise KernelFault(
+                self._finding(Fault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
+            )
         return self.program.index[offset]
 
     def _release(self, rows: Rows) -> None:
@@ -228,7 +235,16 @@ class Machine:
             group = (x, y, z)
         file, line = one.line or (None, None)
         return Finding(
-            found.kind, found.message, self.program.kernel.name, one.spelt, one.offset, line, file, group, wave, found.lane
+            found.kind,
+            found.message,
+            self.program.kernel.name,
+            one.spelt,
+            one.offset,
+            line,
+            file,
+            group,
+            wave,
+            found.lane,
         )
 
 
@@ -261,5 +277,3 @@ def tally(program: Program, counts: Array) -> tuple[dict[str, int], dict[tuple[s
             if one.line:
                 by_line[one.line] = by_line.get(one.line, 0) + int(count)
     return by_class, by_line
-
-

@@ -114,9 +114,7 @@ def _merged(allocations: Sequence[Allocation]) -> list[Allocation]:
     """Sorted; those that lie within another are left out, and those of no bytes."""
     kept: list[Allocation] = []
     for one in sorted(allocations, key=lambda held: (held.address, -held.bytes.size)):
-        if one.bytes.size and not (
-            kept and one.address + one.bytes.size <= kept[-1].address + kept[-1].bytes.size
-        ):
+        if one.bytes.size and not (kept and one.address + one.bytes.size <= kept[-1].address + kept[-1].bytes.size):
             kept.append(one)
     return kept
 

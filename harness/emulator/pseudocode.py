@@ -299,9 +299,7 @@ class _Translator:
                 return yes if test.literal else no
         if kind[0] == "bool":
             kind = ("u", 32)
-        return _Term(
-            f"np.where({self.truth(test)}, {self.converted(yes, kind)}, {self.converted(no, kind)})", kind
-        )
+        return _Term(f"np.where({self.truth(test)}, {self.converted(yes, kind)}, {self.converted(no, kind)})", kind)
 
     LEVELS = (
         ("||",),
@@ -391,8 +389,11 @@ class _Translator:
                 return _Term(f"(~{self.truth(term)})", ("bool", 1))
             if term.literal is not None:
                 value = -term.literal if operator == "-" else ~term.literal
-                return _Term(f"({value!r})" if value == value and abs(value) != np.inf else f"({operator}np.inf)",
-                             term.type, value)
+                return _Term(
+                    f"({value!r})" if value == value and abs(value) != np.inf else f"({operator}np.inf)",
+                    term.type,
+                    value,
+                )
             if operator == "-" and term.type[0] == "u":
                 return _Term(f"(-ar.typed({term.text}, ('i', {term.type[1]})))", ("i", term.type[1]))
             if operator == "~" and term.type[0] == "bool":
@@ -721,8 +722,13 @@ def _shift_left(value: Any, count: Any, width: int) -> Any:
 
 
 def _shift_right(value: Any, count: Any, width: int) -> Any:
-    return _shift(value, count, width, lambda a, b: a >> b, lambda a: a >> a.dtype.type(a.dtype.itemsize * 8 - 1)
-                  if a.dtype.kind == "i" else np.zeros_like(a))
+    return _shift(
+        value,
+        count,
+        width,
+        lambda a, b: a >> b,
+        lambda a: a >> a.dtype.type(a.dtype.itemsize * 8 - 1) if a.dtype.kind == "i" else np.zeros_like(a),
+    )
 
 
 def _shift(value: Any, count: Any, width: int, within: Any, beyond: Any) -> Any:

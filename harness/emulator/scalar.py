@@ -1,7 +1,7 @@
 """Scalar arithmetic and what steers a wave: SOP1, SOP2, SOPC, SOPK; branches give the next position.
 
-    scalar(instruction, kernel) ─► step(state, rows)
-    branch(instruction)         ─► taken(state, rows): bool [wave], or None where it is no branch
+scalar(instruction, kernel) ─► step(state, rows)
+branch(instruction)         ─► taken(state, rows): bool [wave], or None where it is no branch
 """
 
 from __future__ import annotations
@@ -19,10 +19,39 @@ from harness.emulator.state import EXEC, VCC, Rows, State
 from harness.emulator.vector import Step, operand_table
 
 NOTHING = frozenset(
-    "s_nop s_waitcnt s_sleep s_setprio s_clause s_delay_alu s_inst_prefetch s_set_inst_prefetch_distance s_icache_inv "
-    "s_dcache_inv s_dcache_wb s_waitcnt_vscnt s_waitcnt_vmcnt s_waitcnt_expcnt s_waitcnt_lgkmcnt s_waitcnt_depctr "
-    "s_wait_idle s_code_end s_ttracedata s_incperflevel s_decperflevel s_wait_event s_sethalt s_sendmsg "
-    "buffer_wbl2 buffer_inv buffer_gl0_inv buffer_gl1_inv buffer_wbinvl1 buffer_wbinvl1_vol s_gl1_inv".split()
+    [
+        "s_nop",
+        "s_waitcnt",
+        "s_sleep",
+        "s_setprio",
+        "s_clause",
+        "s_delay_alu",
+        "s_inst_prefetch",
+        "s_set_inst_prefetch_distance",
+        "s_icache_inv",
+        "s_dcache_inv",
+        "s_dcache_wb",
+        "s_waitcnt_vscnt",
+        "s_waitcnt_vmcnt",
+        "s_waitcnt_expcnt",
+        "s_waitcnt_lgkmcnt",
+        "s_waitcnt_depctr",
+        "s_wait_idle",
+        "s_code_end",
+        "s_ttracedata",
+        "s_incperflevel",
+        "s_decperflevel",
+        "s_wait_event",
+        "s_sethalt",
+        "s_sendmsg",
+        "buffer_wbl2",
+        "buffer_inv",
+        "buffer_gl0_inv",
+        "buffer_gl1_inv",
+        "buffer_wbinvl1",
+        "buffer_wbinvl1_vol",
+        "s_gl1_inv",
+    ]
 )
 """Instructions that change nothing a kernel can see here: waits, caches, hints."""
 
@@ -113,7 +142,9 @@ def _saveexec(instruction: Instruction, kernel: Kernel) -> Step:
     if wide != (kernel.wave_size == 64):
         raise NotEmulated(f"{instruction.mnemonic} in waves of {kernel.wave_size} is not emulated")
     form = "FMT_NUM_B64" if wide else "FMT_NUM_B32"
-    read = operands.scalar_source(instruction.fields["ssrc0"], instruction.fields.get("literal", 0), form, 64 if wide else 32)
+    read = operands.scalar_source(
+        instruction.fields["ssrc0"], instruction.fields.get("literal", 0), form, 64 if wide else 32
+    )
     target = instruction.fields["sdst"]
 
     def step(state: State, rows: Rows) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.emulator import arithmetic as ar
 from harness.emulator import lanes, operands, written
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import Kernel
@@ -118,7 +119,7 @@ class _Builder:
             return None
         form, bits = self.table.get(name, self.table.get(f"v{name}", ("FMT_NUM_B32", 32)))
         code = fields[given]
-        if sdwa and (number == 0 and fields.get("s0") or number == 1 and fields.get("s1")):
+        if sdwa and ((number == 0 and fields.get("s0")) or (number == 1 and fields.get("s1"))):
             code -= 256
         if code == 254:
             raise NotEmulated(f"{self.instruction.mnemonic} with an operand from LDS is not emulated")
@@ -132,7 +133,9 @@ class _Builder:
             return self.packed(read, number, form, bits, code)
         if sdwa:
             read = operands.subdword(read, fields[f"src{number}_sel"], fields[f"src{number}_sext"])
-            return operands.modified(read, fields[f"src{number}_neg"], fields[f"src{number}_abs"], _float_bits(bits, form))
+            return operands.modified(
+                read, fields[f"src{number}_neg"], fields[f"src{number}_abs"], _float_bits(bits, form)
+            )
         if dpp and number == 0:
             read = self.dpp(read)
         if dpp:
@@ -141,9 +144,7 @@ class _Builder:
             )
         if not self.encoding.startswith("VOP3"):
             if self.kernel.target == "gfx1100" and _is_half(form, bits) and code >= 384 and name in ("src0", "src1"):
-                return operands.half(
-                    operands.source(code - 128, fields.get("literal", 0), form, 32), 1
-                )
+                return operands.half(operands.source(code - 128, fields.get("literal", 0), form, 32), 1)
             return read
         if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(self.instruction.mnemonic):
             read = operands.half(read, fields.get("opsel", 0) >> number & 1)
@@ -158,8 +159,6 @@ class _Builder:
         fields, mnemonic = self.fields, self.instruction.mnemonic
         if mnemonic.startswith(("v_accvgpr", "v_pk_mov")):
             return read
-        if mnemonic.startswith(("v_mad_mix", "v_fma_mix")):
-            raise NotEmulated(f"{mnemonic} is not emulated")
         if not mnemonic.startswith("v_pk_") and not (mnemonic.startswith("v_dot2") and number < 2):
             if fields.get("neg", 0) or fields.get("neg_hi", 0):
                 raise NotEmulated(f"{mnemonic} with a sign modifier is not emulated")
@@ -213,7 +212,11 @@ class _Builder:
         raise NotEmulated(f"{self.instruction.mnemonic} with a clamp is not emulated")
 
     def carry_in(self) -> int:
-        if self.encoding in ("VOP3", "VOP3SD", "VOP3_SDST") and "src2" in self.fields and "S2" not in self.semantics.reads:
+        if (
+            self.encoding in ("VOP3", "VOP3SD", "VOP3_SDST")
+            and "src2" in self.fields
+            and "S2" not in self.semantics.reads
+        ):
             return self.fields["src2"] if "div_fmas" not in self.instruction.mnemonic else VCC
         return VCC
 
@@ -410,6 +413,46 @@ def _bitop3(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
+def _mix(instruction: Instruction, kernel: Kernel) -> Step:
+    """v_fma_mix: float32 a·b + c, each operand a float32 or one half of a register; NEG_HI is |x| here."""
+    fields, mnemonic = instruction.fields, instruction.mnemonic
+    if fields.get("clmp"):
+        raise NotEmulated(f"{mnemonic} with a clamp is not emulated")
+    register = fields["vdst"] - 256
+    check_registers(kernel, register, 1)
+
+    def operand(number: int) -> Callable[[State, Rows], Array]:
+        low = fields["opsel"] >> number & 1
+        is_half = fields["opsel_hi2"] if number == 2 else fields["opsel_hi"] >> number & 1
+        form = "FMT_NUM_F16" if is_half else "FMT_NUM_F32"
+        read = operands.source(fields[f"src{number}"], fields.get("literal", 0), form, 32)
+        absolute, negated = fields["neg_hi"] >> number & 1, fields["neg"] >> number & 1
+
+        def value(state: State, rows: Rows) -> Array:
+            raw = read(state, rows)
+            if is_half:
+                found = (raw >> U32(16 * low)).astype(np.uint16).view(np.float16).astype(np.float32)
+            else:
+                found = raw.view(np.float32)
+            found = np.abs(found) if absolute else found
+            return -found if negated else found
+
+        return value
+
+    values = [operand(number) for number in range(3)]
+
+    def step(state: State, rows: Rows) -> None:
+        total = ar.fma(*(value(state, rows) for value in values))
+        if mnemonic == "v_fma_mix_f32":
+            return state.write(register, rows, total.view(U32))
+        half = total.astype(np.float16).view(np.uint16).astype(U32)
+        if state.clamped[rows].any():
+            _refuse_overflow(half, mnemonic)
+        _write_half(state, rows, register, half, int(mnemonic == "v_fma_mixhi_f16"), None)
+
+    return step
+
+
 SPECIAL: dict[str, Callable[[Instruction, Kernel], Step]] = {
     "v_readfirstlane_b32": _readfirstlane,
     "v_readlane_b32": _readlane,
@@ -421,4 +464,7 @@ SPECIAL: dict[str, Callable[[Instruction, Kernel], Step]] = {
     "v_accvgpr_write_b32": _accvgpr,
     "v_accvgpr_mov_b32": _accvgpr,
     "v_bitop3_b32": _bitop3,
+    "v_fma_mix_f32": _mix,
+    "v_fma_mixlo_f16": _mix,
+    "v_fma_mixhi_f16": _mix,
 }

@@ -35,6 +35,11 @@ class Witness:
         self.marks: list[int] = []
         self.differs: Finding | None = None
 
+    def same_place(self, *arrays: Array) -> tuple[Array, ...]:
+        """The arrays of the first launch, whose addresses its kernel saw."""
+        self._places = self._before._places if self._before else arrays
+        return self._places
+
     def saw(self, values: Array) -> None:
         """Called by the instructions."""
         if self.differs is not None or self._next >= MAX_EVENTS:

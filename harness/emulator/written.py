@@ -89,7 +89,9 @@ def _semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
 
 
 def _by_name(apply: Apply) -> Apply:
-    def call(S0: Any, S1: Any, S2: Any, D0: Any, SCC: Any, VCC: Any, EXEC: Any, SIMM: Any, LANE: Any, OPSEL: Any) -> Any:
+    def call(
+        S0: Any, S1: Any, S2: Any, D0: Any, SCC: Any, VCC: Any, EXEC: Any, SIMM: Any, LANE: Any, OPSEL: Any
+    ) -> Any:
         return apply(S0=S0, S1=S1, S2=S2, D0=D0, SCC=SCC, VCC=VCC, SIMM=SIMM, LANE=LANE, OPSEL=OPSEL)
 
     return call

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from harness.catalog.config import Sampling
+from harness.chips.targets import EMULATED_TARGET
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
 from harness.judge.entrant import Entrant, NullWorker
@@ -36,8 +37,9 @@ class Assembly:
         sampling: Sampling,
         threads: int | None = None,
         pairs: int = 1,
+        emulated: str = EMULATED_TARGET,
     ) -> None:
-        self._reference, self._device, self._sampling = reference, device, sampling
+        self._reference, self._device, self._sampling, self._emulated = reference, device, sampling, emulated
         if device.kind != "cpu":
             torch.cuda.set_device(device.torch_device)  # of the current one are streams, events, the hold
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
@@ -52,7 +54,9 @@ class Assembly:
             uid = tiers.strongest(self._device).new_uid()
             folder = stack.enter_context(scratch(submission.source, uid))
             # It imports torch while the clocks and buffers below are made.
-            first = Session(self._reference.problem, self._device, folder, self._threads, self._deadline)
+            first = Session(
+                self._reference.problem, self._device, folder, self._threads, self._deadline, emulated=self._emulated
+            )
             stack.callback(first.kill)
             entrant = Entrant(
                 self._reference,
@@ -63,6 +67,7 @@ class Assembly:
                 master_seed,
                 narrate,
                 threads=self._threads,
+                emulated=self._emulated,
                 clocks=self.clocks,
                 flusher=self.flusher,
                 deadline=self._deadline,

@@ -82,8 +82,9 @@ class Series:
 class Caller:
     """Calls of one submission on one device.
 
-    interpreted: whether any call so far ran in Triton's interpreter. judging_s: what the judge itself took for each
-    call, to make it and to check it. `constants` say which calls are void.
+    interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator.
+    judging_s: what the judge itself took for each call, to make it and to check it. `constants` say which calls are
+    void.
     """
 
     def __init__(
@@ -93,7 +94,13 @@ class Caller:
         self._problem, self._deadline = reference.problem, deadline
         self.constants = Constants()
         self.interpreted = False
+        self.emulated: str | None = None
         self.judging_s: list[float] = []
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its time says nothing."""
+        return self.interpreted or self.emulated is not None
 
     @contextmanager
     def series(self, seeds: Seeds, case: Case) -> Iterator[Series]:
@@ -150,6 +157,7 @@ class Caller:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
+        self.emulated = self.emulated or answer.reply.emulated
         tolerances = self._problem.tolerances_for(series.case)
         found = differences(call, answer.reply, answer.snapshot, tolerances)
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})

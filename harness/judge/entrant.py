@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
+from harness.chips.targets import EMULATED_TARGET
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
@@ -94,11 +95,12 @@ class Entrant:
         clocks: Clocks,
         flusher: Flusher,
         deadline: Deadline,
+        emulated: str = EMULATED_TARGET,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
-        self._threads, self.deadline = threads, deadline
+        self._threads, self._emulated, self.deadline = threads, emulated, deadline
         self.clocks = clocks
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
@@ -146,7 +148,15 @@ class Entrant:
             self.printed = session.printed or self.printed
 
     def _new_session(self, fresh: bool = True) -> Session:
-        return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline, fresh=fresh)
+        return Session(
+            self._reference.problem,
+            self._device,
+            self.folder,
+            self._threads,
+            self.deadline,
+            fresh=fresh,
+            emulated=self._emulated,
+        )
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
         """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
@@ -159,7 +169,7 @@ class Entrant:
         for number, case in enumerate(self.tests):
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
-            once = self.caller.interpreted and number > 0
+            once = self.caller.simulated and number > 0
             secret = {"secret": case.key in self._secret}
             try:
                 check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from harness.catalog.config import EvalConfig
+from harness.chips.targets import EMULATED_TARGET
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
@@ -56,6 +57,7 @@ def evaluate(
     chosen: bool = False,
     stop_at_first: bool = False,
     threads: int | None = None,
+    emulated: str = EMULATED_TARGET,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -63,8 +65,8 @@ def evaluate(
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
     wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
-    a CPU may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`;
-    one with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
+    a CPU may compute in (default: one a processor), `emulated` the chip that harness.hip's kernels are emulated for
+    there. A run that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -75,7 +77,7 @@ def evaluate(
     reference, sampling = Reference(problem, device), config.sampling(device.kind, quick)
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
-    assembly = Assembly(reference, device, sampling, threads)
+    assembly = Assembly(reference, device, sampling, threads, emulated=emulated)
     with assembly.entrant(submission, master_seed, narrate) as entrant:
         trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
         try:
@@ -86,6 +88,8 @@ def evaluate(
             ]
             ending = _ending(trial)
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
+            if entrant.caller.emulated:
+                surroundings |= {"emulated": entrant.caller.emulated}
             if device.kind != "cpu" and entrant.clocks.why_not:
                 surroundings |= {"worker_timed_because": entrant.clocks.why_not}
         except Fault as fault:
@@ -188,6 +192,7 @@ def _ending(trial: Trial) -> Ending:
         message += f": {reasons[0]}" if reasons else ""
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
     how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
+    how += f" (emulated {trial.entrant.caller.emulated})" if trial.entrant.caller.emulated else ""
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
     secret = sum(check.secret for check in trial.checks)
     drawn = f", {secret} of them drawn in secret," if secret else ""
@@ -235,6 +240,7 @@ def _unranked_because(
     sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
     reasons = {
         Unranked.INTERPRETED: trial.entrant.caller.interpreted,
+        Unranked.EMULATED: trial.entrant.caller.emulated is not None,
         Unranked.CHOSEN: chosen,
         Unranked.SKIPPED: bool(trial.entrant.skipped),
         Unranked.QUICK: quick,

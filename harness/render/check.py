@@ -96,9 +96,11 @@ def summary(found: Checkup) -> str:
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
         met = f", {judgement.standing}" if judgement.standing else ""
-        parts.append(f"accepted on CPU ({_all(len(judgement.checks))}{how}{met})")
+        where = f"accepted (emulated {judgement.emulated})" if judgement.emulated else "accepted on CPU"
+        parts.append(f"{where} ({_all(len(judgement.checks))}{how}{met})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
-        parts.append(f"{judgement.verdict.words} on CPU: {judgement.message}")
+        where = f"(emulated {judgement.emulated})" if judgement.emulated else "on CPU"
+        parts.append(f"{judgement.verdict.words} {where}: {judgement.message}")
     elif not any(one.hip for one in compilations):
         parts.append(f"not judged on a CPU: {judgement.message}")
     if good:

@@ -52,6 +52,7 @@ class Judgement(Value):
     cases: tuple[str, ...]
     checks: tuple[CaseCheck, ...] = ()
     standing: Text | None = None
+    emulated: Text | None = None
     cached: bool = False
 
 
@@ -178,6 +179,7 @@ def _judge(
         cases=tuple(case.label for case in ordered),
         checks=run.checks,
         standing=standing([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
+        emulated=run.environment.get("emulated"),
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
         kept.write("judgement", judgement.model_dump(mode="json"))

@@ -37,6 +37,12 @@ class LoadedSubmission:
         self.kernel, self.around_call, self.interpreted_launches = kernel, around_call, launches
 
 
+def emulated() -> str | None:
+    """The chip that this process's launches of harness.hip were emulated for; None without any."""
+    launches = sys.modules.get("harness.emulated.hip")
+    return launches.emulated() if launches else None
+
+
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
 """In the place of a submission where none was loaded, for calls that are to be idle."""
 
