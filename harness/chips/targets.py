@@ -206,6 +206,9 @@ DEFAULT_TARGETS = ("gfx942", "gfx950", "gfx1100", "sm_90")
 """What is compiled for where no target is named. The others are older chips, compiled for on request."""
 
 
+EMULATED_TARGETS = ("gfx942", "gfx950", "gfx1100")
+"""The chips that `harness.emulator` knows."""
+
 EMULATED_TARGET = "gfx942"
 """The chip that inline HIP is emulated for where there is no GPU and none is named."""
 

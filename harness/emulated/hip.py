@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from harness.emulated.launches import TARGETS, EmulatedFault, Launches, NoDevice
+from harness.chips.targets import EMULATED_TARGETS
+from harness.emulated.launches import EmulatedFault, NoDevice, of_process
 from harness.emulator import available
 from harness.emulator.code_object import CodeObject
 from harness.emulator.findings import Malformed, NotEmulated
@@ -23,7 +24,6 @@ from harness.emulator.start import Three
 WITNESSED_INSTRUCTIONS = 200_000
 """Kernels are run twice, to find what they use and never wrote, until so many instructions were run."""
 
-_launches: dict[str, Launches] = {}
 _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
 
 
@@ -46,7 +46,7 @@ def launch(
     image, assembly = _loaded(module, target)
     if kernel not in image.kernels:
         raise CompilationError(f'the source defines no extern "C" __global__ {kernel}')
-    launches = _launches.setdefault(target, Launches(target))
+    launches = of_process(target)
     launches.witnessed = sum(launches.instructions.values()) < WITNESSED_INSTRUCTIONS
     arguments = [bytes(value) for value in packed]
     try:
@@ -60,16 +60,11 @@ def launch(
         raise NoDevice(f"{kernel} could not be emulated: {reason}") from None
 
 
-def emulated() -> str | None:
-    """The chip that launches of this process were emulated for; None where there were none."""
-    return next((target for target, launches in _launches.items() if launches.count), None)
-
-
 def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
     from harness.hip import compilers
 
-    if target not in TARGETS:
-        raise NoDevice(f"there is no GPU, and {target} is not emulated; {', '.join(TARGETS)} are")
+    if target not in EMULATED_TARGETS:
+        raise NoDevice(f"there is no GPU, and {target} is not emulated; {', '.join(EMULATED_TARGETS)} are")
     lacking = available()
     if lacking is not None:
         words, _ = module.offline

@@ -25,8 +25,17 @@ class NoDevice(RuntimeError):
     """The emulator does not know what the kernel needs: no verdict on the submission follows."""
 
 
-TARGETS = ("gfx942", "gfx950", "gfx1100")
-"""The chips that are emulated."""
+def of_process(target: str) -> Launches:
+    """All launches of this process for a chip."""
+    return _of_process.setdefault(target, Launches(target))
+
+
+def emulated() -> str | None:
+    """The chip that launches of this process were emulated for; None where there were none."""
+    return next((target for target, launches in _of_process.items() if launches.count), None)
+
+
+_of_process: dict[str, Launches] = {}
 
 
 class Launches:

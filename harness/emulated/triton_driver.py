@@ -2,7 +2,7 @@
 
     present("gfx942")      in a process of its own, before Triton's kernels are imported
         kernel[grid](x)    compiled by Triton for the target, launched in the emulator
-        totals.findings    what was found, over all launches
+        launches.findings  what was found, over all launches
 
 Autotuners take their first valid configuration. The submission's tensors are on the CPU; `cuda_on_cpu` redirects what
 asks for a GPU.
@@ -24,7 +24,8 @@ from triton.runtime.autotuner import Autotuner
 
 from harness.chips.targets import TARGETS
 from harness.compile.absent_device import HIP_VERSION, card
-from harness.emulated.launches import Launches
+from harness.emulated.launches import Launches, NoDevice, of_process
+from harness.emulator import available
 from harness.emulator.code_object import CodeObject
 from harness.interpreter import cuda_on_cpu
 from harness.interpreter.autotune import FirstValid
@@ -96,6 +97,9 @@ class Emulated(DriverBase):
         return benchmark
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
+        lacking = available()
+        if lacking is not None:
+            raise NoDevice(lacking)
         image = CodeObject(binary)
         return image, (image, self.assemblies.get(binary)), 0, 0, 1024
 
@@ -132,9 +136,9 @@ def packed(kind: str, value: Any) -> bytes:
     return struct.pack(PACKED[kind], value)
 
 
-def present(name: str, launches: Launches) -> None:
+def present(name: str, launches: Launches | None = None) -> None:
     """Make Triton compile for the target and launch in the emulator. Nothing is put back."""
-    emulated = Emulated(name, launches)
+    emulated = Emulated(name, launches or of_process(name))
     upstream = triton.compile
 
     def compiled(source: Any, target: Any = None, options: Any = None, **named: Any) -> Any:

@@ -75,7 +75,7 @@ def typed(raw: Array, kind: Type) -> Array:
 
 def cast(value: Any, source: Type, target: Type) -> Array:
     """The same number in another type: floats are rounded, integers cut or extended."""
-    array, (letter, width) = np.asarray(value), target
+    array, letter = np.asarray(value), target[0]
     if letter in ("f", "bf"):
         if letter == "bf":
             return typed(bf16_bits(array.astype(F32)), target)

@@ -249,11 +249,7 @@ class _Translator:
         if target == "D0":
             width = self.variables["D0"][1]
             source = kind or (value.type if value.type[0] != "int" else ("u", width))
-            text = self.raw(value if kind is None or value.type[0] != "int" else value, source)
-            text = f"({text}).astype({_dtype(('u', width))})"
-            if source[1] < min(width, 32) and source[0] != "bool":
-                # Of a result of 16 bits the upper half is kept or cleared by whoever writes the register.
-                pass
+            text = f"({self.raw(value, source)}).astype({_dtype(('u', width))})"
             return self.store("D0", text, masks, ("u", width))
         declared = self.variables.get(target)
         if masks and declared is not None:

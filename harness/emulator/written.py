@@ -26,12 +26,12 @@ CORRECTIONS = {
     "v_div_scale_f32": "The pseudocode begins with VCC = 0 for the whole wave and compares with DENORM as if it were a "
     "number; meant is a lane's bit, and `is a denormal`. D0 is S0 where no branch scales. With that LLVM's division is "
     "correctly rounded, denormals included (tests/test_emulator_instructions.py).",
-    "v_div_fmas_f32": "2^32 does not undo v_div_scale's 2^64: the scale is 2^64 or 2^-64, by the exponent of S2. Evidence "
-    "as above.",
-    "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number, and UNDERFLOW and OVERFLOW are results: zero and "
-    "infinity in rounding to nearest even. Evidence as above.",
-    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant by "
-    "the instruction's title, `round to nearest even integer`.",
+    "v_div_fmas_f32": "2^32 does not undo v_div_scale's 2^64: the scale is 2^64 or 2^-64, by the exponent of S2. "
+    "Evidence as above.",
+    "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number, and UNDERFLOW and OVERFLOW are results: zero "
+    "and infinity in rounding to nearest even. Evidence as above.",
+    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
+    "by the instruction's title, `round to nearest even integer`.",
     "v_rndne_f16": "as v_rndne_f32",
     "v_rndne_f64": "as v_rndne_f32",
     "v_ldexp_f32": "S0 * 2 ** S1 overflows where the power is out of range and the product is not.",

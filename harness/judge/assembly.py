@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 
 from harness.catalog.config import Sampling
-from harness.chips.targets import EMULATED_TARGET
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.entrant import Entrant, NullWorker
 from harness.judge.reference import Reference
 from harness.judge.session import Session
@@ -37,9 +37,9 @@ class Assembly:
         sampling: Sampling,
         threads: int | None = None,
         pairs: int = 1,
-        emulated: str = EMULATED_TARGET,
+        emulation: Emulation = EMULATION,
     ) -> None:
-        self._reference, self._device, self._sampling, self._emulated = reference, device, sampling, emulated
+        self._reference, self._device, self._sampling, self._emulation = reference, device, sampling, emulation
         if device.kind != "cpu":
             torch.cuda.set_device(device.torch_device)  # of the current one are streams, events, the hold
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
@@ -55,7 +55,7 @@ class Assembly:
             folder = stack.enter_context(scratch(submission.source, uid))
             # It imports torch while the clocks and buffers below are made.
             first = Session(
-                self._reference.problem, self._device, folder, self._threads, self._deadline, emulated=self._emulated
+                self._reference.problem, self._device, folder, self._threads, self._deadline, emulation=self._emulation
             )
             stack.callback(first.kill)
             entrant = Entrant(
@@ -67,7 +67,7 @@ class Assembly:
                 master_seed,
                 narrate,
                 threads=self._threads,
-                emulated=self._emulated,
+                emulation=self._emulation,
                 clocks=self.clocks,
                 flusher=self.flusher,
                 deadline=self._deadline,

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
-from harness.chips.targets import EMULATED_TARGET
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Deadline
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
@@ -95,12 +95,12 @@ class Entrant:
         clocks: Clocks,
         flusher: Flusher,
         deadline: Deadline,
-        emulated: str = EMULATED_TARGET,
+        emulation: Emulation = EMULATION,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
-        self._threads, self._emulated, self.deadline = threads, emulated, deadline
+        self._threads, self._emulation, self.deadline = threads, emulation, deadline
         self.clocks = clocks
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
@@ -155,7 +155,7 @@ class Entrant:
             self._threads,
             self.deadline,
             fresh=fresh,
-            emulated=self._emulated,
+            emulation=self._emulation,
         )
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:

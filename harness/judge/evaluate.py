@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from harness.catalog.config import EvalConfig
-from harness.chips.targets import EMULATED_TARGET
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
@@ -57,7 +57,7 @@ def evaluate(
     chosen: bool = False,
     stop_at_first: bool = False,
     threads: int | None = None,
-    emulated: str = EMULATED_TARGET,
+    emulation: Emulation = EMULATION,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -65,8 +65,9 @@ def evaluate(
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
     wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
-    a CPU may compute in (default: one a processor), `emulated` the chip that harness.hip's kernels are emulated for
-    there. A run that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
+    a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
+    that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
+    have the device to itself is done within `exclusive`.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -77,7 +78,7 @@ def evaluate(
     reference, sampling = Reference(problem, device), config.sampling(device.kind, quick)
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
-    assembly = Assembly(reference, device, sampling, threads, emulated=emulated)
+    assembly = Assembly(reference, device, sampling, threads, emulation=emulation)
     with assembly.entrant(submission, master_seed, narrate) as entrant:
         trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
         try:

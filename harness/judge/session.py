@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.chips.targets import EMULATED_TARGET
 from harness.judge.deadline import Deadline
 from harness.judge.death import hint, how_it_ended
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.judge.whereabouts import Whereabouts, traceback_of
@@ -66,7 +66,7 @@ class Session:
         deadline: Deadline | None = None,
         *,
         fresh: bool = False,
-        emulated: str = EMULATED_TARGET,
+        emulation: Emulation = EMULATION,
     ) -> None:
         self.limits = problem.limits
         self._deadline, self._killed = deadline, False
@@ -87,9 +87,9 @@ class Session:
                 device,
                 scratch,
                 hidden=problem.folder.parents[1:2],  # the root, with all problems, submissions and results
-                environment=_environment(device, threads, emulated),
+                environment=_environment(device, threads, emulation),
                 pass_fds=(theirs.fileno(), reported, told_fd),
-                warm=() if fresh or device.kind != "cpu" else _WARM,
+                warm=() if fresh or device.kind != "cpu" or emulation.triton else _WARM,
             )
         os.close(reported)
         self._whereabouts.hand_over()
@@ -305,7 +305,7 @@ def _program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thr
     return Program("harness.worker", tuple(options), report_fd, whom)
 
 
-def _environment(device: Device, threads: int, emulated: str) -> dict[str, str]:
-    """How many threads to compute in, and on a CPU that Triton's kernels are interpreted and harness.hip's emulated."""
-    simulated = {"TRITON_INTERPRET": "1", "PODIUM_EMULATE": emulated} if device.kind == "cpu" else {}
+def _environment(device: Device, threads: int, emulation: Emulation) -> dict[str, str]:
+    """How many threads to compute in, and on a CPU what becomes of kernels that need a GPU."""
+    simulated = emulation.environment if device.kind == "cpu" else {}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **simulated}

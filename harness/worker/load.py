@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib.util
+import os
 import re
 import sys
 import tokenize
@@ -38,8 +39,8 @@ class LoadedSubmission:
 
 
 def emulated() -> str | None:
-    """The chip that this process's launches of harness.hip were emulated for; None without any."""
-    launches = sys.modules.get("harness.emulated.hip")
+    """The chip that this process's launches were emulated for; None without any."""
+    launches = sys.modules.get("harness.emulated.launches")
     return launches.emulated() if launches else None
 
 
@@ -181,6 +182,11 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
         return contextlib.nullcontext, lambda: 0
     from harness.interpreter import installation as interpreter
 
+    if "triton" in source and os.environ.get("PODIUM_EMULATE_TRITON"):
+        from harness.emulated import triton_driver
+
+        triton_driver.present(os.environ["PODIUM_EMULATE"])
+        return interpreter.cuda_on_cpu, lambda: 0
     if "triton" in source:
         interpreter.install()
     return interpreter.cuda_on_cpu, interpreter.launches
