@@ -324,7 +324,7 @@ class _Translator:
         if left.literal is not None and right.literal is not None and left.type[0] == right.type[0] == "int":
             python = {"&&": "and", "||": "or", "/": "//", "<>": "!="}.get(operator, operator)
             value = int(eval(f"{left.literal} {python} {right.literal}"))
-            return _Term(str(value), ("int", 0), value)
+            return _Term(str(value), ("int", max(left.type[1], right.type[1])), value)
         if operator in ("&&", "||"):
             return _Term(f"({self.truth(left)} {operator[0]} {self.truth(right)})", ("bool", 1))
         if operator == "**":
@@ -336,7 +336,7 @@ class _Translator:
             inside = power.text.partition(", ")[2][:-1]
             return _Term(f"ar.ldexp({other.text}, {inside})", other.type)
         if operator in ("<<", ">>"):
-            kind = left.type if left.type[0] != "int" else ("i", 32)
+            kind = left.type if left.type[0] != "int" else ("i", 64 if left.type[1] == 64 else 32)
             return _Term(
                 f"_shift_{'left' if operator == '<<' else 'right'}({self.converted(left, kind)}, "
                 f"{self.converted(right, ('u', 32))}, {kind[1]})",
@@ -344,8 +344,10 @@ class _Translator:
             )
         kind = self.common(left, right)
         a, b = self.converted(left, kind), self.converted(right, kind)
-        if operator in ("==", "!=", "<>", "<", ">", "<=", ">="):
-            return _Term(f"({a} {'!=' if operator == '<>' else operator} {b})", ("bool", 1))
+        if operator == "<>":  # ordered, and not equal: false of a NaN
+            return _Term(f"(({a} < {b}) | ({a} > {b}))", ("bool", 1))
+        if operator in ("==", "!=", "<", ">", "<=", ">="):
+            return _Term(f"({a} {operator} {b})", ("bool", 1))
         if kind[0] == "bf":
             return _Term(f"ar.cast({a} {operator} {b}, ('f', 32), {kind})", kind)
         if kind[0] == "f":
@@ -426,6 +428,8 @@ class _Translator:
                     low, width = high, int(self.number(second))
                 else:
                     low, width = second, int(self.number(high)) - int(self.number(second)) + 1
+                if width < 1:
+                    raise Untranslatable(f"a slice of {width} bits")
                 raw = self.raw(term, term.type)
                 kind = ("u", width)
                 term = _Term(f"_extract({raw}, {self.converted(low, ('u', 32))}, {width})", kind)
@@ -668,7 +672,7 @@ def _number(token: str) -> _Term:
         number = float(token.rstrip("F"))
         return _Term(repr(number), ("int", 0), number)
     value = int(token.rstrip("UL"), 0)
-    return _Term(str(value), ("int", 0), value)
+    return _Term(str(value), ("int", 64 if token.endswith("LL") else 0), value)
 
 
 def _width_of(term: _Term) -> int:

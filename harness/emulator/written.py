@@ -24,12 +24,13 @@ from harness.emulator.pseudocode import Semantics, Untranslatable, translated
 
 CORRECTIONS = {
     "v_div_scale_f32": "The pseudocode begins with VCC = 0 for the whole wave and compares with DENORM as if it were a "
-    "number; meant is a lane's bit, and `is a denormal`. D0 is S0 where no branch scales. With that LLVM's division is "
-    "correctly rounded, denormals included (tests/test_emulator_instructions.py).",
+    "number; meant is a lane's bit, and `is a denormal`. D0 is S0 where no branch scales. Where both 1/S1 and S2/S1 "
+    "are denormals, S1 is near the largest float, and 2^64 times it is infinite: meant is 2^-64. With that LLVM's "
+    "division is correctly rounded, denormals included (tests/test_emulator_instructions.py).",
     "v_div_fmas_f32": "2^32 does not undo v_div_scale's 2^64: the scale is 2^64 or 2^-64, by the exponent of S2. "
     "Evidence as above.",
     "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number, and UNDERFLOW and OVERFLOW are results: zero "
-    "and infinity in rounding to nearest even. Evidence as above.",
+    "and infinity in rounding to nearest even; a quotient that overflows arrives as NaN. Evidence as above.",
     "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
     "by the instruction's title, `round to nearest even integer`.",
     "v_rndne_f16": "as v_rndne_f32",
@@ -193,7 +194,15 @@ def _div_scale(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
     cases = [zero, far, _denormal(s1), tiny_inverse & tiny_quotient, tiny_inverse, tiny_quotient, ar.exponent(s2) <= 23]
     up, down = np.ldexp(s0, 64), np.ldexp(s0, -64)
     either = np.where(denominator, up, s0)
-    results = [np.full_like(s0, np.nan), either, up, either, down, np.where(numerator, up, s0), up]
+    results = [
+        np.full_like(s0, np.nan),
+        either,
+        up,
+        np.where(denominator, down, s0),
+        down,
+        np.where(numerator, up, s0),
+        up,
+    ]
     shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
     flags = [np.False_, np.True_, np.False_, np.True_, np.False_, np.True_, np.False_]
     cases = [np.broadcast_to(case, shape) for case in cases]
@@ -220,8 +229,11 @@ def _div_fixup(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
     shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
     cases = [np.isnan(s2), np.isnan(s1), invalid, (s1 == 0) | np.isinf(s2), np.isinf(s1) | (s2 == 0)]
     cases += [ar.exponent(s2) - ar.exponent(s1) < -150]
+    overflowed = np.isnan(s0)  # the estimate was an infinity, and the residual of that is none
+    cases += [overflowed]
     minus_nan = np.array(0xFFC00000, U32).view(F32)
     results = [ar.quiet(s2), ar.quiet(s1), minus_nan, sign * F32(np.inf), sign * F32(0), sign * F32(0)]
+    results += [sign * F32(np.inf)]
     chosen = np.select(
         [np.broadcast_to(case, shape) for case in cases],
         [np.broadcast_to(one, shape) for one in results],
