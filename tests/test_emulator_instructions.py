@@ -8,7 +8,7 @@ pytest.importorskip("tinygrad")
 pytest.importorskip("elftools")
 pytest.importorskip("triton")
 
-from tests.assembled import computed  # noqa: E402
+from tests.assembled import computed
 
 COUNT = 1024
 SPECIAL = [0, 0x80000000, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF]
