@@ -195,29 +195,6 @@ def test_a_run_whose_file_has_changed_is_marked_on_the_board_and_stays_ranked(po
     assert "older source" not in podium("leaderboard", "double")[1]
 
 
-def test_a_run_whose_file_has_changed_is_marked_on_the_board_and_stays_ranked(podium, toy_root):
-    path = submit(toy_root, "mine", HONEST)
-    problem = catalog.load_problem(toy_root, "double")
-    submission = catalog.load_submission(problem, path)
-    run = make_run(
-        problem_sha256=problem.sha256,
-        submission_sha256=submission.sha256,
-        submission_path=str(path.relative_to(toy_root)),
-    )
-    Store(toy_root).write(run, submission)
-    assert "older source" not in podium("leaderboard", "double")[1]
-    submit(toy_root, "mine", HONEST + "# changed\n")
-    out = podium("leaderboard", "double")[1]
-    assert "│ 1    │ mine" in out and out.count("older source") == 2
-    ranked = json.loads(podium("leaderboard", "double", "--json")[1])["boards"][0]["ranked"]
-    assert [(each["submission"], each["older_source"]) for each in ranked] == [("mine", True)]
-    page = toy_root / "board.html"
-    podium("report", "double", "--out", str(page))
-    assert "older source</span>" in page.read_text()
-    path.unlink()
-    assert "older source" not in podium("leaderboard", "double")[1]
-
-
 def timed(latency_ns: float, bound_ns: float) -> Measurement:
     return Measurement(
         case=Case(parameters={"rows": round(latency_ns), "cols": 4}),

@@ -1,6 +1,6 @@
 """Launches of harness.hip's kernels in the emulator.
 
-    launch(module, "scale", "gfx942", blocks, threads, ..)      compiled once a module; raises what the author is to see
+    present("gfx942")     from here on a launch goes to the emulator; a module is compiled once
 
 A fault names the line of the submission where the module's source stands in it, else the line of the source.
 """
@@ -8,18 +8,21 @@ A fault names the line of the submission where the module's source stands in it,
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from harness import hip
 from harness.chips.targets import EMULATED_TARGETS
-from harness.emulated.launches import EmulatedFault, NoDevice, of_process
+from harness.emulated.launches import EmulatedFault, of_process
 from harness.emulator import available
 from harness.emulator.code_object import CodeObject
 from harness.emulator.findings import Malformed, NotEmulated
 from harness.emulator.start import Three
+from harness.hip import CompilationError, NoDevice, compilers
 
 WITNESSED_INSTRUCTIONS = 200_000
 """Kernels are run twice, to find what they use and never wrote, until so many instructions were run."""
@@ -27,10 +30,15 @@ WITNESSED_INSTRUCTIONS = 200_000
 _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
 
 
+def present(target: str) -> None:
+    """From here on harness.hip launches in the emulator. Nothing is put back."""
+    hip.emulator = functools.partial(launch, target)
+
+
 def launch(
+    target: str,
     module: Any,
     kernel: str,
-    target: str,
     blocks: Three,
     threads: Three,
     shared_bytes: int,
@@ -41,8 +49,6 @@ def launch(
 
     Raises CompilationError, EmulatedFault with the finding, NoDevice for what is not emulated or not installed.
     """
-    from harness.hip import CompilationError
-
     image, assembly = _loaded(module, target)
     if kernel not in image.kernels:
         raise CompilationError(f'the source defines no extern "C" __global__ {kernel}')
@@ -61,8 +67,6 @@ def launch(
 
 
 def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
-    from harness.hip import compilers
-
     if target not in EMULATED_TARGETS:
         raise NoDevice(f"there is no GPU, and {target} is not emulated; {', '.join(EMULATED_TARGETS)} are")
     lacking = available()

@@ -10,19 +10,16 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.emulator import Allocation, Outcome, of_pointer, run
+from harness.emulator import Allocation, LaunchOutcome, of_pointer, run
 from harness.emulator.code_object import CodeObject
-from harness.emulator.findings import Finding
+from harness.emulator.findings import KernelFinding
 from harness.emulator.start import Three
 from harness.emulator.witness import Witness
+from harness.hip import NoDevice
 
 
 class EmulatedFault(RuntimeError):
     """A kernel did what it must not; the message names the instruction, the line and the lane."""
-
-
-class NoDevice(RuntimeError):
-    """The emulator does not know what the kernel needs: no verdict on the submission follows."""
 
 
 def of_process(target: str) -> Launches:
@@ -49,7 +46,7 @@ class Launches:
         self.target, self.witnessed, self.seed = target, witnessed, seed
         self.count = 0
         self.instructions: dict[str, int] = {}
-        self.findings: list[Finding] = []
+        self.findings: list[KernelFinding] = []
 
     def run(
         self,
@@ -84,7 +81,7 @@ class Launches:
                 self.findings.append(second.differs)
                 raise EmulatedFault(str(second.differs))
 
-    def _keep(self, outcome: Outcome) -> None:
+    def _keep(self, outcome: LaunchOutcome) -> None:
         """Add up an outcome. Raises EmulatedFault and NoDevice."""
         self.count += 1
         for name, number in outcome.instructions.items():

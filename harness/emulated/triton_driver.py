@@ -23,12 +23,15 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 
 from harness.chips.targets import TARGETS
-from harness.compile.absent_device import HIP_VERSION, card
-from harness.emulated.launches import Launches, NoDevice, of_process
+from harness.emulated.launches import Launches, of_process
 from harness.emulator import available
 from harness.emulator.code_object import CodeObject
+from harness.hip import NoDevice
 from harness.interpreter import cuda_on_cpu
 from harness.interpreter.autotune import FirstValid
+
+HIP_VERSION = "7.0.0"
+"""What torch's builds of that time say: those of ROCm 7.0."""
 
 PACKED = {
     "i1": "<?", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q", "u1": "<?", "u8": "<B", "u16": "<H", "u32": "<I",
@@ -150,5 +153,30 @@ def present(name: str, launches: Launches | None = None) -> None:
     triton.compile = triton.compiler.compile = compiled
     driver.set_active(emulated)
     torch.version.hip = HIP_VERSION
-    cuda_on_cpu.SIMULATED_CUDA.update(card(name, TARGETS[name]))
+    cuda_on_cpu.SIMULATED_CUDA.update(card(name))
     cuda_on_cpu.replacements.cache_clear()
+
+
+def card(name: str) -> dict[str, Any]:
+    """What torch.cuda says of the chip, for host code that chooses by it."""
+    target, returning = TARGETS[name], cuda_on_cpu.returning
+    stated = {
+        "name": target.device,
+        "major": target.capability[0],
+        "minor": target.capability[1],
+        "multi_processor_count": target.multiprocessors,
+        "total_memory": target.memory_bytes,
+        "warp_size": target.warp_size,
+        "regs_per_multiprocessor": target.simds * target.registers * target.warp_size,
+        "shared_memory_per_block": 64 << 10,
+        "shared_memory_per_block_optin": target.lds_bytes,
+        "shared_memory_per_multiprocessor": target.lds_per_multiprocessor,
+        "L2_cache_size": target.l2_bytes,
+        "gcnArchName": name if name == "gfx1100" else f"{name}:sramecc+:xnack-",
+    }
+    return {
+        "get_device_name": returning(target.device),
+        "get_device_capability": returning(target.capability),
+        "get_device_properties": returning(SimpleNamespace(**{**vars(cuda_on_cpu.PRETENDED), **stated})),
+        "get_arch_list": returning([name]),
+    }

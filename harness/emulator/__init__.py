@@ -16,8 +16,8 @@ is exact and what is not emulated. It tells nothing of time.
 """
 
 from harness.emulator.decoding import available
-from harness.emulator.findings import Finding, Outcome
+from harness.emulator.findings import KernelFinding, LaunchOutcome
 from harness.emulator.launch import run
 from harness.emulator.memory import Allocation, of_array, of_pointer
 
-__all__ = ["Allocation", "Finding", "Outcome", "available", "of_array", "of_pointer", "run"]
+__all__ = ["Allocation", "KernelFinding", "LaunchOutcome", "available", "of_array", "of_pointer", "run"]

@@ -18,11 +18,11 @@ import numpy as np
 
 from harness.emulator import atomics, lanes, operands
 from harness.emulator.arithmetic import U32, U64, Array
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import OUT_OF_RANGE, RACE, NotEmulated
 from harness.emulator.memory import Outside
-from harness.emulator.state import Fault, Rows, State
+from harness.emulator.state import Rows, State, WaveFault
 from harness.emulator.vector import check_registers
 
 Step = Callable[[State, Rows], None]
@@ -88,7 +88,7 @@ _NAMES = {
 }
 
 
-def access(instruction: Instruction, kernel: Kernel) -> Step:
+def access(instruction: Instruction, kernel: KernelCode) -> Step:
     """Raises NotEmulated by name."""
     encoding = instruction.encoding
     if encoding.startswith("SMEM"):
@@ -138,11 +138,11 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> bits - 1 else value
 
 
-def _off(kernel: Kernel, register: int) -> bool:
+def _off(kernel: KernelCode, register: int) -> bool:
     return register in ((124,) if kernel.target == "gfx1100" else (127, 125))
 
 
-def _global_addresses(instruction: Instruction, kernel: Kernel) -> Addresses:
+def _global_addresses(instruction: Instruction, kernel: KernelCode) -> Addresses:
     fields = instruction.fields
     width = type_bits(instruction)
     offset = U64(_signed(fields["offset"], width) & (1 << 64) - 1) if width != 12 else U64(fields["offset"])
@@ -165,7 +165,7 @@ def type_bits(instruction: Instruction) -> int:
     return 12 if instruction.mnemonic.startswith("flat") and "sc0" in instruction.fields else 13
 
 
-def _scratch_offsets(instruction: Instruction, kernel: Kernel) -> Addresses:
+def _scratch_offsets(instruction: Instruction, kernel: KernelCode) -> Addresses:
     fields = instruction.fields
     offset = U64(_signed(fields["offset"], 13) & (1 << 64) - 1)
     register, base = fields["addr"] - 256, fields["saddr"]
@@ -182,7 +182,7 @@ def _scratch_offsets(instruction: Instruction, kernel: Kernel) -> Addresses:
     return addresses
 
 
-def _buffer_addresses(instruction: Instruction, kernel: Kernel) -> Addresses:
+def _buffer_addresses(instruction: Instruction, kernel: KernelCode) -> Addresses:
     """CDNA3 ISA guide, "Buffer addressing": raw buffers, by byte offset."""
     fields = instruction.fields
     if fields.get("idxen") or fields.get("tfe"):
@@ -280,10 +280,10 @@ def numbers(state: State, rows: Rows) -> Array:
     return np.arange(state.position.shape[0])[rows]
 
 
-def fault(state: State, rows: Rows, chosen: Array, index: int, message: str) -> Fault:
+def fault(state: State, rows: Rows, chosen: Array, index: int, message: str) -> WaveFault:
     """The fault of the index-th active lane."""
     wave, lane = (int(axis[index]) for axis in np.nonzero(chosen))
-    return Fault(OUT_OF_RANGE, message, int(numbers(state, rows)[wave]), lane)
+    return WaveFault(OUT_OF_RANGE, message, int(numbers(state, rows)[wave]), lane)
 
 
 def _load(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step:
@@ -404,7 +404,7 @@ def _only(chosen: Array, index: Array) -> Array:
 # Scalar loads
 
 
-def _smem(instruction: Instruction, kernel: Kernel) -> Step:
+def _smem(instruction: Instruction, kernel: KernelCode) -> Step:
     found = re.match(r"^s_(buffer_)?load_(dword|b32)?(?:(x|b)(\d+))?$", instruction.mnemonic)
     fields = instruction.fields
     if not found:
@@ -439,7 +439,7 @@ def _smem(instruction: Instruction, kernel: Kernel) -> Step:
             values = state.memory.load(where, 4 * words).view(U32)
         except Outside as outside:
             row = int(numbers(state, rows)[outside.index])
-            raise Fault(OUT_OF_RANGE, f"it reads {4 * words} bytes {outside.near}", row) from None
+            raise WaveFault(OUT_OF_RANGE, f"it reads {4 * words} bytes {outside.near}", row) from None
         for number in range(words):
             state.set_scalar(target + number, rows, values[:, number])
 
@@ -449,7 +449,7 @@ def _smem(instruction: Instruction, kernel: Kernel) -> Step:
 # LDS
 
 
-def _ds(instruction: Instruction, kernel: Kernel) -> Step:
+def _ds(instruction: Instruction, kernel: KernelCode) -> Step:
     fields, mnemonic = instruction.fields, instruction.mnemonic
     if fields.get("gds"):
         raise _unknown(instruction)
@@ -580,4 +580,4 @@ def note_race(state: State, rows: Rows, active: Array, index: int, does: str, by
     """Tell of a race of the index-th active lane."""
     wave, lane = (int(axis[index]) for axis in np.nonzero(active))
     message = f"it {does} byte {byte:,} of shared memory, which another wave used with no barrier between"
-    state.note(Fault(RACE, message, int(numbers(state, rows)[wave]), lane))
+    state.note(WaveFault(RACE, message, int(numbers(state, rows)[wave]), lane))

@@ -1,6 +1,6 @@
 """Reading an AMD code object: its kernels, what their registers hold at the start, their arguments and source lines.
 
-    CodeObject(bytes).kernel("scale") ─► Kernel: descriptor, code, arguments, lines
+    CodeObject(bytes).kernel("scale") ─► KernelCode: descriptor, code, arguments, lines
 
 Sources: LLVM's "User Guide for AMDGPU Backend": "Kernel Descriptor" (64 bytes in .rodata under NAME.kd), "Code Object
 V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". The bytes may be anything: what does not fit is
@@ -34,7 +34,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelCode:
     """One kernel. base: the address of its code in the image; code: its bytes, to the end of its function."""
 
     name: str
@@ -111,14 +111,14 @@ class CodeObject:
         """The names of its kernels."""
         return [str(entry.get(".name")) for entry in self.metadata.get("amdhsa.kernels", []) if isinstance(entry, dict)]
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> KernelCode:
         """Raises Malformed without such a kernel, or if what it says of itself cannot be."""
         try:
             return self._kernel(name)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
             raise Malformed(f"what it says of {name} cannot be read: {type(error).__name__}: {error}") from None
 
-    def _kernel(self, name: str) -> Kernel:
+    def _kernel(self, name: str) -> KernelCode:
         entries = [entry for entry in self.metadata.get("amdhsa.kernels", []) if entry.get(".name") == name]
         if not entries or name not in self.symbols:
             raise Malformed(f"it has no kernel {name}")
@@ -153,7 +153,7 @@ class CodeObject:
         if lds > 160 << 10 or scratch > 16 << 20 or kernarg > 1 << 16:
             raise Malformed(f"{name} asks for {lds:,} bytes of LDS, {scratch:,} of scratch, {kernarg:,} of arguments")
         lines = {address - base: line for address, line in self._lines.items() if base <= address < base + size}
-        return Kernel(
+        return KernelCode(
             name=name,
             target=self.target,
             base=base,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.findings import NotEmulated
 
 SPELT = {
@@ -71,7 +71,7 @@ def available() -> str | None:
     return None if found else HOW_TO_GET_IT
 
 
-def decode(kernel: Kernel) -> list[Instruction]:
+def decode(kernel: KernelCode) -> list[Instruction]:
     """Raises NotEmulated for bytes that are no instruction; bytes after the last s_endpgm are left out if they are
     none."""
     found: list[Instruction] = []
@@ -107,7 +107,7 @@ def mnemonics(assembly: str, name: str) -> list[str]:
     return found
 
 
-def hold(decoded: Sequence[Instruction], assembly: str, kernel: Kernel) -> None:
+def hold(decoded: Sequence[Instruction], assembly: str, kernel: KernelCode) -> None:
     """Raises NotEmulated where the decoded mnemonics are not those of the assembly, one for one.
 
     A wrong length shows as well: what follows it is decoded from the middle of an instruction.

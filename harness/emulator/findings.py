@@ -1,9 +1,9 @@
 """What an emulated run ends with: counts, findings, or why it could not go on.
 
-Finding       what is wrong with a kernel, with the instruction, the source line and the lane
+KernelFinding       what is wrong with a kernel, with the instruction, the source line and the lane
 NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
 Malformed     the code object is none, or says of itself what cannot be
-Outcome       what `run` returns
+LaunchOutcome       what `run` returns
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
-class Finding:
+class KernelFinding:
     """One thing that is wrong. `kind` is one of this module's constants.
 
     instruction: the mnemonic. address: its byte offset in the kernel. line: of the source, None without a line table.
@@ -59,13 +59,13 @@ class Finding:
 class KernelFault(Exception):
     """A finding that ends the run."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: KernelFinding) -> None:
         super().__init__(str(finding))
         self.finding = finding
 
 
 @dataclass
-class Outcome:
+class LaunchOutcome:
     """What became of a launch.
 
     findings: all that is wrong, at most one of a kind and instruction. not_emulated: why the run stopped without a
@@ -73,7 +73,7 @@ class Outcome:
     by_line: the same by source line. launches: how many kernels this counts.
     """
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[KernelFinding] = field(default_factory=list)
     not_emulated: str | None = None
     instructions: dict[str, int] = field(default_factory=dict)
     by_line: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""One launch, from the code object to its Outcome.
+"""One launch, from the code object to its LaunchOutcome.
 
-    run(code_object, "scale", grid, block, kernargs, memory) ─► Outcome
+    run(code_object, "scale", grid, block, kernargs, memory) ─► LaunchOutcome
 
 A launch of many workgroups is run in batches, so that its registers fit into `STATE_BYTES`.
 """
@@ -15,9 +15,9 @@ from harness.emulator import memory as memories
 from harness.emulator import start
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
-from harness.emulator.findings import KernelFault, Malformed, NotEmulated, Outcome
-from harness.emulator.machine import Machine, Program, tally
-from harness.emulator.memory import Allocation, Memory
+from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
+from harness.emulator.machine import DecodedProgram, Machine, tally
+from harness.emulator.memory import Allocation, GlobalMemory
 from harness.emulator.shared_memory import SharedMemory
 from harness.emulator.state import State
 from harness.emulator.witness import Witness
@@ -44,7 +44,7 @@ def run(
     seed: int | None = None,
     fill: int = 0,
     witness: Witness | None = None,
-) -> Outcome:
+) -> LaunchOutcome:
     """Run one kernel; what it stores is in `memory` afterwards.
 
     grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
@@ -52,14 +52,14 @@ def run(
     hold the decoded code against. limit: instructions that a wave may run. seed: None steps all waves together; a
     number runs the waves and workgroups in a random order. fill: seeds what registers and LDS hold at the start.
 
-    Whatever the bytes are, this returns: findings and reasons are in the Outcome, and nothing is raised.
+    Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
     """
-    outcome = Outcome()
+    outcome = LaunchOutcome()
     lacking = available()
     if lacking is not None:
         outcome.not_emulated = lacking
         return outcome
-    program: Program | None = None
+    program: DecodedProgram | None = None
     counts = None
     machine: Machine | None = None
     try:
@@ -77,7 +77,7 @@ def run(
             segment, packet = witness.same_place(segment, packet)
         arguments = memories.of_array(segment, "the kernel's arguments", writable=False)
         dispatch = memories.of_array(packet, "the dispatch packet", writable=False)
-        space = Memory([*memory, code, arguments, dispatch])
+        space = GlobalMemory([*memory, code, arguments, dispatch])
         program = _program(image, kernel, code.address + chosen.base, assembly)
         counts = np.zeros(len(program.instructions), np.int64)
         waves = -(-threads // chosen.wave_size)
@@ -117,11 +117,11 @@ def run(
     return outcome
 
 
-def _program(image: CodeObject, kernel: str, base: int, assembly: str | None) -> Program:
+def _program(image: CodeObject, kernel: str, base: int, assembly: str | None) -> DecodedProgram:
     """Kept with the code object: a kernel is decoded once, however often it is launched."""
-    kept: dict[tuple[str, int], Program] = image.__dict__.setdefault("programs", {})
+    kept: dict[tuple[str, int], DecodedProgram] = image.__dict__.setdefault("programs", {})
     if (kernel, base) not in kept:
-        kept[kernel, base] = Program(image.kernel(kernel), base, assembly)
+        kept[kernel, base] = DecodedProgram(image.kernel(kernel), base, assembly)
     return kept[kernel, base]
 
 

@@ -1,6 +1,6 @@
 """Running a kernel's waves: which step next, barriers, limits, counts.
 
-    Program(kernel)            decoded instructions, each made a step when it is first reached
+    DecodedProgram(kernel)            decoded instructions, each made a step when it is first reached
     Machine(program, state)    ─► run() ─► findings, counts
 
 All waves at one position step together, so that one operation on arrays serves them all. The lowest position goes
@@ -15,20 +15,20 @@ import numpy as np
 from harness.emulator import scalar
 from harness.emulator.access import access
 from harness.emulator.arithmetic import Array
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction, decode, hold
-from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, Finding, KernelFault, NotEmulated
-from harness.emulator.state import Fault, Rows, State
+from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, KernelFault, KernelFinding, NotEmulated
+from harness.emulator.state import Rows, State, WaveFault
 from harness.emulator.vector import Step, vector
 
 FAIR_TURN = 64
 """So often the wave that has done least goes first: a wave that waits in a loop for another must not starve it."""
 
 
-class Program:
+class DecodedProgram:
     """base: the address of the code as the kernel sees it."""
 
-    def __init__(self, kernel: Kernel, base: int, assembly: str | None = None) -> None:
+    def __init__(self, kernel: KernelCode, base: int, assembly: str | None = None) -> None:
         """Raises NotEmulated for code that cannot be decoded or that the assembly contradicts."""
         self.kernel, self.base = kernel, base
         self.instructions = decode(kernel)
@@ -97,7 +97,7 @@ class Machine:
     """One batch of workgroups. groups: int64 [workgroups, 3], in the order of the state's waves."""
 
     def __init__(
-        self, program: Program, state: State, groups: Array, limit: int, order: np.random.Generator | None
+        self, program: DecodedProgram, state: State, groups: Array, limit: int, order: np.random.Generator | None
     ) -> None:
         self.program, self.state, self.groups, self.limit, self.order = program, state, groups, limit, order
         waves = state.position.shape[0]
@@ -105,7 +105,7 @@ class Machine:
         self.waiting = np.zeros(waves, np.bool_)
         self.done = np.zeros(waves, np.int64)
         self.counts = np.zeros(len(program.instructions), np.int64)
-        self.findings: dict[tuple[str, int], Finding] = {}
+        self.findings: dict[tuple[str, int], KernelFinding] = {}
         self.at = 0
         state.note = self._note
         self.rank = np.arange(waves) % state.waves_per_group
@@ -137,15 +137,15 @@ class Machine:
         try:
             for self.at in range(position, end):
                 (program.steps[self.at] or program.step(self.at))(state, rows)
-        except Fault as found:
+        except WaveFault as found:
             raise KernelFault(self._finding(found)) from None
         self.counts[position:end] += waves
         self.done[rows] += end - position + 1
         if (self.done[rows] > self.limit).any():
             row = int(np.arange(self.done.shape[0])[rows][np.argmax(self.done[rows])])
-            raise KernelFault(self._finding(Fault(ENDLESS, f"a wave ran {self.limit:,} instructions", row)))
+            raise KernelFault(self._finding(WaveFault(ENDLESS, f"a wave ran {self.limit:,} instructions", row)))
         if end == len(program.instructions):
-            raise KernelFault(self._finding(Fault(BAD_JUMP, "it runs past the end of the kernel")))
+            raise KernelFault(self._finding(WaveFault(BAD_JUMP, "it runs past the end of the kernel")))
         self.at = end
         if not program.steers(end):
             state.position[rows] = end
@@ -182,7 +182,7 @@ class Machine:
     def _goal(self, offset: int) -> int:
         if offset not in self.program.index:
             raise KernelFault(
-                self._finding(Fault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
+                self._finding(WaveFault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
             )
         return self.program.index[offset]
 
@@ -203,7 +203,7 @@ class Machine:
                     other = self.program.instructions[int(places[1]) - 1]
                     missing = f"other waves wait at another barrier ({other.where()})"
                 row = int(group * per_group + np.argmax(waiting))
-                self._note(Fault(BARRIER, f"{int(waiting.sum())} of {per_group} waves wait; {missing}", row))
+                self._note(WaveFault(BARRIER, f"{int(waiting.sum())} of {per_group} waves wait; {missing}", row))
             self.waiting[waves] = False
             self.state.shared.barrier(int(group))
             if self.order is not None:
@@ -223,10 +223,10 @@ class Machine:
         chosen[np.arange(rank.shape[0]), rank.argmin(axis=1)] = True
         return chosen.reshape(-1) & ready
 
-    def _note(self, found: Fault) -> None:
+    def _note(self, found: WaveFault) -> None:
         self.findings.setdefault((found.kind, self.at), self._finding(found))
 
-    def _finding(self, found: Fault) -> Finding:
+    def _finding(self, found: WaveFault) -> KernelFinding:
         one = self.program.instructions[min(self.at, len(self.program.instructions) - 1)]
         wave = group = None
         if found.row is not None:
@@ -234,7 +234,7 @@ class Machine:
             x, y, z = (int(axis) for axis in self.groups[found.row // self.state.waves_per_group])
             group = (x, y, z)
         file, line = one.line or (None, None)
-        return Finding(
+        return KernelFinding(
             found.kind,
             found.message,
             self.program.kernel.name,
@@ -267,7 +267,7 @@ def class_of(instruction: Instruction) -> str:
     return "scalar" if name.startswith("s_") else "global"
 
 
-def tally(program: Program, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
+def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
     """Executed instructions by class and by source line."""
     by_class: dict[str, int] = {}
     by_line: dict[tuple[str, int], int] = {}

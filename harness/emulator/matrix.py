@@ -25,7 +25,7 @@ import numpy as np
 from harness.emulator import arithmetic as ar
 from harness.emulator import number_formats, operands
 from harness.emulator.arithmetic import F32, U32, Array
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import NotEmulated
 from harness.emulator.state import Rows, State
@@ -38,7 +38,7 @@ _WMMA = re.compile(r"^v_wmma_(f32|f16|bf16|i32)_16x16x16_(f16|bf16|iu8)$")
 BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
 
 
-def matrix(instruction: Instruction, kernel: Kernel) -> Step:
+def matrix(instruction: Instruction, kernel: KernelCode) -> Step:
     """Raises NotEmulated by name: sparse, float64, xf32, scaled."""
     found = _MFMA.match(instruction.mnemonic)
     if found:
@@ -84,7 +84,7 @@ def _may_round(a: Array, b: Array) -> bool:
     return tiny[0] or tiny[1]
 
 
-def _mfma(instruction: Instruction, kernel: Kernel, found: re.Match[str]) -> Step:
+def _mfma(instruction: Instruction, kernel: KernelCode, found: re.Match[str]) -> Step:
     fields, target = instruction.fields, kernel.target
     result, rows_m, columns, depth = found[1], int(found[2]), int(found[3]), int(found[4])
     blocks = int(found[5] or 1)
@@ -150,7 +150,7 @@ def _places(rows_m: int, columns: int, blocks: int) -> tuple[Array, Array, Array
     return register // each + 0 * lane, i, lane % columns + 0 * register
 
 
-def _registers(code: int, count: int, shift: int, kernel: Kernel) -> Any:
+def _registers(code: int, count: int, shift: int, kernel: KernelCode) -> Any:
     """read(state, rows, waves) ─► uint32 [wave, lane, register]."""
     if code < 256:
         value = operands.constant(code, 0, "FMT_NUM_F32", 32)
@@ -166,13 +166,13 @@ def _registers(code: int, count: int, shift: int, kernel: Kernel) -> Any:
     return read
 
 
-def _check(kernel: Kernel, first: int, count: int) -> None:
+def _check(kernel: KernelCode, first: int, count: int) -> None:
     from harness.emulator.vector import check_registers
 
     check_registers(kernel, first, count)
 
 
-def _wmma(instruction: Instruction, kernel: Kernel, found: re.Match[str]) -> Step:
+def _wmma(instruction: Instruction, kernel: KernelCode, found: re.Match[str]) -> Step:
     if kernel.wave_size != 32:
         raise NotEmulated(f"{instruction.mnemonic} in waves of 64 is not emulated")
     fields, result, kind = instruction.fields, found[1], found[2]

@@ -1,6 +1,6 @@
 """Global memory: the live allocations with their bounds. Nothing else can be read or written.
 
-    memory = Memory([Allocation(address, array, "out")])
+    memory = GlobalMemory([Allocation(address, array, "out")])
     memory.load(addresses, 4)          ─► uint8 [.., 4], or the first access outside, as Outside
     memory.store(addresses, bytes)
 
@@ -38,7 +38,7 @@ class Outside(Exception):
 
 
 def of_pointer(address: int, size: int, name: str, writable: bool = True) -> Allocation:
-    """Memory of this process as an allocation; it must outlive it."""
+    """GlobalMemory of this process as an allocation; it must outlive it."""
     buffer = (ctypes.c_uint8 * size).from_address(address)
     return Allocation(address, np.frombuffer(buffer, np.uint8) if size else np.zeros(0, np.uint8), name, writable)
 
@@ -49,7 +49,7 @@ def of_array(array: Array, name: str, writable: bool = True) -> Allocation:
     return Allocation(flat.ctypes.data, flat, name, writable)
 
 
-class Memory:
+class GlobalMemory:
     """allocations: none may overlap another, unless it lies within it."""
 
     def __init__(self, allocations: Sequence[Allocation]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.emulator import operands, written
 from harness.emulator.arithmetic import U32, U64, Array
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import NotEmulated
 from harness.emulator.state import EXEC, VCC, Rows, State
@@ -77,7 +77,7 @@ _SAVEEXEC = {
 """s_*_saveexec: of the source and EXEC. CDNA's andn2 is RDNA3's and_not1 (ISA guides)."""
 
 
-def scalar(instruction: Instruction, kernel: Kernel) -> Step:
+def scalar(instruction: Instruction, kernel: KernelCode) -> Step:
     """Raises NotEmulated by name."""
     mnemonic, fields = instruction.mnemonic, instruction.fields
     if "_saveexec_" in mnemonic:
@@ -136,7 +136,7 @@ def _move(instruction: Instruction) -> Step:
     return lambda state, rows: state.set_scalar(target, rows, read(state, rows))
 
 
-def _saveexec(instruction: Instruction, kernel: Kernel) -> Step:
+def _saveexec(instruction: Instruction, kernel: KernelCode) -> Step:
     operation, _, kind = instruction.mnemonic[2:].partition("_saveexec_")
     wide, function = kind == "b64", _SAVEEXEC[operation]
     if wide != (kernel.wave_size == 64):

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.emulator.arithmetic import U32, U64, Array
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.findings import Malformed, NotEmulated
 from harness.emulator.state import EXEC, State, mask_of
 
 Three = tuple[int, int, int]
 
 
-def argument_segment(kernel: Kernel, arguments: Sequence[bytes], grid: Three, block: Three, shared: int) -> Array:
+def argument_segment(kernel: KernelCode, arguments: Sequence[bytes], grid: Three, block: Three, shared: int) -> Array:
     """uint8: the explicit arguments, each as it lies in memory, and the hidden ones.
 
     Raises Malformed where the kernel takes others.
@@ -51,7 +51,7 @@ def dispatch_packet(grid: Three, block: Three) -> Array:
     return np.frombuffer(packet.ljust(64, b"\0"), np.uint8)
 
 
-def begin(state: State, kernel: Kernel, groups: Array, block: Three, segment: int, packet: int) -> None:
+def begin(state: State, kernel: KernelCode, groups: Array, block: Three, segment: int, packet: int) -> None:
     """Fill the registers. groups: int64 [workgroups, 3]; segment, packet: addresses."""
     per_group = state.waves_per_group
     waves = state.position.shape[0]

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.arithmetic import U32, U64, Array
-from harness.emulator.code_object import Kernel
-from harness.emulator.memory import Memory
+from harness.emulator.code_object import KernelCode
+from harness.emulator.memory import GlobalMemory
 from harness.emulator.shared_memory import SharedMemory
 
 Rows = Any
@@ -26,7 +26,7 @@ Rows = Any
 EXEC, VCC = 126, 106
 
 
-class Fault(Exception):
+class WaveFault(Exception):
     """An instruction did what it must not. row: of the state, lane: of its wave; None where none is meant."""
 
     def __init__(self, kind: str, message: str, row: int | None = None, lane: int | None = None) -> None:
@@ -41,12 +41,12 @@ class State:
     and does not end the run.
     """
 
-    memory: Memory
+    memory: GlobalMemory
     shared: SharedMemory
     witness: Callable[[Array], None] | None = None
-    note: Callable[[Fault], None]
+    note: Callable[[WaveFault], None]
 
-    def __init__(self, kernel: Kernel, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:
+    def __init__(self, kernel: KernelCode, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:
         self.kernel = kernel
         self.wave_size = kernel.wave_size
         self.accum = kernel.accum_offset if kernel.target != "gfx1100" else kernel.vgprs

@@ -16,7 +16,7 @@ import numpy as np
 from harness.emulator import arithmetic as ar
 from harness.emulator import lanes, operands, written
 from harness.emulator.arithmetic import U32, U64, Array
-from harness.emulator.code_object import Kernel
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import NotEmulated
 from harness.emulator.operands import Read
@@ -32,7 +32,7 @@ OPSEL_IS_ITS_OWN = re.compile(r"^v_(cvt_(pk|sr|f32|scalef32)_.*(fp8|bf8|fp4)|cvt
 """Instructions whose pseudocode reads OPSEL itself."""
 
 
-def vector(instruction: Instruction, kernel: Kernel) -> Step:
+def vector(instruction: Instruction, kernel: KernelCode) -> Step:
     """Raises NotEmulated by name."""
     if instruction.mnemonic in ("v_nop", "v_clrexcp"):
         return lambda state, rows: None
@@ -53,7 +53,7 @@ def operand_table(op: Any) -> dict[str, tuple[str, int]]:
 
 
 class _Builder:
-    def __init__(self, instruction: Instruction, kernel: Kernel) -> None:
+    def __init__(self, instruction: Instruction, kernel: KernelCode) -> None:
         self.instruction, self.kernel = instruction, kernel
         self.fields, self.encoding = instruction.fields, instruction.encoding
         self.table = operand_table(instruction.op)
@@ -279,7 +279,7 @@ def _refuse_overflow(raw: Array, name: str) -> None:
         raise NotEmulated(f"an infinity in {name} with MODE.FP16_OVFL set is not emulated")
 
 
-def check_registers(kernel: Kernel, first: int, count: int) -> None:
+def check_registers(kernel: KernelCode, first: int, count: int) -> None:
     """Raises NotEmulated for a register beyond the kernel's own."""
     if first < 0 or first + count > kernel.vgprs:
         raise NotEmulated(f"it uses v{first + count - 1}, and says that it has {kernel.vgprs} registers; that")
@@ -326,7 +326,7 @@ def _write_half(state: State, rows: Rows, register: int, value: Array, high: int
 # Instructions that are no arithmetic of one lane
 
 
-def _readfirstlane(instruction: Instruction, kernel: Kernel) -> Step:
+def _readfirstlane(instruction: Instruction, kernel: KernelCode) -> Step:
     read = operands.source(instruction.fields["src0"], 0, "FMT_NUM_B32", 32)
     target = instruction.fields["vdst"] & 127 if instruction.fields["vdst"] >= 256 else instruction.fields["vdst"]
 
@@ -337,7 +337,7 @@ def _readfirstlane(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
-def _readlane(instruction: Instruction, kernel: Kernel) -> Step:
+def _readlane(instruction: Instruction, kernel: KernelCode) -> Step:
     fields = instruction.fields
     read = operands.source(fields["src0"], 0, "FMT_NUM_B32", 32)
     lane = operands.scalar_source(fields["src1"], 0, "FMT_NUM_B32", 32)
@@ -351,7 +351,7 @@ def _readlane(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
-def _writelane(instruction: Instruction, kernel: Kernel) -> Step:
+def _writelane(instruction: Instruction, kernel: KernelCode) -> Step:
     fields = instruction.fields
     value = operands.scalar_source(fields["src0"], fields.get("literal", 0), "FMT_NUM_B32", 32)
     lane = operands.scalar_source(fields["src1"], 0, "FMT_NUM_B32", 32)
@@ -367,7 +367,7 @@ def _writelane(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
-def _swap(instruction: Instruction, kernel: Kernel) -> Step:
+def _swap(instruction: Instruction, kernel: KernelCode) -> Step:
     first, second = instruction.fields["vdst"] - 256, instruction.fields["src0"] - 256
     check_registers(kernel, max(first, second), 1)
     width = {"v_permlane16_swap_b32": 16, "v_permlane32_swap_b32": 32}.get(instruction.mnemonic)
@@ -382,7 +382,7 @@ def _swap(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
-def _accvgpr(instruction: Instruction, kernel: Kernel) -> Step:
+def _accvgpr(instruction: Instruction, kernel: KernelCode) -> Step:
     fields, accum = instruction.fields, min(kernel.accum_offset, kernel.vgprs)
     read_from = accum if instruction.mnemonic != "v_accvgpr_write_b32" and fields["src0"] >= 256 else 0
     target = fields["vdst"] - 256 + (accum if instruction.mnemonic != "v_accvgpr_read_b32" else 0)
@@ -393,7 +393,7 @@ def _accvgpr(instruction: Instruction, kernel: Kernel) -> Step:
     return lambda state, rows: state.write(target, rows, read(state, rows))
 
 
-def _bitop3(instruction: Instruction, kernel: Kernel) -> Step:
+def _bitop3(instruction: Instruction, kernel: KernelCode) -> Step:
     fields = instruction.fields
     truth = fields["neg"] | fields["abs"] << 3 | fields["omod"] << 6
     if instruction.mnemonic != "v_bitop3_b32":
@@ -413,7 +413,7 @@ def _bitop3(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
-def _mix(instruction: Instruction, kernel: Kernel) -> Step:
+def _mix(instruction: Instruction, kernel: KernelCode) -> Step:
     """v_fma_mix: float32 a·b + c, each operand a float32 or one half of a register; NEG_HI is |x| here."""
     fields, mnemonic = instruction.fields, instruction.mnemonic
     if fields.get("clmp"):
@@ -453,7 +453,7 @@ def _mix(instruction: Instruction, kernel: Kernel) -> Step:
     return step
 
 
-SPECIAL: dict[str, Callable[[Instruction, Kernel], Step]] = {
+SPECIAL: dict[str, Callable[[Instruction, KernelCode], Step]] = {
     "v_readfirstlane_b32": _readfirstlane,
     "v_readlane_b32": _readlane,
     "v_writelane_b32": _writelane,

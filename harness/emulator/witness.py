@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.emulator.arithmetic import Array
-from harness.emulator.findings import UNINITIALISED, Finding
-from harness.emulator.state import Fault
+from harness.emulator.findings import UNINITIALISED, KernelFinding
+from harness.emulator.state import WaveFault
 
 if TYPE_CHECKING:
     from harness.emulator.machine import Machine
@@ -33,7 +33,7 @@ class Witness:
     def __init__(self, before: Witness | None = None) -> None:
         self._before, self._next = before, 0
         self.marks: list[int] = []
-        self.differs: Finding | None = None
+        self.differs: KernelFinding | None = None
 
     def same_place(self, *arrays: Array) -> tuple[Array, ...]:
         """The arrays of the first launch, whose addresses its kernel saw."""
@@ -50,5 +50,5 @@ class Witness:
             self.marks.append(mark)
         elif self._next >= len(self._before.marks) or self._before.marks[self._next] != mark:
             message = "what it branches on, or where or what it loads or stores, depends on a value that nothing wrote"
-            self.differs = self.machine._finding(Fault(UNINITIALISED, message))
+            self.differs = self.machine._finding(WaveFault(UNINITIALISED, message))
         self._next += 1

@@ -16,9 +16,9 @@ One source runs on both vendors: hipRTC compiles it on ROCm, NVRTC on CUDA, each
 that went into it, in $XDG_CACHE_HOME. A launch checks its arguments against the signature, goes to torch's current
 stream and does not wait. Sources need no header, so they compile for chips that are not here as well.
 
-Without a GPU everything works but the launch. Where PODIUM_EMULATE names a chip of AMD's, the emulator runs the kernel
-(`harness.emulated`, which the judge asks for). Elsewhere a launch compiles the source for the targets that compilers
-are found for and raises NoDevice, or CompilationError if none of them takes it.
+Without a GPU everything works but the launch. In a worker that emulates a chip `emulator` runs the kernel. Elsewhere a
+launch compiles the source for the targets that compilers are found for and raises NoDevice, or CompilationError if none
+of them takes it.
 
     Module, Kernel ─► prelude     what comes before each source
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
@@ -29,8 +29,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -53,6 +52,10 @@ __all__ = [
     "uint32",
 ]
 
+emulator: Callable[..., None] | None = None
+"""What launches where there is no GPU: (module, kernel, blocks, threads, shared bytes, packed arguments, tensors).
+`harness.emulated` puts it there in a worker that is to emulate; where there is none a launch compiles only."""
+
 modules: list[Module] = []
 """Every module of this process, in the order of their making: what `check` compiles for its targets."""
 
@@ -61,10 +64,6 @@ STATIC_SHARED_BYTES = 48 << 10
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 """CUDA programming guide, "Technical specifications per compute capability"; HIP grants no less."""
-
-
-EMULATED = "PODIUM_EMULATE"
-"""The environment's name for the chip that is emulated where there is no GPU."""
 
 
 class NoDevice(RuntimeError):
@@ -204,13 +203,10 @@ class Kernel:
             raise ValueError(f"{self.name}: grid {blocks} is larger than {MAX_GRID}")
         gpu = visible_gpu()
         if gpu is None:
-            target = os.environ.get(EMULATED)
-            if target is None:
+            if emulator is None:
                 self._compile_only()
-            from harness.emulated import hip as emulated
-
             tensors = [(self._labels[number], arguments[number]) for number in self._tensors]
-            return emulated.launch(self._module, self.name, target, blocks, threads, shared_bytes, packed, tensors)
+            return emulator(self._module, self.name, blocks, threads, shared_bytes, packed, tensors)
         if blocks[0] * threads[0] > gpu.vendor.max_threads_x:
             raise ValueError(
                 f"{self.name}: grid {blocks} of blocks {threads} has over {gpu.vendor.max_threads_x} threads"

@@ -178,6 +178,10 @@ def _is_compile_error(error: BaseException, text: str) -> bool:
 
 def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
     """What a submission written for a GPU needs on a CPU; nothing for one that mentions neither Triton nor CUDA."""
+    if "harness.hip" in source and os.environ.get("PODIUM_EMULATE"):
+        from harness.emulated import hip
+
+        hip.present(os.environ["PODIUM_EMULATE"])
     if "triton" not in source and "cuda" not in source:
         return contextlib.nullcontext, lambda: 0
     from harness.interpreter import installation as interpreter
