@@ -55,6 +55,9 @@ class State:
         shape = (max(kernel.vgprs, 1), waves, self.wave_size)
         self.vector = _garbage(shape, fill)
         self.scalar = _garbage((128, waves), fill + 1)
+        self.null = 124 if kernel.target == "gfx1100" else -1
+        if self.null >= 0:
+            self.scalar[self.null] = 0
         self.scc = np.zeros(waves, np.bool_)
         self.lanes = np.ones((waves, self.wave_size), np.bool_)
         self.full = np.ones(waves, np.bool_)
@@ -72,11 +75,15 @@ class State:
         return self.scalar[register, rows].astype(U64) | self.scalar[register + 1, rows].astype(U64) << U64(32)
 
     def set_scalar(self, register: int, rows: Rows, value: Array) -> None:
+        if register == self.null:
+            return
         self.scalar[register, rows] = value
         if register == EXEC or register == EXEC + 1:
             self.refresh(rows)
 
     def set_scalar64(self, register: int, rows: Rows, value: Array) -> None:
+        if register == self.null:
+            return
         self.scalar[register, rows] = (value & U64(0xFFFFFFFF)).astype(U32)
         self.scalar[register + 1, rows] = (value >> U64(32)).astype(U32)
         if register == EXEC:

@@ -55,7 +55,7 @@ def operand_table(op: Any) -> dict[str, tuple[str, int]]:
 class _Builder:
     def __init__(self, instruction: Instruction, kernel: KernelCode) -> None:
         self.instruction, self.kernel = instruction, kernel
-        self.fields, self.encoding = instruction.fields, instruction.encoding
+        self.fields, self.encoding = instruction.fields, instruction.encoding.removesuffix("_LIT")
         self.table = operand_table(instruction.op)
         self.compares = instruction.mnemonic.startswith("v_cmp")
         if self.fields.get("omod"):
@@ -453,6 +453,33 @@ def _mix(instruction: Instruction, kernel: KernelCode) -> Step:
     return step
 
 
+def _permlane(instruction: Instruction, kernel: KernelCode) -> Step:
+    """v_permlane16 and v_permlanex16: a lane of the own, or of the other, row of 16, chosen by 4 bits of two scalars
+    (RDNA3 ISA guide). A lane that is not active is left out, unless FI (OPSEL[0]) fetches it all the same; with
+    BOUND_CTRL (OPSEL[1]) it reads as 0."""
+    fields, other = instruction.fields, "x16" in instruction.mnemonic
+    selects = [
+        operands.scalar_source(fields[name], fields.get("literal", 0), "FMT_NUM_B32", 32) for name in ("src1", "src2")
+    ]
+    source, register = fields["src0"] - 256, fields["vdst"] - 256
+    fetch, bound = fields["opsel"] & 1, fields["opsel"] >> 1 & 1
+    check_registers(kernel, max(source, register), 1)
+    lane = np.arange(kernel.wave_size)
+
+    def step(state: State, rows: Rows) -> None:
+        low, high = (np.broadcast_to(read(state, rows), state.position[rows].shape) for read in selects)
+        word = low.astype(U64) | high.astype(U64) << U64(32)
+        choice = (word[:, None] >> (lane % 16 * 4).astype(U64) & U64(15)).astype(np.int64)
+        goal = (lane // 16 * 16 ^ (16 if other else 0)) + choice
+        value = np.take_along_axis(state.vector[source, rows], goal, axis=1)
+        if not fetch:
+            usable = np.take_along_axis(state.lanes[rows], goal, axis=1)
+            value = np.where(usable, value, U32(0) if bound else state.vector[register, rows])
+        state.write(register, rows, value)
+
+    return step
+
+
 SPECIAL: dict[str, Callable[[Instruction, KernelCode], Step]] = {
     "v_readfirstlane_b32": _readfirstlane,
     "v_readlane_b32": _readlane,
@@ -464,6 +491,8 @@ SPECIAL: dict[str, Callable[[Instruction, KernelCode], Step]] = {
     "v_accvgpr_write_b32": _accvgpr,
     "v_accvgpr_mov_b32": _accvgpr,
     "v_bitop3_b32": _bitop3,
+    "v_permlane16_b32": _permlane,
+    "v_permlanex16_b32": _permlane,
     "v_fma_mix_f32": _mix,
     "v_fma_mixlo_f16": _mix,
     "v_fma_mixhi_f16": _mix,
