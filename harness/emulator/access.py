@@ -473,6 +473,9 @@ def _ds(instruction: Instruction, kernel: KernelCode) -> Step:
 
         return swizzle
     check_registers(kernel, address, 1)
+    if mnemonic in ("ds_read_b64_tr_b16", "ds_read_b64_tr_b8"):
+        check_registers(kernel, result, 2)
+        return _ds_transposed(address, offset, 2 if mnemonic.endswith("b16") else 1, result)
     found = re.match(r"^ds_(read|load|write|store)(2|_2addr)?(st64|_stride64)?_(\w+)$", mnemonic)
     shape = _NAMES.get(found[4]) if found else None
     if found and shape is not None:
@@ -512,6 +515,30 @@ def _ds_load(address: int, offsets: list[int], shape: Shape, result: int) -> Ste
             loaded.append(values)
         for number, values in enumerate(loaded):
             put(state, rows, result + number * shape.registers, shape, values)
+
+    return step
+
+
+def _ds_transposed(address: int, offset: int, size: int, result: int) -> Step:
+    """gfx950's ds_read_b64_tr: 16 lanes read a tile of 8 / size rows of 16 elements, each a row's part of 8 bytes; lane
+    i is given column i. `size`: bytes of an element."""
+    count = 8 // size
+    lane, element = np.arange(16)[:, None], np.arange(count)[None, :]
+    source, place = 16 // count * element + lane // count, lane % count + 0 * element
+
+    def step(state: State, rows: Rows) -> None:
+        active = state.lanes[rows]
+        if not active.any():
+            return
+        if not active.all():
+            raise NotEmulated("a transposed read with lanes that are not active is not emulated")
+        groups, goal, waves = local(state, rows, address, offset, 8, active)
+        loaded, raced = state.shared.load(groups, goal, 8, waves)
+        if raced is not None:
+            note_race(state, rows, active, raced, "reads", int(goal[raced]))
+        parts = loaded.view(f"u{size}").reshape(active.shape[0], -1, 16, count)
+        turned = np.ascontiguousarray(parts[:, :, source, place]).reshape(*active.shape, count)
+        put(state, rows, result, Shape(8), turned.view(np.uint8))
 
     return step
 
