@@ -436,12 +436,13 @@ def test_inline_hip_is_run_in_the_emulator_for_a_target_that_is_named(podium):
     assert "argument 1" in last_line(out) and f"line {line_of(outside, '100000000')}" in last_line(out)
 
 
-def test_tritons_machine_code_is_judged_beside_the_interpreter(podium):
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1100", marks=pytest.mark.slow)])
+def test_tritons_machine_code_is_judged_beside_the_interpreter(podium, target):
     pytest.importorskip("tinygrad")
     pytest.importorskip("elftools")
-    code, out, _ = podium(TRITON, "--target", "gfx942")
+    code, out, _ = podium(TRITON, "--target", target)
     last = last_line(out)
-    assert code == 0 and "through Triton's interpreter" in last and "accepted (emulated gfx942) (all " in last
+    assert code == 0 and "through Triton's interpreter" in last and f"accepted (emulated {target}) (all " in last
 
 
 def test_shared_memory_asked_for_at_the_launch_counts(podium):

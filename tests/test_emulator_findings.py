@@ -36,6 +36,13 @@ def test_a_store_past_the_end_names_the_tensor_the_instruction_and_the_lane():
     assert launched(COPY, arrays(64)).clean
 
 
+def test_a_store_across_the_end_is_outside():
+    given = arrays(64)
+    given[3] = np.zeros(127, np.uint16)
+    finding = found(COPY, findings.OUT_OF_RANGE, given)
+    assert "across the end of out" in finding.message and finding.lane == 63
+
+
 def test_a_load_before_the_beginning_is_found():
     body = BEGIN.replace("global_load_dword v4, v1, s[8:9]", "global_load_dword v4, v1, s[8:9] offset:-4")
     memory = np.zeros(300, np.uint32)
