@@ -80,8 +80,8 @@ problems: $(READY)     ## list the problems
 doctor: $(READY)       ## what this machine can do and what it lacks; ARGS=--calibrate measures its noise
 	$(call run,harness doctor $(device))
 
-setup-offline: $(OFFLINE)  ## add compilers for kernels in inline HIP and CUDA, as far as pip has them
-	@echo 'podium: the compilers for inline HIP and CUDA that pip has are installed'
+setup-offline: $(OFFLINE)  ## add compilers for inline HIP and CUDA, as far as pip has them, and the emulator's tables
+	@echo 'podium: the compilers for inline HIP and CUDA that pip has, and what the emulator needs, are installed'
 
 ## Work on Podium itself
 

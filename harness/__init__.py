@@ -11,8 +11,10 @@ Imports run downwards: what stands in a line uses the lines below, never its own
                 sandbox                  what stands around that process
                   machine ranking        the device, its gauges and its lock; statistics, boards, comparisons, floors
                     catalog records      what files say; runs on disk and the index over them
+                    emulated             submissions on an AMD GPU in software, where `make setup-offline` was run
                     interpreter hip      Triton on a CPU; inline HIP and CUDA, which submissions import
                       chips wire         facts of chips; memory and messages between judge and worker
+                      emulator           the GPU in software: runs code objects
                       progress           how an evaluation gets on, told to whoever listens
                         model            the words of the project, as values
                         errors temporary

@@ -414,10 +414,34 @@ def test_of_a_file_with_triton_and_inline_cuda_that_refuses_other_devices_both_a
 
 
 def test_inline_hip_is_compiled_not_run_and_never_called_accepted(podium):
-    code, out, _ = podium(HIP, "--target", needing("gfx942"))
+    code, out, _ = podium(HIP, "--target", needing("gfx942"), "--no-run")
     assert code == 0 and "accepted" not in out
     assert last_line(out) == "compiled, not run: gfx942"
     assert "double_all needs a GPU" in out
+
+
+def test_inline_hip_is_run_in_the_emulator_for_a_target_that_is_named(podium):
+    pytest.importorskip("tinygrad")
+    pytest.importorskip("elftools")
+    code, out, _ = podium(HIP, "--target", needing("gfx942"))
+    assert code == 0 and last_line(out).startswith("accepted (emulated gfx942) (all 2 test cases")
+    wrong = HIP.replace("2 * x[i]", "3 * x[i]")
+    assert wrong != HIP
+    code, out, _ = podium(wrong, "--target", "gfx942")
+    assert code == 10 and last_line(out).startswith("wrong answer ")
+    outside = HIP.replace("2 * x[i]", "2 * x[i + 100000000]")
+    code, out, _ = podium(outside, "--target", "gfx942")
+    assert code == 12 and "out-of-range access: double_all: it reads 4 bytes" in last_line(out)
+    assert "argument 1" in last_line(out) and f"line {line_of(outside, '100000000')}" in last_line(out)
+
+
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1100", marks=pytest.mark.slow)])
+def test_tritons_machine_code_is_judged_beside_the_interpreter(podium, target):
+    pytest.importorskip("tinygrad")
+    pytest.importorskip("elftools")
+    code, out, _ = podium(TRITON, "--target", target)
+    last = last_line(out)
+    assert code == 0 and "through Triton's interpreter" in last and f"accepted (emulated {target}) (all " in last
 
 
 def test_shared_memory_asked_for_at_the_launch_counts(podium):

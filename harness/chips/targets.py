@@ -206,6 +206,13 @@ DEFAULT_TARGETS = ("gfx942", "gfx950", "gfx1100", "sm_90")
 """What is compiled for where no target is named. The others are older chips, compiled for on request."""
 
 
+EMULATED_TARGETS = ("gfx942", "gfx950", "gfx1100")
+"""The chips that `harness.emulator` knows."""
+
+EMULATED_TARGET = "gfx942"
+"""The chip that inline HIP is emulated for where there is no GPU and none is named."""
+
+
 def occupancy(target: str, *, registers: int, lds_bytes: int, threads: int, sgprs: int = 0) -> Occupancy:
     """What can be resident of a kernel with blocks of `threads`, by the resources of its code.
 

@@ -128,6 +128,11 @@ def new_problem(root: Path, name: str) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the compilers' output (IR, assembly, code objects) to this directory.",
 )
+@click.option(
+    "--no-run",
+    is_flag=True,
+    help="Compile for TARGET, and do not run the code in the emulator (gfx942, gfx950 and gfx1100 are emulated).",
+)
 @cases_option
 @words_option
 @stop_option
@@ -141,6 +146,7 @@ def check(
     file: Path,
     targets: tuple[str, ...],
     emit: Path | None,
+    no_run: bool,
     named: tuple[str, ...],
     words: tuple[str, ...],
     stop_at_first: bool,
@@ -165,7 +171,7 @@ def check(
         task = choose_to_check(task, named, words)
     with narration(as_json) as told:
         submission = catalog.load_submission(task, file)
-        found = checkup.check(root, task, submission, targets, emit, told, stop_at_first)
+        found = checkup.check(root, task, submission, targets, emit, told, stop_at_first, not no_run)
     if junit:
         junit_xml.write(junit, [junit_xml.of_checkup(found)])
     if as_json:

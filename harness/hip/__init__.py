@@ -16,8 +16,9 @@ One source runs on both vendors: hipRTC compiles it on ROCm, NVRTC on CUDA, each
 that went into it, in $XDG_CACHE_HOME. A launch checks its arguments against the signature, goes to torch's current
 stream and does not wait. Sources need no header, so they compile for chips that are not here as well.
 
-Without a GPU everything works but the launch: it compiles the source for the targets that compilers are found for
-and raises NoDevice, or CompilationError if none of them takes it.
+Without a GPU everything works but the launch. In a worker that emulates a chip `emulator` runs the kernel. Elsewhere a
+launch compiles the source for the targets that compilers are found for and raises NoDevice, or CompilationError if none
+of them takes it.
 
     Module, Kernel ─► prelude     what comes before each source
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -50,6 +51,10 @@ __all__ = [
     "ptr",
     "uint32",
 ]
+
+emulator: Callable[..., None] | None = None
+"""What launches where there is no GPU: (module, kernel, blocks, threads, shared bytes, packed arguments, tensors).
+`harness.emulated` puts it there in a worker that is to emulate; where there is none a launch compiles only."""
 
 modules: list[Module] = []
 """Every module of this process, in the order of their making: what `check` compiles for its targets."""
@@ -198,7 +203,10 @@ class Kernel:
             raise ValueError(f"{self.name}: grid {blocks} is larger than {MAX_GRID}")
         gpu = visible_gpu()
         if gpu is None:
-            self._compile_only()
+            if emulator is None:
+                self._compile_only()
+            tensors = [(self._labels[number], arguments[number]) for number in self._tensors]
+            return emulator(self._module, self.name, blocks, threads, shared_bytes, packed, tensors)
         if blocks[0] * threads[0] > gpu.vendor.max_threads_x:
             raise ValueError(
                 f"{self.name}: grid {blocks} of blocks {threads} has over {gpu.vendor.max_threads_x} threads"

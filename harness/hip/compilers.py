@@ -1,6 +1,7 @@
 """Compiling inline HIP and CUDA for chips that are not here, and reading what came out.
 
     compile(source, "gfx942") ─► Report: registers, spills, scratch, LDS and matrix instructions of each kernel
+    code_object(source, ..)   ─► what a loader takes, for the emulator, and the assembly
     missing("gfx950")         ─► the command that installs a compiler for it, or None when there is one
 
     gfx942, gfx1100   ROCm's clang, or any from 19 on
@@ -32,7 +33,17 @@ from harness.chips.targets import DEFAULT_TARGETS, TARGETS
 from harness.hip.prelude import program
 from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
 
-__all__ = ["DEFAULT_TARGETS", "TARGETS", "KernelReport", "Report", "clang_for", "compile", "missing", "nvrtc"]
+__all__ = [
+    "DEFAULT_TARGETS",
+    "TARGETS",
+    "KernelReport",
+    "Report",
+    "clang_for",
+    "code_object",
+    "compile",
+    "missing",
+    "nvrtc",
+]
 
 COMPILE_TIMEOUT_S = 120
 
@@ -78,6 +89,38 @@ def compile(source: str, target: str, defines: Mapping[str, object] | None = Non
     if TARGETS[target].vendor == "amd":
         return _amd(text, target)
     return _nvrtc(text, target) if nvrtc() else _nvcc(text, target)
+
+
+def code_object(source: str, target: str, defines: Mapping[str, object] | None = None) -> tuple[bytes, str]:
+    """A source as a code object that a loader takes, with its source's lines, and the assembly that it was made from.
+
+    `target`: a chip of AMD's. Raises as `compile`, and LookupError where there is no linker.
+    """
+    lacking = missing(target)
+    if lacking is not None:
+        raise LookupError(f"no compiler for {target} here: {lacking}, or make setup-offline")
+    command = clang_for(target)
+    assert command is not None
+    flags = [*command, *_AMD_FLAGS, "-gline-tables-only", f"--offload-arch={target}", "-", "-o", "-"]
+    assembly = _run(flags, program(source, defines or {}))
+    with tempfile.TemporaryDirectory() as folder:
+        text, part, whole = (str(Path(folder) / f"source.{kind}") for kind in ("s", "o", "hsaco"))
+        Path(text).write_text(assembly)
+        _run([*command, "-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={target}", "-c", text, "-o", part])
+        _run([*_linker(command), "-shared", part, "-o", whole])
+        return Path(whole).read_bytes(), assembly
+
+
+def _linker(clang: tuple[str, ...]) -> list[str]:
+    """The lld that came with a clang. Raises LookupError."""
+    if len(clang) > 1:  # zig clang
+        return [clang[0], "ld.lld"]
+    version = clang[0].rpartition("clang")[2]
+    beside = str(Path(clang[0]).resolve().parent / "ld.lld")
+    found = shutil.which(beside) or shutil.which(f"ld.lld{version}") or shutil.which("ld.lld")
+    if not found:
+        raise LookupError(f"{clang[0]} has no ld.lld beside it: install lld, or make setup-offline")
+    return [found]
 
 
 def missing(target: str) -> str | None:

@@ -13,6 +13,7 @@ import torch
 from harness.catalog.config import Sampling
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Deadline
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.entrant import Entrant
 from harness.judge.null_worker import NullWorker
 from harness.judge.reference import Reference
@@ -37,8 +38,9 @@ class Assembly:
         sampling: Sampling,
         threads: int | None = None,
         pairs: int = 1,
+        emulation: Emulation = EMULATION,
     ) -> None:
-        self._reference, self._device, self._sampling = reference, device, sampling
+        self._reference, self._device, self._sampling, self._emulation = reference, device, sampling, emulation
         if device.kind != "cpu":
             torch.cuda.set_device(device.torch_device)  # of the current one are streams, events, the hold
         self._threads = threads or (len(os.sched_getaffinity(0)) if device.kind == "cpu" else 1)
@@ -53,7 +55,9 @@ class Assembly:
             uid = tiers.strongest(self._device).new_uid()
             folder = stack.enter_context(scratch(submission.source, uid))
             # It imports torch while the clocks and buffers below are made.
-            first = Session(self._reference.problem, self._device, folder, self._threads, self._deadline)
+            first = Session(
+                self._reference.problem, self._device, folder, self._threads, self._deadline, emulation=self._emulation
+            )
             stack.callback(first.kill)
             entrant = Entrant(
                 self._reference,
@@ -64,6 +68,7 @@ class Assembly:
                 master_seed,
                 narrate,
                 threads=self._threads,
+                emulation=self._emulation,
                 clocks=self.clocks,
                 flusher=self.flusher,
                 deadline=self._deadline,

@@ -83,8 +83,9 @@ class Series:
 class Caller:
     """Calls of one submission on one device.
 
-    interpreted: whether any call so far ran in Triton's interpreter. judging_s: what the judge itself took for each
-    call, to make it and to check it. `constants` say which calls are void.
+    interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator.
+    judging_s: what the judge itself took for each call, to make it and to check it. `constants` say which calls are
+    void.
     """
 
     def __init__(
@@ -94,7 +95,13 @@ class Caller:
         self._problem, self._deadline = reference.problem, deadline
         self.constants = Constants()
         self.interpreted = False
+        self.emulated: str | None = None
         self.judging_s: list[float] = []
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its time says nothing."""
+        return self.interpreted or self.emulated is not None
 
     @contextmanager
     def series(self, seeds: Seeds, case: Case) -> Iterator[Series]:
@@ -176,6 +183,7 @@ class Caller:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
+        self.emulated = self.emulated or answer.reply.emulated
         if self._problem.foreign is not None:
             return self._foreign_check(series, call, answer.reply, answer.snapshot, everything), Tally()
         tolerances = self._problem.tolerances_for(call.case)

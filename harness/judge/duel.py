@@ -131,9 +131,9 @@ class _Match:
                     if check.verdict is not Verdict.ACCEPTED:
                         wrong = f"a test case is wrong: {check.case.label}"
                         raise side.entrant.failed or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
-                if side.entrant.caller.interpreted:
+                if side.entrant.caller.simulated:
                     hint = "a duel needs a device that runs its kernels"
-                    raise UsageError(f"{side.name} is interpreted here: interpreted time is no measurement", hint)
+                    raise UsageError(f"{side.name} is interpreted or emulated here: that time is no measurement", hint)
                 session.finish()
 
     def pilot(self, stack: ExitStack) -> None:

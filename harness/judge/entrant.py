@@ -21,6 +21,7 @@ from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Allowance, Deadline
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.reference import Reference
@@ -70,11 +71,12 @@ class Entrant:
         clocks: Clocks,
         flusher: Flusher,
         deadline: Deadline,
+        emulation: Emulation = EMULATION,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
-        self._threads, self.deadline = threads, deadline
+        self._threads, self._emulation, self.deadline = threads, emulation, deadline
         self.clocks = clocks
         self.caller = Caller(reference, path, device, flusher, deadline)
         self._waiting = first
@@ -125,7 +127,15 @@ class Entrant:
             self.printed = session.printed or self.printed
 
     def _new_session(self, fresh: bool = True) -> Session:
-        return Session(self._reference.problem, self._device, self.folder, self._threads, self.deadline, fresh=fresh)
+        return Session(
+            self._reference.problem,
+            self._device,
+            self.folder,
+            self._threads,
+            self.deadline,
+            fresh=fresh,
+            emulation=self._emulation,
+        )
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:
         """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
@@ -138,7 +148,7 @@ class Entrant:
         for number, case in enumerate(self.tests):
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
-            once = self.caller.interpreted and number > 0
+            once = self.caller.simulated and number > 0
             secret = {"secret": case.key in self._secret}
             try:
                 check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)

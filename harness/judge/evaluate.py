@@ -14,6 +14,7 @@ from harness.catalog.problem import PATH_OF_PROBLEM
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.constants import constant
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
@@ -58,6 +59,7 @@ def evaluate(
     chosen: bool = False,
     stop_at_first: bool = False,
     threads: int | None = None,
+    emulation: Emulation = EMULATION,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -65,8 +67,9 @@ def evaluate(
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
     wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
-    a CPU may compute in (default: one a processor). A run that nothing confines is ranked only if `allow_unsandboxed`;
-    one with the `master_seed` of another never. What must have the device to itself is done within `exclusive`.
+    a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
+    that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
+    have the device to itself is done within `exclusive`.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -79,7 +82,7 @@ def evaluate(
     surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
-    assembly = Assembly(reference, device, sampling, threads)
+    assembly = Assembly(reference, device, sampling, threads, emulation=emulation)
     with assembly.entrant(submission, master_seed, narrate) as entrant:
         trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
         try:
@@ -90,6 +93,8 @@ def evaluate(
             ]
             ending = _ending(trial)
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
+            if entrant.caller.emulated:
+                surroundings |= {"emulated": entrant.caller.emulated}
             if device.kind != "cpu" and entrant.clocks.why_not:
                 surroundings |= {"worker_timed_because": entrant.clocks.why_not}
         except Fault as fault:
@@ -196,6 +201,7 @@ def _ending(trial: Trial) -> Ending:
         message += f": {reasons[0]}" if reasons else ""
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
     how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
+    how += f" (emulated {trial.entrant.caller.emulated})" if trial.entrant.caller.emulated else ""
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""
     secret = sum(check.secret for check in trial.checks)
     count = len(trial.checks)
@@ -245,6 +251,7 @@ def _unranked_because(
     sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
     reasons = {
         Unranked.INTERPRETED: trial.entrant.caller.interpreted,
+        Unranked.EMULATED: trial.entrant.caller.emulated is not None,
         Unranked.CHOSEN: chosen,
         Unranked.SKIPPED: bool(trial.entrant.skipped),
         Unranked.QUICK: quick,

@@ -52,6 +52,7 @@ class CallReply(_Reply):
     returned: int = Field(ge=0)
     outputs: list[OutputDescription] = Field(max_length=16)
     interpreted: bool
+    emulated: Literal["gfx942", "gfx950", "gfx1100"] | None = None
     inside_ns: SampleNanoseconds | None = None
     overrun: list[int] = Field(default_factory=list, max_length=256)
 

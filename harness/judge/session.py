@@ -26,6 +26,7 @@ from typing import Any
 from harness.judge import worker_program
 from harness.judge.deadline import Allowance, Deadline
 from harness.judge.death import hint, how_it_ended
+from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
 from harness.judge.whereabouts import Whereabouts, traceback_of
@@ -69,6 +70,7 @@ class Session:
         deadline: Deadline | None = None,
         *,
         fresh: bool = False,
+        emulation: Emulation = EMULATION,
     ) -> None:
         self.limits = problem.limits
         self._deadline, self._killed = deadline, False
@@ -92,9 +94,9 @@ class Session:
                 device,
                 scratch,
                 hidden=worker_program.hidden(problem),
-                environment=worker_program.environment(device, threads),
+                environment=worker_program.environment(device, threads, emulation),
                 pass_fds=(theirs.fileno(), reported, told_fd),
-                warm=() if fresh or device.kind != "cpu" else worker_program.WARM,
+                warm=() if fresh or device.kind != "cpu" or emulation.triton else worker_program.WARM,
             )
         os.close(reported)
         self._whereabouts.hand_over()

@@ -5,7 +5,7 @@
     a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
 
-A submission whose Triton kernels were interpreted is verified, not timed: interpreted time is no measurement. The cases
+A submission whose kernels were interpreted or emulated is verified, not timed: that time is no measurement. The cases
 of a process are taken one at a time, not in turns, because a case's inputs may fill a GPU.
 """
 
@@ -119,7 +119,7 @@ class Trial:
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
         if correct and entrant.tests:
             self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
-        if not (timed and correct and entrant.benchmarks) or entrant.caller.interpreted:
+        if not (timed and correct and entrant.benchmarks) or entrant.caller.simulated:
             return
         with entrant.deadline.stopped():
             stack.enter_context(self._exclusive())
@@ -134,7 +134,7 @@ class Trial:
         with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
             paces = entrant.pilot(session)
             session.finish()
-        if entrant.caller.interpreted:
+        if entrant.caller.simulated:
             return
         if not on_cpu:
             null.close()

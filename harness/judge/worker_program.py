@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.errors import ProblemError
+from harness.judge.emulation import Emulation
 from harness.model import Device, Foreign, Problem
 from harness.sandbox import waiter
 from harness.sandbox.program import Program
@@ -23,10 +24,10 @@ def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thre
     return Program("harness.worker", tuple(options), report_fd, whom)
 
 
-def environment(device: Device, threads: int) -> dict[str, str]:
-    """How many threads to compute in, and on a CPU that Triton's kernels are interpreted."""
-    interpreted = {"TRITON_INTERPRET": "1"} if device.kind == "cpu" else {}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **interpreted}
+def environment(device: Device, threads: int, emulation: Emulation) -> dict[str, str]:
+    """How many threads to compute in, and on a CPU what becomes of kernels that need a GPU."""
+    simulated = emulation.environment if device.kind == "cpu" else {}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **simulated}
 
 
 def hidden(problem: Problem) -> list[Path]:

@@ -18,7 +18,7 @@ from harness.render import document
 from harness.render.cases import case_list
 from harness.render.document import Part, Table, Verbatim
 from harness.render.github import command, line_of
-from harness.verbs.check import Checkup
+from harness.verbs.check import Checkup, Judgement
 
 DEFAULT_WIDTH = 100
 KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
@@ -96,11 +96,15 @@ def summary(found: Checkup) -> str:
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
         met = f", {judgement.standing}" if judgement.standing else ""
-        parts.append(f"accepted on CPU ({all_tests(len(judgement.checks))}{how}{met})")
+        where = f"accepted (emulated {judgement.emulated})" if judgement.emulated else "accepted on CPU"
+        parts.append(f"{where} ({all_tests(len(judgement.checks))}{how}{met})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
-        parts.append(f"{judgement.verdict.words} on CPU: {judgement.message}")
+        where = f"(emulated {judgement.emulated})" if judgement.emulated else "on CPU"
+        parts.append(f"{judgement.verdict.words} {where}: {judgement.message}")
     elif not any(one.hip for one in compilations):
         parts.append(f"not judged on a CPU: {judgement.message}")
+    if found.emulated:
+        parts.append(_as_machine_code(found.emulated))
     if good:
         not_run = judgement.verdict is Verdict.INFRASTRUCTURE_ERROR and any(one.hip for one in compilations)
         parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(dict.fromkeys(good)))
@@ -114,6 +118,16 @@ def summary(found: Checkup) -> str:
         parts.append("nothing to compile: no kernel of its own")
     cached = judgement.cached and all(one.cached for one in compilations)
     return "; ".join(parts) + (" (cached)" if cached else "")
+
+
+def _as_machine_code(judgement: Judgement) -> str:
+    """Of Triton's kernels: the verdict on what LLVM made of them."""
+    if judgement.verdict is Verdict.ACCEPTED and judgement.emulated:
+        met = f", {judgement.standing}" if judgement.standing else ""
+        return f"accepted (emulated {judgement.emulated}) ({all_tests(len(judgement.checks))}{met})"
+    if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return f"not run as machine code: {judgement.message}"
+    return f"{judgement.verdict.words} as machine code: {judgement.message}"
 
 
 def _judged(found: Checkup) -> str:

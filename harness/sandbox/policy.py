@@ -21,7 +21,9 @@ _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no key
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _HARNESS = ("__init__.py",)
-_HARNESS_FOLDERS = ("worker", "wire", "interpreter", "hip", "chips", "compile", "sandbox", "model")
+_HARNESS_FOLDERS = (
+    *("worker", "wire", "interpreter", "hip", "chips", "compile", "sandbox", "model", "emulator", "emulated"),
+)
 
 MAX_FILE_BYTES = 8 << 30
 """No file that a submission writes may be larger; compilers need far less."""

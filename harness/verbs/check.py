@@ -14,6 +14,7 @@ imports it is in the sandbox, sees neither the problem nor what is kept, and is 
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import math
 import re
@@ -24,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import load_config
-from harness.chips.targets import DEFAULT_TARGETS, TARGETS
+from harness.chips.targets import DEFAULT_TARGETS, EMULATED_TARGETS, TARGETS
 from harness.compile import compilation, tools
 from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.compile.telling import plain
 from harness.errors import UsageError
+from harness.judge.emulation import Emulation
 from harness.machine.device import detect
 from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, standing
 from harness.progress import Narrate
@@ -52,17 +54,20 @@ class Judgement(Value):
     cases: tuple[str, ...]
     checks: tuple[CaseCheck, ...] = ()
     standing: Text | None = None
+    emulated: Text | None = None
     cached: bool = False
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels."""
+    """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels.
+    `emulated`: of Triton's kernels as machine code, beside the interpreter's `judgement`."""
 
     problem: str
     submission: Submission
     judgement: Judgement
     compilations: tuple[Compilation, ...]
+    emulated: Judgement | None = None
 
     @property
     def exit_code(self) -> int:
@@ -70,6 +75,8 @@ class Checkup:
         if no target has a compiler here."""
         if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.judgement.verdict.exit_code
+        if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
+            return self.emulated.verdict.exit_code
         if any(found.flaws for found in self.compilations):
             return Verdict.COMPILE_ERROR.exit_code
         if self.compilations and all(found.missing for found in self.compilations):
@@ -82,6 +89,7 @@ class Checkup:
             "submission": self.submission.name,
             "submission_sha256": self.submission.sha256,
             "judgement": self.judgement.model_dump(mode="json"),
+            "emulated": self.emulated.model_dump(mode="json") if self.emulated else None,
             "targets": [found.model_dump(mode="json") for found in self.compilations],
             "exit_code": self.exit_code,
         }
@@ -95,9 +103,11 @@ def check(
     emit: Path | None = None,
     narrate: Narrate = lambda line: None,
     stop_at_first: bool = False,
+    run: bool = True,
 ) -> Checkup:
     """Judge and compile `submission`, for the default targets if none are named. `emit`: a directory for what compilers
     made. `stop_at_first`: no test case is judged after one that is wrong. `problem` may have some of its cases only.
+    `run`: what is compiled for the first target named that is emulated is run as well, inline HIP and Triton alike.
 
     Raises UsageError for an unknown target, ProblemError when the problem's own code fails.
     """
@@ -107,6 +117,7 @@ def check(
             # No guess: the nearest name of a chip is another chip.
             raise UsageError(f"there is no target {target!r}", f"targets are {', '.join(TARGETS)}")
     cases = " ".join(case.key for case in problem.every_case)
+    chip = next((target for target in targets if target in EMULATED_TARGETS), None) if run else None
     facts = {"submission": submission.sha256, "problem": problem.sha256, "cases": cases, "tools": tools.fingerprint()}
     kept = Kept(facts)
     foreign = problem.foreign is not None
@@ -123,10 +134,15 @@ def check(
                 narrate(f"nothing here confines submissions: this one runs with your rights; {tiers.HOW_TO_GET_ONE}")
             _describe(problem, compiled_for, folder)
             processes.start([_process(name, job, folder, submission, emit) for name, job in waiting.items()])
-        judgement = _kept_judgement(kept) or _judge(root, problem, submission, kept, narrate, stop_at_first)
+        judge = functools.partial(_judge, root, problem, submission, kept, narrate, stop_at_first)
+        judgement = _kept_judgement(kept, _slot(chip, False)) or judge(Emulation(chip), _slot(chip, False))
         if waiting:
             judged = judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR
             narrate(f"{judgement.verdict.words if judged else 'not judged'} on CPU: {plain(judgement.message)}")
+        emulated = None
+        if chip and "cross_compile" in engines(submission.text) and judgement.verdict is not Verdict.COMPILE_ERROR:
+            slot = _slot(chip, True)
+            emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
         began, hangs = time.monotonic(), judgement.verdict is Verdict.TIMEOUT
 
         def told() -> None:
@@ -135,7 +151,7 @@ def check(
 
         for name, finished in processes.results(told, PATIENCE_S if hangs else math.inf):
             found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
-    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs))
+    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated)
 
 
 def engines(text: str) -> list[str]:
@@ -159,7 +175,14 @@ def engines(text: str) -> list[str]:
 
 
 def _judge(
-    root: Path, problem: Problem, submission: Submission, kept: Kept, narrate: Narrate, stop_at_first: bool
+    root: Path,
+    problem: Problem,
+    submission: Submission,
+    kept: Kept,
+    narrate: Narrate,
+    stop_at_first: bool,
+    emulation: Emulation,
+    slot: str,
 ) -> Judgement:
     """Judge the CPU test cases as an evaluation does: fresh inputs, a worker that knows no answer."""
     from harness.judge.evaluate import evaluate  # imports torch
@@ -167,9 +190,19 @@ def _judge(
     cpu = detect(root, "cpu")
     ordered = smallest_first(problem, problem.cpu.test, cpu)
     reordered = problem.model_copy(update={"cpu": problem.cpu.model_copy(update={"test": ordered})})
-    narrate(f"judging on the CPU: loading (limit {problem.limits.load_s:g} s)")
+    as_what = f" as machine code for {emulation.target}" if emulation.triton else ""
+    narrate(f"judging on the CPU{as_what}: loading (limit {problem.limits.load_s:g} s)")
     config = load_config(root)
-    run = evaluate(reordered, submission, cpu, config, timed=False, stop_at_first=stop_at_first, narrate=narrate)
+    run = evaluate(
+        reordered,
+        submission,
+        cpu,
+        config,
+        timed=False,
+        stop_at_first=stop_at_first,
+        narrate=narrate,
+        emulation=emulation,
+    )
     verdict, message = run.ending.verdict, run.ending.message
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
         verdict, message = Verdict.INFRASTRUCTURE_ERROR, f"its CUDA sources, for load_inline, need a GPU: {message}"
@@ -181,9 +214,10 @@ def _judge(
         cases=tuple(case.label for case in ordered),
         checks=run.checks,
         standing=standing([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
+        emulated=run.environment.get("emulated"),
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
-        kept.write("judgement", judgement.model_dump(mode="json"))
+        kept.write(slot, judgement.model_dump(mode="json"))
     return judgement
 
 
@@ -199,8 +233,13 @@ def _by_its_path(report: str | None, submission: Submission) -> str | None:
     return report and re.sub(r'File "[^"]*/submission\.py"', lambda _: f'File "{submission.path}"', report)
 
 
-def _kept_judgement(kept: Kept) -> Judgement | None:
-    return kept.read("judgement", Judgement)
+def _kept_judgement(kept: Kept, slot: str) -> Judgement | None:
+    return kept.read(slot, Judgement)
+
+
+def _slot(chip: str | None, triton: bool) -> str:
+    """The name that a judgement is kept under."""
+    return "judgement" + (f"-{chip}" if chip else "") + ("-triton" if triton else "")
 
 
 def _kept_compilation(kept: Kept, job: tuple[str, str]) -> Compilation | None:

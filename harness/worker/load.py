@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib.util
+import os
 import re
 import sys
 import tokenize
@@ -44,6 +45,12 @@ class LoadedSubmission:
     ):
         self.kernel, self.around_call, self.interpreted_launches = kernel, around_call, launches
         self.set_up = set_up
+
+
+def emulated() -> str | None:
+    """The chip that this process's launches were emulated for; None without any."""
+    launches = sys.modules.get("harness.emulated.launches")
+    return launches.emulated() if launches else None
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)
@@ -194,10 +201,19 @@ def _is_compile_error(error: BaseException, text: str) -> bool:
 
 def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
     """What a submission written for a GPU needs on a CPU; nothing for one that mentions neither Triton nor CUDA."""
+    if "harness.hip" in source and os.environ.get("PODIUM_EMULATE"):
+        from harness.emulated import hip
+
+        hip.present(os.environ["PODIUM_EMULATE"])
     if "triton" not in source and "cuda" not in source:
         return contextlib.nullcontext, lambda: 0
     from harness.interpreter import installation as interpreter
 
+    if "triton" in source and os.environ.get("PODIUM_EMULATE_TRITON"):
+        from harness.emulated import triton_driver
+
+        triton_driver.present(os.environ["PODIUM_EMULATE"])
+        return interpreter.cuda_on_cpu, lambda: 0
     if "triton" in source:
         interpreter.install()
     return interpreter.cuda_on_cpu, interpreter.launches

@@ -91,7 +91,7 @@ class Worker:
             "timed": calls.timed,
         }
         reply = manners[request["manner"]](kernel, request, submission.around_call, self._be_ready)
-        return {**reply, "interpreted": submission.interpreted_launches() > 0}
+        return {**reply, "interpreted": submission.interpreted_launches() > 0, "emulated": load.emulated()}
 
     def _be_ready(self, waits: bool) -> None:
         """Tell the judge that it may begin, and if told to wait until it says go. Raises ChannelClosed."""

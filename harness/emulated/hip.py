@@ -1,0 +1,99 @@
+"""Launches of harness.hip's kernels in the emulator.
+
+    present("gfx942")     from here on a launch goes to the emulator; a module is compiled once
+
+A fault names the line of the submission where the module's source stands in it, else the line of the source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from harness import hip
+from harness.chips.targets import EMULATED_TARGETS
+from harness.emulated.launches import EmulatedFault, of_process
+from harness.emulator import available
+from harness.emulator.code_object import CodeObject
+from harness.emulator.findings import Malformed, NotEmulated
+from harness.emulator.start import Three
+from harness.hip import CompilationError, NoDevice, compilers
+
+WITNESSED_INSTRUCTIONS = 200_000
+"""Kernels are run twice, to find what they use and never wrote, until so many instructions were run."""
+
+_compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
+
+
+def present(target: str) -> None:
+    """From here on harness.hip launches in the emulator. Nothing is put back."""
+    hip.emulator = functools.partial(launch, target)
+
+
+def launch(
+    target: str,
+    module: Any,
+    kernel: str,
+    blocks: Three,
+    threads: Three,
+    shared_bytes: int,
+    packed: Sequence[Any],
+    tensors: Sequence[tuple[str, torch.Tensor]],
+) -> None:
+    """Run one kernel on tensors of the CPU. packed: the arguments, as ctypes values.
+
+    Raises CompilationError, EmulatedFault with the finding, NoDevice for what is not emulated or not installed.
+    """
+    image, assembly = _loaded(module, target)
+    if kernel not in image.kernels:
+        raise CompilationError(f'the source defines no extern "C" __global__ {kernel}')
+    launches = of_process(target)
+    launches.witnessed = sum(launches.instructions.values()) < WITNESSED_INSTRUCTIONS
+    arguments = [bytes(value) for value in packed]
+    try:
+        launches.run(image, kernel, blocks, threads, arguments, tensors, shared_bytes, assembly)
+    except EmulatedFault:
+        finding = launches.findings[-1] if launches.findings else None
+        if finding is None:
+            raise
+        raise EmulatedFault(str(_in_submission(finding, module.source))) from None
+    except NoDevice as reason:
+        raise NoDevice(f"{kernel} could not be emulated: {reason}") from None
+
+
+def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
+    if target not in EMULATED_TARGETS:
+        raise NoDevice(f"there is no GPU, and {target} is not emulated; {', '.join(EMULATED_TARGETS)} are")
+    lacking = available()
+    if lacking is not None:
+        words, _ = module.offline
+        raise NoDevice(f"it needs a GPU: {words}, not run; {lacking}")
+    key = id(module), target
+    if key not in _compiled:
+        try:
+            image, assembly = compilers.code_object(module.source, target, module.defines)
+            _compiled[key] = CodeObject(image), assembly
+        except LookupError as error:
+            raise NoDevice(f"it needs a GPU: {error}") from None
+        except (Malformed, NotEmulated) as error:
+            raise NoDevice(str(error)) from None
+    return _compiled[key]
+
+
+def _in_submission(finding: Any, source: str) -> Any:
+    """A finding with the line of the submission's file."""
+    path = getattr(sys.modules.get("submission"), "__file__", None)
+    if finding.line is None or path is None or not (finding.file or "").endswith("source"):
+        return finding
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return finding
+    at = text.find(source)
+    return finding if at < 0 else dataclasses.replace(finding, line=finding.line + text.count("\n", 0, at))

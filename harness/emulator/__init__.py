@@ -1,0 +1,23 @@
+"""An AMD GPU in software: runs the code objects that compilers make, on numpy arrays.
+
+    from harness.emulator import Allocation, run
+
+    outcome = run(code_object, "scale", grid=(4, 1, 1), block=(256, 1, 1), kernargs=[..], memory=[..])
+    outcome.clean, outcome.findings, outcome.not_emulated, outcome.instructions
+
+    launch        a launch, in batches ─► machine   waves, barriers, limits, counts
+    code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
+    pseudocode    AMD's pseudocode to numpy             written     corrections, and what is prose there
+    vector, scalar, matrix, access, atomics, lanes      what each kind of instruction does
+    memory, shared_memory                               allocations with bounds; LDS with races
+
+It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what
+is exact and what is not emulated. It tells nothing of time.
+"""
+
+from harness.emulator.decoding import available
+from harness.emulator.findings import KernelFinding, LaunchOutcome
+from harness.emulator.launch import run
+from harness.emulator.memory import Allocation, of_array, of_pointer
+
+__all__ = ["Allocation", "KernelFinding", "LaunchOutcome", "available", "of_array", "of_pointer", "run"]

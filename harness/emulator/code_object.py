@@ -1,0 +1,265 @@
+"""Reading an AMD code object: its kernels, what their registers hold at the start, their arguments and source lines.
+
+    CodeObject(bytes).kernel("scale") ─► KernelCode: descriptor, code, arguments, lines
+
+Sources: LLVM's "User Guide for AMDGPU Backend": "Kernel Descriptor" (64 bytes in .rodata under NAME.kd), "Code Object
+V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". The bytes may be anything: what does not fit is
+Malformed.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.emulator.findings import Malformed, NotEmulated
+
+TARGETS = {0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100"}
+"""e_flags & 0xff (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h): the chips that are emulated."""
+
+NT_AMDGPU_METADATA = 32
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One piece of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
+
+    offset: int
+    size: int
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One kernel. base: the address of its code in the image; code: its bytes, to the end of its function."""
+
+    name: str
+    target: str
+    base: int
+    code: bytes
+    wave_size: int
+    lds_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    vgprs: int
+    user_sgprs: int
+    enabled: frozenset[str]
+    """Of the descriptor's bits: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
+    kernarg_preload: tuple[int, int]
+    """SGPRs that hold arguments at the start, and the first argument dword they hold."""
+    workitem_id: int
+    """How many of the work item's ids are given: 0 is x, 1 is x and y, 2 all."""
+    float_mode: int
+    ieee_mode: bool
+    dx10_clamp: bool
+    accum_offset: int
+    arguments: tuple[Argument, ...]
+    max_threads: int
+    lines: dict[int, tuple[str, int]] = field(repr=False, default_factory=dict)
+    """Byte offset of an instruction in `code` ─► file and line."""
+
+
+class CodeObject:
+    """An ELF file for one of `TARGETS`. image: its loadable segments as they lie in memory, from address 0 on."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises Malformed, or NotEmulated for another chip."""
+        try:
+            self._read(data)
+        except (Malformed, NotEmulated):
+            raise
+        except Exception as error:  # whatever the ELF reader makes of bytes that are no ELF
+            raise Malformed(f"it is no code object: {type(error).__name__}: {error}") from None
+
+    def _read(self, data: bytes) -> None:
+        from elftools.elf.elffile import ELFFile
+        from elftools.elf.sections import SymbolTableSection
+
+        if len(data) > MAX_BYTES:
+            raise Malformed(f"a code object of {len(data):,} bytes is larger than {MAX_BYTES:,}")
+        elf = ELFFile(io.BytesIO(data))
+        if elf["e_machine"] != "EM_AMDGPU":
+            raise Malformed("it is not for an AMD GPU")
+        flags = elf["e_flags"] & 0xFF
+        if flags not in TARGETS:
+            raise NotEmulated(f"its chip (e_flags 0x{flags:x}) is not emulated; {', '.join(TARGETS.values())} are")
+        self.target = TARGETS[flags]
+        loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+        size = max((segment["p_vaddr"] + segment["p_memsz"] for segment in loads), default=0)
+        if size > MAX_BYTES:
+            raise Malformed(f"its image of {size:,} bytes is larger than {MAX_BYTES:,}")
+        image = bytearray(size)
+        for segment in loads:
+            content = segment.data()
+            image[segment["p_vaddr"] : segment["p_vaddr"] + len(content)] = content
+        self.image = bytes(image)
+        self.symbols: dict[str, tuple[int, int]] = {}
+        for section in elf.iter_sections():
+            if isinstance(section, SymbolTableSection):
+                for symbol in section.iter_symbols():
+                    if symbol.name:
+                        self.symbols[symbol.name] = symbol["st_value"], symbol["st_size"]
+        self.metadata = self._metadata(elf)
+        self._lines = _lines(elf)
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names of its kernels."""
+        return [str(entry.get(".name")) for entry in self.metadata.get("amdhsa.kernels", []) if isinstance(entry, dict)]
+
+    def kernel(self, name: str) -> KernelCode:
+        """Raises Malformed without such a kernel, or if what it says of itself cannot be."""
+        try:
+            return self._kernel(name)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
+            raise Malformed(f"what it says of {name} cannot be read: {type(error).__name__}: {error}") from None
+
+    def _kernel(self, name: str) -> KernelCode:
+        entries = [entry for entry in self.metadata.get("amdhsa.kernels", []) if entry.get(".name") == name]
+        if not entries or name not in self.symbols:
+            raise Malformed(f"it has no kernel {name}")
+        entry = entries[0]
+        at, _ = self.symbols[entry[".symbol"]]
+        kd = self.image[at : at + 64]
+        lds, scratch, kernarg = struct.unpack_from("<III", kd, 0)
+        (entry_offset,) = struct.unpack_from("<q", kd, 16)
+        rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", kd, 44)
+        base, size = self.symbols[name]
+        if at + entry_offset != base:
+            raise Malformed(
+                f"{name}'s descriptor says that it begins at 0x{at + entry_offset:x}, its symbol 0x{base:x}"
+            )
+        if not 0 < size <= len(self.image) - base:
+            raise Malformed(f"{name} ends outside the image")
+        names = ("private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id")
+        names += ("flat_scratch_init", "private_segment_size")
+        enabled = {word for bit, word in enumerate(names) if properties >> bit & 1}
+        system = ("private_segment", "", "", "", "", "", "", "workgroup_id_x", "workgroup_id_y", "workgroup_id_z")
+        enabled |= {word for bit, word in enumerate(system) if word and rsrc2 >> bit & 1}
+        enabled |= {"workgroup_info"} if rsrc2 >> 10 & 1 else set()
+        gfx9 = self.target != "gfx1100"
+        wave_size = 64 if gfx9 else 32 if properties >> 10 & 1 else 64
+        granule = 8 if gfx9 or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
+        arguments = tuple(
+            Argument(int(one[".offset"]), int(one[".size"]), str(one[".value_kind"]), str(one.get(".name", "")))
+            for one in entry.get(".args", [])
+        )
+        if any(one.offset < 0 or one.size < 0 or one.offset + one.size > kernarg for one in arguments):
+            raise Malformed(f"{name} has arguments outside its {kernarg} bytes of them")
+        if lds > 160 << 10 or scratch > 16 << 20 or kernarg > 1 << 16:
+            raise Malformed(f"{name} asks for {lds:,} bytes of LDS, {scratch:,} of scratch, {kernarg:,} of arguments")
+        lines = {address - base: line for address, line in self._lines.items() if base <= address < base + size}
+        return KernelCode(
+            name=name,
+            target=self.target,
+            base=base,
+            code=self.image[base : base + size],
+            wave_size=wave_size,
+            lds_bytes=lds,
+            scratch_bytes=scratch,
+            kernarg_bytes=kernarg,
+            vgprs=((rsrc1 & 63) + 1) * granule,
+            user_sgprs=rsrc2 >> 1 & 31,
+            enabled=frozenset(enabled),
+            kernarg_preload=(preload & 127, preload >> 7) if gfx9 else (0, 0),
+            workitem_id=rsrc2 >> 11 & 3,
+            float_mode=rsrc1 >> 12 & 255,
+            ieee_mode=bool(rsrc1 >> 23 & 1),
+            dx10_clamp=bool(rsrc1 >> 21 & 1),
+            accum_offset=((rsrc3 & 63) + 1) * 4 if gfx9 else 0,
+            arguments=arguments,
+            max_threads=int(entry.get(".max_flat_workgroup_size", 1024)),
+            lines=lines,
+        )
+
+    def _metadata(self, elf: Any) -> dict[str, Any]:
+        for segment in elf.iter_segments():
+            if segment["p_type"] != "PT_NOTE":
+                continue
+            for note in segment.iter_notes():
+                if note["n_name"] == "AMDGPU" and note["n_type"] in (NT_AMDGPU_METADATA, "NT_AMDGPU_METADATA"):
+                    content = note["n_descdata"]
+                    read = MessagePack(content if isinstance(content, bytes) else content.encode("latin-1")).value()
+                    if isinstance(read, dict):
+                        return read
+        raise Malformed("it has no metadata note")
+
+
+class MessagePack:
+    """The part of MessagePack that metadata use: maps, arrays, strings, integers, booleans, nil (msgpack.org, spec)."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def value(self, depth: int = 0) -> Any:
+        """The next value. Raises Malformed for anything else."""
+        if depth > 32:
+            raise Malformed("its metadata are nested too deeply")
+        tag = self._take(1)[0]
+        if tag < 0x80:
+            return tag
+        if tag >= 0xE0:
+            return tag - 256
+        if tag < 0x90:
+            return self._map(tag & 15, depth)
+        if tag < 0xA0:
+            return self._array(tag & 15, depth)
+        if tag < 0xC0:
+            return self._text(tag & 31)
+        if tag in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[tag]
+        if 0xCC <= tag <= 0xD3:
+            size = 1 << (tag & 3)
+            return int.from_bytes(self._take(size), "big", signed=tag >= 0xD0)
+        sized = {0xD9: (1, self._text), 0xDA: (2, self._text), 0xDB: (4, self._text), 0xC4: (1, self._take)}
+        if tag in sized:
+            size, read = sized[tag]
+            return read(int.from_bytes(self._take(size), "big"))
+        nested = {0xDC: (2, self._array), 0xDD: (4, self._array), 0xDE: (2, self._map), 0xDF: (4, self._map)}
+        if tag in nested:
+            size, read_nested = nested[tag]
+            return read_nested(int.from_bytes(self._take(size), "big"), depth)
+        raise Malformed(f"its metadata hold the tag 0x{tag:x}")
+
+    def _take(self, count: int) -> bytes:
+        taken = self._data[self._at : self._at + count]
+        if len(taken) != count:
+            raise Malformed("its metadata end too early")
+        self._at += count
+        return taken
+
+    def _text(self, count: int) -> str:
+        return self._take(count).decode("utf-8", "replace")
+
+    def _array(self, count: int, depth: int) -> list[Any]:
+        return [self.value(depth + 1) for _ in range(count)]
+
+    def _map(self, count: int, depth: int) -> dict[Any, Any]:
+        return {str(self.value(depth + 1)): self.value(depth + 1) for _ in range(count)}
+
+
+def _lines(elf: Any) -> dict[int, tuple[str, int]]:
+    """Address ─► file and line, for each row of the line table. Empty where there is none, or where it is broken."""
+    found: dict[int, tuple[str, int]] = {}
+    try:
+        if not elf.has_dwarf_info():
+            return found
+        dwarf = elf.get_dwarf_info()
+        for unit in dwarf.iter_CUs():
+            program = dwarf.line_program_for_CU(unit)
+            if program is None:
+                continue
+            files, first = program["file_entry"], 0 if program["version"] >= 5 else 1
+            for row in program.get_entries():
+                state = row.state
+                if state is not None and not state.end_sequence and state.line:
+                    number = state.file - first
+                    name = files[number].name if 0 <= number < len(files) else b""
+                    found[state.address] = (name.decode("utf-8", "replace"), state.line)
+    except Exception:  # a line table is a help, and no part of the program
+        return {}
+    return found

@@ -1,0 +1,89 @@
+"""What an emulated run ends with: counts, findings, or why it could not go on.
+
+KernelFinding       what is wrong with a kernel, with the instruction, the source line and the lane
+NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
+Malformed     the code object is none, or says of itself what cannot be
+LaunchOutcome       what `run` returns
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+OUT_OF_RANGE = "out-of-range access"
+ENDLESS = "endless loop"
+BARRIER = "barrier not reached by all waves"
+RACE = "race in shared memory"
+UNINITIALISED = "uninitialised value"
+ORDER = "depends on the order of waves"
+MISALIGNED = "misaligned access"
+BAD_JUMP = "jump outside the kernel"
+BAD_REGISTER = "register that the kernel does not have"
+
+
+class NotEmulated(Exception):
+    """The emulator does not know something that the kernel needs; no verdict on the kernel follows."""
+
+
+class Malformed(Exception):
+    """The bytes are no code object that a loader would take."""
+
+
+@dataclass(frozen=True)
+class KernelFinding:
+    """One thing that is wrong. `kind` is one of this module's constants.
+
+    instruction: the mnemonic. address: its byte offset in the kernel. line: of the source, None without a line table.
+    workgroup: x, y, z. lane: of its wave; wave: of its workgroup; None where no single one is meant.
+    """
+
+    kind: str
+    message: str
+    kernel: str = ""
+    instruction: str = ""
+    address: int = 0
+    line: int | None = None
+    file: str | None = None
+    workgroup: tuple[int, int, int] | None = None
+    wave: int | None = None
+    lane: int | None = None
+
+    def __str__(self) -> str:
+        at = f", line {self.line}" if self.line else f", at 0x{self.address:x} of the kernel"
+        who = f", workgroup {self.workgroup}" if self.workgroup is not None else ""
+        who += f", wave {self.wave}" if self.wave is not None else ""
+        who += f", lane {self.lane}" if self.lane is not None else ""
+        return f"{self.kind}: {self.kernel}: {self.message} ({self.instruction}{at}{who})"
+
+
+class KernelFault(Exception):
+    """A finding that ends the run."""
+
+    def __init__(self, finding: KernelFinding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+@dataclass
+class LaunchOutcome:
+    """What became of a launch.
+
+    findings: all that is wrong, at most one of a kind and instruction. not_emulated: why the run stopped without a
+    verdict, or None. instructions: instructions that waves executed, by class (matrix, vector, scalar, LDS, global).
+    by_line: the same by source line. launches: how many kernels this counts.
+    """
+
+    findings: list[KernelFinding] = field(default_factory=list)
+    not_emulated: str | None = None
+    instructions: dict[str, int] = field(default_factory=dict)
+    by_line: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Ran to the end, with nothing found."""
+        return self.not_emulated is None and not self.findings
+
+    @property
+    def total(self) -> int:
+        """Instructions of all classes."""
+        return sum(self.instructions.values())

@@ -1,0 +1,137 @@
+"""One launch, from the code object to its LaunchOutcome.
+
+    run(code_object, "scale", grid, block, kernargs, memory) ─► LaunchOutcome
+
+A launch of many workgroups is run in batches, so that its registers fit into `STATE_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.emulator import memory as memories
+from harness.emulator import start
+from harness.emulator.code_object import CodeObject
+from harness.emulator.decoding import available
+from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
+from harness.emulator.machine import DecodedProgram, Machine, tally
+from harness.emulator.memory import Allocation, GlobalMemory
+from harness.emulator.shared_memory import SharedMemory
+from harness.emulator.state import State
+from harness.emulator.witness import Witness
+
+STATE_BYTES = 128 << 20
+MAX_INSTRUCTIONS = 5_000_000
+"""So many instructions a wave may run: the bundled kernels' longest stays below a tenth of it."""
+
+LDS_BYTES = {"gfx942": 64 << 10, "gfx950": 160 << 10, "gfx1100": 64 << 10}
+MAX_THREADS = 1024
+
+
+def run(
+    code_object: bytes | CodeObject,
+    kernel: str,
+    grid: start.Three,
+    block: start.Three,
+    kernargs: Sequence[bytes],
+    memory: Sequence[Allocation],
+    *,
+    shared_bytes: int = 0,
+    assembly: str | None = None,
+    limit: int = MAX_INSTRUCTIONS,
+    seed: int | None = None,
+    fill: int = 0,
+    witness: Witness | None = None,
+) -> LaunchOutcome:
+    """Run one kernel; what it stores is in `memory` afterwards.
+
+    grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
+    memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
+    hold the decoded code against. limit: instructions that a wave may run. seed: None steps all waves together; a
+    number runs the waves and workgroups in a random order. fill: seeds what registers and LDS hold at the start.
+
+    Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
+    """
+    outcome = LaunchOutcome()
+    lacking = available()
+    if lacking is not None:
+        outcome.not_emulated = lacking
+        return outcome
+    program: DecodedProgram | None = None
+    counts = None
+    machine: Machine | None = None
+    try:
+        image = code_object if isinstance(code_object, CodeObject) else CodeObject(code_object)
+        chosen = image.kernel(kernel)
+        lds = chosen.lds_bytes + shared_bytes
+        threads = block[0] * block[1] * block[2]
+        _check(chosen.name, chosen.target, grid, block, lds, min(chosen.max_threads, MAX_THREADS))
+        if chosen.float_mode != 0xF0:
+            raise NotEmulated(f"its mode of rounding or denormals (0x{chosen.float_mode:02x}) is not emulated")
+        code = memories.of_array(np.frombuffer(image.image, np.uint8), "the code", writable=False)
+        segment = start.argument_segment(chosen, kernargs, grid, block, shared_bytes)
+        packet = start.dispatch_packet(grid, block)
+        if witness:
+            segment, packet = witness.same_place(segment, packet)
+        arguments = memories.of_array(segment, "the kernel's arguments", writable=False)
+        dispatch = memories.of_array(packet, "the dispatch packet", writable=False)
+        space = GlobalMemory([*memory, code, arguments, dispatch])
+        program = _program(image, kernel, code.address + chosen.base, assembly)
+        counts = np.zeros(len(program.instructions), np.int64)
+        waves = -(-threads // chosen.wave_size)
+        order = None if seed is None else np.random.default_rng(seed)
+        total = grid[0] * grid[1] * grid[2]
+        one_wave = chosen.vgprs * chosen.wave_size * 4 + chosen.scratch_bytes * chosen.wave_size
+        batch = max(1, STATE_BYTES // (waves * one_wave + 3 * lds + 1))
+        numbers = np.arange(total) if order is None else order.permutation(total)
+        with np.errstate(all="ignore"):
+            for first in range(0, total, batch):
+                here = numbers[first : first + batch]
+                groups = np.stack([here % grid[0], here // grid[0] % grid[1], here // (grid[0] * grid[1])], axis=1)
+                state = State(chosen, len(here) * waves, waves, lds, fill)
+                state.memory = space
+                state.shared = SharedMemory(state.lds, watched=waves > 1)
+                state.witness = witness.saw if witness else None
+                start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
+                machine = Machine(program, state, groups, limit, order)
+                if witness:
+                    witness.machine = machine
+                try:
+                    machine.run()
+                finally:
+                    counts += machine.counts
+                    outcome.findings += [
+                        one for one in machine.findings.values() if one.kind not in {f.kind for f in outcome.findings}
+                    ]
+    except KernelFault as fault:
+        outcome.findings.append(fault.finding)
+    except (NotEmulated, Malformed) as reason:
+        outcome.not_emulated = str(reason)
+    except Exception as error:  # bytes that nobody foresaw: a verdict, and never a crash
+        where = program.instructions[machine.at].where() if program and machine else kernel
+        outcome.not_emulated = f"the emulator failed at {where}: {type(error).__name__}: {error}"
+    if program is not None and counts is not None:
+        outcome.instructions, outcome.by_line = tally(program, counts)
+    return outcome
+
+
+def _program(image: CodeObject, kernel: str, base: int, assembly: str | None) -> DecodedProgram:
+    """Kept with the code object: a kernel is decoded once, however often it is launched."""
+    kept: dict[tuple[str, int], DecodedProgram] = image.__dict__.setdefault("programs", {})
+    if (kernel, base) not in kept:
+        kept[kernel, base] = DecodedProgram(image.kernel(kernel), base, assembly)
+    return kept[kernel, base]
+
+
+def _check(name: str, target: str, grid: start.Three, block: start.Three, lds: int, most: int) -> None:
+    threads = block[0] * block[1] * block[2]
+    if min(*grid, *block) < 1 or max(block) > 1024:
+        raise Malformed(f"{name}: a grid of {grid} and blocks of {block}")
+    if threads > most:
+        raise Malformed(f"{name} was compiled for blocks of up to {most:,} threads, not {threads:,}")
+    if lds > LDS_BYTES[target]:
+        raise Malformed(
+            f"{name} asks for {lds:,} bytes of shared memory; a block of {target} has {LDS_BYTES[target]:,}"
+        )

@@ -1,0 +1,280 @@
+"""Running a kernel's waves: which step next, barriers, limits, counts.
+
+    DecodedProgram(kernel)            decoded instructions, each made a step when it is first reached
+    Machine(program, state)    ─► run() ─► findings, counts
+
+All waves at one position step together, so that one operation on arrays serves them all. The lowest position goes
+first: waves that left a branch late catch up with those that skipped it. With a `seed` the waves of a workgroup run one
+after another, in a random order, from barrier to barrier.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator import scalar
+from harness.emulator.access import access
+from harness.emulator.arithmetic import Array
+from harness.emulator.code_object import KernelCode
+from harness.emulator.decoding import Instruction, decode, hold
+from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, KernelFault, KernelFinding, NotEmulated
+from harness.emulator.state import Rows, State, WaveFault
+from harness.emulator.vector import Step, vector
+
+FAIR_TURN = 64
+"""So often the wave that has done least goes first: a wave that waits in a loop for another must not starve it."""
+
+
+class DecodedProgram:
+    """base: the address of the code as the kernel sees it."""
+
+    def __init__(self, kernel: KernelCode, base: int, assembly: str | None = None) -> None:
+        """Raises NotEmulated for code that cannot be decoded or that the assembly contradicts."""
+        self.kernel, self.base = kernel, base
+        self.instructions = decode(kernel)
+        if assembly is not None:
+            hold(self.instructions, assembly, kernel)
+        self.index = {one.offset: number for number, one in enumerate(self.instructions)}
+        self.steps: list[Step | None] = [None] * len(self.instructions)
+        self.branches = [scalar.branch(one) for one in self.instructions]
+        self.ends = self._ends()
+
+    def _ends(self) -> list[int]:
+        """Of each position: where the straight line from it ends, at an instruction that steers or before a goal."""
+        goals = {scalar.target(one) for one, test in zip(self.instructions, self.branches) if test is not None}
+        ends = [0] * len(self.instructions)
+        end = len(self.instructions)
+        for number in reversed(range(len(self.instructions))):
+            if self.steers(number):
+                end = number
+            ends[number] = end
+            if self.instructions[number].offset in goals:
+                end = number
+        return ends
+
+    def steers(self, number: int) -> bool:
+        """Whether an instruction does more than step to the next."""
+        name = self.instructions[number].mnemonic
+        return self.branches[number] is not None or name in (
+            "s_endpgm",
+            "s_barrier",
+            "s_setpc_b64",
+            "s_swappc_b64",
+            "s_call_b64",
+            "s_endpgm_saved",
+        )
+
+    def step(self, number: int) -> Step:
+        """Made when it is first wanted. Raises NotEmulated by name."""
+        made = self.steps[number]
+        if made is None:
+            made = self.steps[number] = self._made(self.instructions[number])
+        return made
+
+    def _made(self, one: Instruction) -> Step:
+        if one.mnemonic in scalar.NOTHING:
+            return lambda state, rows: None
+        if one.mnemonic == "s_getpc_b64":
+            return scalar.getpc(one, self.base)
+        try:
+            if one.encoding.startswith("VOPD"):
+                from harness.emulator.dual import dual
+
+                return dual(one, self.kernel)
+            if one.encoding.startswith("VOP"):
+                return vector(one, self.kernel)
+            if one.encoding.startswith("SOP"):
+                return scalar.scalar(one, self.kernel)
+            return access(one, self.kernel)
+        except NotEmulated as error:
+            text = str(error)
+            raise NotEmulated(
+                text if " is not emulated" in text else f"{text} is not emulated: {one.where()}"
+            ) from None
+
+
+class Machine:
+    """One batch of workgroups. groups: int64 [workgroups, 3], in the order of the state's waves."""
+
+    def __init__(
+        self, program: DecodedProgram, state: State, groups: Array, limit: int, order: np.random.Generator | None
+    ) -> None:
+        self.program, self.state, self.groups, self.limit, self.order = program, state, groups, limit, order
+        waves = state.position.shape[0]
+        self.ended = np.zeros(waves, np.bool_)
+        self.waiting = np.zeros(waves, np.bool_)
+        self.done = np.zeros(waves, np.int64)
+        self.counts = np.zeros(len(program.instructions), np.int64)
+        self.findings: dict[tuple[str, int], KernelFinding] = {}
+        self.at = 0
+        state.note = self._note
+        self.rank = np.arange(waves) % state.waves_per_group
+        if order is not None:
+            self._shuffle()
+
+    def run(self) -> None:
+        """To the end of all waves. Raises KernelFault and NotEmulated."""
+        turn = 0
+        while True:
+            ready = ~(self.ended | self.waiting)
+            if not ready.any():
+                return
+            if self.order is not None:
+                ready = self._one_a_group(ready)
+            turn += 1
+            positions = self.state.position
+            if turn % FAIR_TURN == 0:
+                least = np.argmin(np.where(ready, self.done, np.iinfo(np.int64).max))
+                position = int(positions[least])
+            else:
+                position = int(positions[ready].min())
+            self._advance(_rows(ready & (positions == position)), position)
+
+    def _advance(self, rows: Rows, position: int) -> None:
+        program, state = self.program, self.state
+        end = program.ends[position]
+        waves = state.position[rows].shape[0]
+        try:
+            for self.at in range(position, end):
+                (program.steps[self.at] or program.step(self.at))(state, rows)
+        except WaveFault as found:
+            raise KernelFault(self._finding(found)) from None
+        self.counts[position:end] += waves
+        self.done[rows] += end - position + 1
+        if (self.done[rows] > self.limit).any():
+            row = int(np.arange(self.done.shape[0])[rows][np.argmax(self.done[rows])])
+            raise KernelFault(self._finding(WaveFault(ENDLESS, f"a wave ran {self.limit:,} instructions", row)))
+        if end == len(program.instructions):
+            raise KernelFault(self._finding(WaveFault(BAD_JUMP, "it runs past the end of the kernel")))
+        self.at = end
+        if not program.steers(end):
+            state.position[rows] = end
+            return
+        self.counts[end] += waves
+        self._steer(rows, end)
+
+    def _steer(self, rows: Rows, number: int) -> None:
+        program, state = self.program, self.state
+        one, test = program.instructions[number], program.branches[number]
+        if test is not None:
+            taken = test(state, rows)
+            if state.witness and "_exec" not in one.mnemonic:
+                # Those skip what no lane would do: a lane mask that matters shows in addresses and stored values.
+                state.witness(taken)
+            goal = self._goal(scalar.target(one)) if taken.any() else 0
+            state.position[rows] = np.where(taken, goal, number + 1)
+            return
+        if one.mnemonic == "s_barrier":
+            state.position[rows] = number + 1
+            self.waiting[rows] = True
+            self._release(rows)
+            return
+        if one.mnemonic.startswith("s_endpgm"):
+            self.ended[rows] = True
+            self._release(rows)
+            return
+        jump = scalar.jump(one)
+        assert jump is not None
+        addresses = jump(state, rows, program.base)
+        if state.witness:
+            state.witness(addresses)
+        state.position[rows] = [self._goal(int(address) - program.base) for address in addresses]
+
+    def _goal(self, offset: int) -> int:
+        if offset not in self.program.index:
+            raise KernelFault(
+                self._finding(WaveFault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
+            )
+        return self.program.index[offset]
+
+    def _release(self, rows: Rows) -> None:
+        """Let go the workgroups of which all waves that have not ended wait."""
+        per_group = self.state.waves_per_group
+        for group in np.unique(np.arange(self.ended.shape[0])[rows] // per_group):
+            waves = slice(group * per_group, (group + 1) * per_group)
+            ended, waiting = self.ended[waves], self.waiting[waves]
+            if not waiting.any() or not (ended | waiting).all():
+                continue
+            places = np.unique(self.state.position[waves][waiting])
+            if ended.any() or places.size > 1:
+                self.at = int(places[0]) - 1
+                if ended.any():
+                    missing = f"wave {int(np.argmax(ended))} ended without it"
+                else:
+                    other = self.program.instructions[int(places[1]) - 1]
+                    missing = f"other waves wait at another barrier ({other.where()})"
+                row = int(group * per_group + np.argmax(waiting))
+                self._note(WaveFault(BARRIER, f"{int(waiting.sum())} of {per_group} waves wait; {missing}", row))
+            self.waiting[waves] = False
+            self.state.shared.barrier(int(group))
+            if self.order is not None:
+                self.rank[waves] = self.order.permutation(per_group)
+
+    def _shuffle(self) -> None:
+        assert self.order is not None
+        per_group = self.state.waves_per_group
+        for group in range(self.rank.shape[0] // per_group):
+            self.rank[group * per_group : (group + 1) * per_group] = self.order.permutation(per_group)
+
+    def _one_a_group(self, ready: Array) -> Array:
+        """Of each workgroup the ready wave whose turn it is."""
+        per_group = self.state.waves_per_group
+        rank = np.where(ready, self.rank, per_group).reshape(-1, per_group)
+        chosen = np.zeros_like(rank, np.bool_)
+        chosen[np.arange(rank.shape[0]), rank.argmin(axis=1)] = True
+        return chosen.reshape(-1) & ready
+
+    def _note(self, found: WaveFault) -> None:
+        self.findings.setdefault((found.kind, self.at), self._finding(found))
+
+    def _finding(self, found: WaveFault) -> KernelFinding:
+        one = self.program.instructions[min(self.at, len(self.program.instructions) - 1)]
+        wave = group = None
+        if found.row is not None:
+            wave = found.row % self.state.waves_per_group
+            x, y, z = (int(axis) for axis in self.groups[found.row // self.state.waves_per_group])
+            group = (x, y, z)
+        file, line = one.line or (None, None)
+        return KernelFinding(
+            found.kind,
+            found.message,
+            self.program.kernel.name,
+            one.spelt,
+            one.offset,
+            line,
+            file,
+            group,
+            wave,
+            found.lane,
+        )
+
+
+def _rows(chosen: Array) -> Rows:
+    index = np.nonzero(chosen)[0]
+    if index[-1] - index[0] + 1 == index.size:
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return index
+
+
+def class_of(instruction: Instruction) -> str:
+    """matrix, vector, scalar, LDS or global: by what unit of the chip an instruction goes to."""
+    name = instruction.mnemonic
+    if name.startswith(("v_mfma", "v_wmma", "v_smfmac")):
+        return "matrix"
+    if name.startswith("v_"):
+        return "vector"
+    if name.startswith("ds_"):
+        return "LDS"
+    return "scalar" if name.startswith("s_") else "global"
+
+
+def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
+    """Executed instructions by class and by source line."""
+    by_class: dict[str, int] = {}
+    by_line: dict[tuple[str, int], int] = {}
+    for one, count in zip(program.instructions, counts):
+        if count:
+            by_class[class_of(one)] = by_class.get(class_of(one), 0) + int(count)
+            if one.line:
+                by_line[one.line] = by_line.get(one.line, 0) + int(count)
+    return by_class, by_line

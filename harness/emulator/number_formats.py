@@ -1,0 +1,91 @@
+"""The 8-bit floats of AMD's chips, to and from float32.
+
+    gfx942            fp8 is E4M3FNUZ (bias 8, no infinities, no -0, NaN is 0x80), bf8 is E5M2FNUZ (bias 16, likewise)
+    gfx950            fp8 is E4M3FN of the OCP (bias 7, NaN is 0x7f and 0xff), bf8 is E5M2 (bias 15, with infinities)
+
+Sources: AMD's CDNA3 and CDNA4 ISA guides, "Data formats"; OCP 8-bit Floating Point Specification 1.0.
+Conversions to 8 bits round to nearest even and saturate: v_cvt_pk_fp8_f32 gives the largest number for what is too
+large where MODE.FP16_OVFL is set, else NaN (FNUZ and E4M3FN) or infinity (E5M2).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator.arithmetic import F64, U32, Array
+
+
+@dataclass(frozen=True)
+class Small:
+    """A float of 8 bits. fnuz: 0x80 is the one NaN. infinities: as in IEEE; else the last code is the NaN."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+    fnuz: bool
+    infinities: bool
+
+    @property
+    def nan(self) -> int:
+        return 0x80 if self.fnuz else 0x7F
+
+    def value(self, code: int) -> float:
+        """What an 8-bit code stands for."""
+        sign = -1.0 if code & 0x80 else 1.0
+        places, fraction = code & 0x7F, code & ((1 << self.mantissa_bits) - 1)
+        power = places >> self.mantissa_bits
+        if self.fnuz and code == 0x80:
+            return float("nan")
+        if self.infinities and power == (1 << self.exponent_bits) - 1:
+            return float("nan") if fraction else sign * float("inf")
+        if not self.fnuz and not self.infinities and places == 0x7F:
+            return float("nan")
+        if power == 0:
+            return sign * fraction * 2.0 ** (1 - self.bias - self.mantissa_bits)
+        return sign * (1 + fraction / (1 << self.mantissa_bits)) * 2.0 ** (power - self.bias)
+
+
+FORMATS = {
+    ("gfx942", "fp8"): Small(4, 3, 8, True, False),
+    ("gfx942", "bf8"): Small(5, 2, 16, True, False),
+    ("gfx950", "fp8"): Small(4, 3, 7, False, False),
+    ("gfx950", "bf8"): Small(5, 2, 15, False, True),
+}
+
+
+@functools.cache
+def table(target: str, name: str) -> Array:
+    """All 256 values, float32."""
+    return np.array([FORMATS[target, name].value(code) for code in range(256)], np.float32)
+
+
+def decoded(codes: Array, target: str, name: str) -> Array:
+    """The float32 values of 8-bit codes."""
+    return table(target, name)[np.asarray(codes) & 255]
+
+
+def encoded(values: Array, target: str, name: str, saturated: Array | bool = False) -> Array:
+    """The 8-bit codes nearest to float32 values, ties to even: uint32. Too large is NaN, or infinity in E5M2, or the
+    largest number where `saturated` (infinities too)."""
+    small = FORMATS[target, name]
+    positive = np.abs(values.astype(F64))
+    _, power = np.frexp(positive)
+    least = 1 - small.bias - small.mantissa_bits
+    place = np.maximum(power - 1 - small.mantissa_bits, least)
+    steps = np.rint(np.ldexp(positive, -place))  # in units of the last place, to even
+    rounded = np.ldexp(steps, place)
+    codes = table(target, name)[:128].astype(F64)
+    finite = codes[np.isfinite(codes)]
+    code = np.searchsorted(finite, np.where(np.isfinite(rounded), rounded, 0)).astype(U32)
+    over = rounded > finite[-1]
+    limit = np.where(saturated, U32(finite.size - 1), U32(0x7C if small.infinities else small.nan))
+    code = np.where(over, limit, code)
+    sign = np.signbit(values).astype(U32) << U32(7)
+    if small.fnuz:
+        code = np.where((code == 0) | over & ~np.asarray(saturated), code, code | sign)
+    else:
+        code = code | sign
+    return np.where(np.isnan(values), U32(small.nan), code)

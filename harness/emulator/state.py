@@ -1,0 +1,140 @@
+"""The waves of a launch: registers, masks and program counters, as arrays over [wave, lane].
+
+    vector[register, wave, lane]    uint32; architectural VGPRs, then the AGPRs from `accum` on
+    scalar[register, wave]          uint32; SGPRs, VCC at 106, M0, EXEC at 126, numbered as operands are
+    scc[wave]  lanes[wave, lane]    bool; lanes is EXEC by lane
+    position[wave]                  the index of the next instruction
+    clamped[wave]                   MODE.FP16_OVFL: conversions to small floats saturate
+
+`rows` says which waves step together: a slice where they lie side by side, else an array of indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.emulator.arithmetic import U32, U64, Array
+from harness.emulator.code_object import KernelCode
+from harness.emulator.memory import GlobalMemory
+from harness.emulator.shared_memory import SharedMemory
+
+Rows = Any
+
+EXEC, VCC = 126, 106
+
+
+class WaveFault(Exception):
+    """An instruction did what it must not. row: of the state, lane: of its wave; None where none is meant."""
+
+    def __init__(self, kind: str, message: str, row: int | None = None, lane: int | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.row, self.lane = kind, message, row, lane
+
+
+class State:
+    """fill: seeds what registers and LDS hold before they are written.
+
+    witness(values, rows): told of every address, stored value and branch, or None. note(fault): told of what is wrong
+    and does not end the run.
+    """
+
+    memory: GlobalMemory
+    shared: SharedMemory
+    witness: Callable[[Array], None] | None = None
+    note: Callable[[WaveFault], None]
+
+    def __init__(self, kernel: KernelCode, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:
+        self.kernel = kernel
+        self.wave_size = kernel.wave_size
+        self.accum = kernel.accum_offset if kernel.target != "gfx1100" else kernel.vgprs
+        self.accum = min(self.accum, kernel.vgprs)
+        self.waves_per_group = waves_per_group
+        shape = (max(kernel.vgprs, 1), waves, self.wave_size)
+        self.vector = _garbage(shape, fill)
+        self.scalar = _garbage((128, waves), fill + 1)
+        self.null = 124 if kernel.target == "gfx1100" else -1
+        if self.null >= 0:
+            self.scalar[self.null] = 0
+        self.scc = np.zeros(waves, np.bool_)
+        self.lanes = np.ones((waves, self.wave_size), np.bool_)
+        self.full = np.ones(waves, np.bool_)
+        self.clamped = np.zeros(waves, np.bool_)
+        self.position = np.zeros(waves, np.int64)
+        self.lane_numbers = np.arange(self.wave_size, dtype=U32)[None, :]
+        groups = -(-waves // waves_per_group)
+        self.lds = _garbage((groups, lds_bytes + 3 & ~3), fill + 2, np.uint8)
+        self.scratch: Array | None = None
+        if kernel.scratch_bytes:
+            self.scratch = _garbage((waves, self.wave_size, kernel.scratch_bytes + 3 & ~3), fill + 3, np.uint8)
+
+    def scalar64(self, register: int, rows: Rows) -> Array:
+        """A pair of SGPRs: uint64 [waves]."""
+        return self.scalar[register, rows].astype(U64) | self.scalar[register + 1, rows].astype(U64) << U64(32)
+
+    def set_scalar(self, register: int, rows: Rows, value: Array) -> None:
+        if register == self.null:
+            return
+        self.scalar[register, rows] = value
+        if register == EXEC or register == EXEC + 1:
+            self.refresh(rows)
+
+    def set_scalar64(self, register: int, rows: Rows, value: Array) -> None:
+        if register == self.null:
+            return
+        self.scalar[register, rows] = (value & U64(0xFFFFFFFF)).astype(U32)
+        self.scalar[register + 1, rows] = (value >> U64(32)).astype(U32)
+        if register == EXEC:
+            self.refresh(rows)
+
+    def refresh(self, rows: Rows) -> None:
+        """Bring `lanes` up to date with EXEC."""
+        self.lanes[rows] = lanes_of(self.mask(EXEC, rows), self.wave_size)
+        self.full[rows] = self.lanes[rows].all(axis=1)
+
+    def mask(self, register: int, rows: Rows) -> Array:
+        """A lane mask: uint64 [waves]; one SGPR of a wave of 32."""
+        if self.wave_size == 32:
+            return self.scalar[register, rows].astype(U64)
+        return self.scalar64(register, rows)
+
+    def set_mask(self, register: int, rows: Rows, lanes: Array) -> None:
+        """Write lanes [waves, lane] as a mask."""
+        value = mask_of(lanes)
+        if self.wave_size == 32:
+            self.set_scalar(register, rows, value.astype(U32))
+        else:
+            self.set_scalar64(register, rows, value)
+
+    def write(self, register: int, rows: Rows, value: Array) -> None:
+        """Write uint32 to a vector register in the active lanes."""
+        if isinstance(rows, slice):
+            if self.full[rows].all():
+                self.vector[register, rows] = value
+            else:
+                np.copyto(self.vector[register, rows], value, where=self.lanes[rows])
+        else:
+            held = self.vector[register, rows]
+            self.vector[register, rows] = np.where(self.lanes[rows], value, held)
+
+
+def lanes_of(mask: Array, wave_size: int) -> Array:
+    """uint64 [waves] ─► bool [waves, lane]."""
+    octets = np.ascontiguousarray(mask).view(np.uint8).reshape(-1, 8)
+    return np.unpackbits(octets, axis=1, bitorder="little")[:, :wave_size].astype(np.bool_)
+
+
+def mask_of(lanes: Array) -> Array:
+    """bool [waves, lane] ─► uint64 [waves]."""
+    if lanes.shape[1] < 64:
+        lanes = np.concatenate([lanes, np.zeros((lanes.shape[0], 64 - lanes.shape[1]), np.bool_)], axis=1)
+    return np.packbits(lanes, axis=1, bitorder="little").view(U64)[:, 0]
+
+
+def _garbage(shape: tuple[int, ...], seed: int, dtype: Any = np.uint32) -> Array:
+    """What memory holds that nobody has written: the same for the same seed."""
+    generator = np.random.Generator(np.random.SFC64(seed))
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(bytearray(generator.bytes(size)), dtype).reshape(shape)

@@ -1,0 +1,499 @@
+"""Vector arithmetic: a decoded VOP instruction as a function that steps the waves of `rows` through it.
+
+    vector(instruction, kernel) ─► step(state, rows)
+
+Reads everything before it writes anything. Encodings: VOP1, VOP2, VOPC, VOP3, VOP3P, with literals, DPP and SDWA.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.emulator import arithmetic as ar
+from harness.emulator import lanes, operands, written
+from harness.emulator.arithmetic import U32, U64, Array
+from harness.emulator.code_object import KernelCode
+from harness.emulator.decoding import Instruction
+from harness.emulator.findings import NotEmulated
+from harness.emulator.operands import Read
+from harness.emulator.state import EXEC, VCC, Rows, State
+
+Step = Callable[[State, Rows], None]
+
+KEEPS_HIGH_HALF = re.compile(r"^v_(mad|fma|div_fixup)_(legacy_)?[fui]16$")
+"""On CDNA the one family of 16-bit results that keeps the register's upper half; others clear it (LLVM,
+GCNSubtarget::zeroesHigh16BitsOfDest). On RDNA3 all keep it."""
+
+OPSEL_IS_ITS_OWN = re.compile(r"^v_(cvt_(pk|sr|f32|scalef32)_.*(fp8|bf8|fp4)|cvt_f32_[fb][pf]8|cvt_pk_f32_[fb][pf]8)")
+"""Instructions whose pseudocode reads OPSEL itself."""
+
+
+def vector(instruction: Instruction, kernel: KernelCode) -> Step:
+    """Raises NotEmulated by name."""
+    if instruction.mnemonic in ("v_nop", "v_clrexcp"):
+        return lambda state, rows: None
+    if instruction.mnemonic in SPECIAL:
+        return SPECIAL[instruction.mnemonic](instruction, kernel)
+    if instruction.mnemonic.startswith("v_mfma") or instruction.mnemonic.startswith(("v_wmma", "v_smfmac")):
+        from harness.emulator.matrix import matrix
+
+        return matrix(instruction, kernel)
+    return _Builder(instruction, kernel).step()
+
+
+def operand_table(op: Any) -> dict[str, tuple[str, int]]:
+    """Field ─► format and bits, by tinygrad's table."""
+    from tinygrad.renderer.amd.dsl import OPERANDS
+
+    return {name: (form.name, int(bits)) for name, (form, bits, _) in OPERANDS.get(op, {}).items()}
+
+
+class _Builder:
+    def __init__(self, instruction: Instruction, kernel: KernelCode) -> None:
+        self.instruction, self.kernel = instruction, kernel
+        self.fields, self.encoding = instruction.fields, instruction.encoding.removesuffix("_LIT")
+        self.table = operand_table(instruction.op)
+        self.compares = instruction.mnemonic.startswith("v_cmp")
+        if self.fields.get("omod"):
+            raise NotEmulated(f"{instruction.mnemonic} with an output modifier is not emulated")
+        self.result = self.table.get("vdst", ("FMT_NUM_B32", 32))
+        self.d0_bits = 64 if self.result[1] > 32 and not self.compares else 32
+        self.semantics = written.of(instruction, kernel.target, self.d0_bits)
+
+    def step(self) -> Step:
+        if self.d0_bits == 64 and self.result[1] > 64:
+            raise NotEmulated(f"{self.instruction.mnemonic} is not emulated")
+        names = ("src0", "src1", "src2")
+        reads: list[Read | None] = [self.source(number, name) for number, name in enumerate(names)]
+        apply, wants, gives = self.semantics.apply, self.semantics.reads, self.semantics.writes
+        write, compare = self.write(), self.compares
+        carry_in, carry_out = self.carry_in(), self.carry_out()
+        if compare and not gives <= {"VCC"}:
+            raise NotEmulated(f"{self.instruction.mnemonic} is not emulated")
+        opsel = self.fields.get("opsel", 0)
+        simm = U32(self.fields.get("literal", self.fields.get("simm16", 0)))
+        old = self.destination() if "D0" in wants else None
+        exec_too = self.instruction.mnemonic.startswith("v_cmpx")
+        writes_vcc = "VCC" in gives
+        valid = self.dpp_valid()
+        clamp = self.clamp()
+        half_float, name = self.result[0].endswith("F16") and not compare, self.instruction.mnemonic
+
+        def step(state: State, rows: Rows) -> None:
+            s0, s1, s2 = (read(state, rows) if read else None for read in reads)
+            d0 = old(state, rows) if old else None
+            vcc = None
+            if "VCC" in wants:
+                vcc = _lanes_of(state, carry_in, rows)
+            found = apply(s0, s1, s2, d0, state.clamped[rows][:, None], vcc, None, simm, state.lane_numbers, opsel)
+            if half_float and state.clamped[rows].any():
+                _refuse_overflow(found["D0"], name)
+            if writes_vcc:
+                register = carry_out
+                on = found["VCC"] & state.lanes[rows]
+                if compare:
+                    state.set_mask(register, rows, on)
+                    if exec_too and register != EXEC:
+                        state.set_mask(EXEC, rows, on)
+                elif register != 124:
+                    state.set_mask(register, rows, on)
+            if not compare:
+                result = found["D0"]
+                write(state, rows, clamp(result) if clamp else result, valid)
+
+        return step
+
+    # sources
+
+    def source(self, number: int, name: str) -> Read | None:
+        fields = self.fields
+        given = next((one for one in (name, f"v{name}") if one in fields), None)
+        dpp, sdwa = "DPP" in self.encoding, "SDWA" in self.encoding
+        if name == "src0" and (dpp or sdwa):
+            given = "vsrc0"
+        if given is None or (number == 2 and "S2" not in self.semantics.reads):
+            return None
+        form, bits = self.table.get(name, self.table.get(f"v{name}", ("FMT_NUM_B32", 32)))
+        code = fields[given]
+        if sdwa and ((number == 0 and fields.get("s0")) or (number == 1 and fields.get("s1"))):
+            code -= 256
+        if code == 254:
+            raise NotEmulated(f"{self.instruction.mnemonic} with an operand from LDS is not emulated")
+        accum = None
+        if self.instruction.mnemonic in ("v_accvgpr_read_b32", "v_accvgpr_mov_b32") and code >= 256:
+            accum = min(self.kernel.accum_offset, self.kernel.vgprs)
+        read = operands.source(code, fields.get("literal", 0), form, 64 if bits > 32 else 32, accum)
+        if code >= 256:
+            check_registers(self.kernel, code - 256 + (accum or 0), 2 if bits > 32 else 1)
+        if self.encoding.startswith("VOP3P"):
+            return self.packed(read, number, form, bits, code)
+        if sdwa:
+            read = operands.subdword(read, fields[f"src{number}_sel"], fields[f"src{number}_sext"])
+            return operands.modified(
+                read, fields[f"src{number}_neg"], fields[f"src{number}_abs"], _float_bits(bits, form)
+            )
+        if dpp and number == 0:
+            read = self.dpp(read)
+        if dpp:
+            return operands.modified(
+                read, fields.get(f"src{number}_neg", 0), fields.get(f"src{number}_abs", 0), _float_bits(bits, form)
+            )
+        if not self.encoding.startswith("VOP3"):
+            if self.kernel.target == "gfx1100" and _is_half(form, bits) and code >= 384 and name in ("src0", "src1"):
+                return operands.half(operands.source(code - 128, fields.get("literal", 0), form, 32), 1)
+            return read
+        if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(self.instruction.mnemonic):
+            read = operands.half(read, fields.get("opsel", 0) >> number & 1)
+        negated, absolute = fields.get("neg", 0) >> number & 1, fields.get("abs", 0) >> number & 1
+        if (negated or absolute) and not re.search(r"F(16|32|64)$", form) and "bitop3" not in self.instruction.mnemonic:
+            if self.instruction.mnemonic.startswith("v_cndmask"):
+                return operands.modified(read, negated, absolute, 32)
+            raise NotEmulated(f"{self.instruction.mnemonic} with a sign modifier on integers is not emulated")
+        return operands.modified(read, negated, absolute, _float_bits(bits, form))
+
+    def packed(self, read: Read, number: int, form: str, bits: int, code: int) -> Read:
+        fields, mnemonic = self.fields, self.instruction.mnemonic
+        if mnemonic.startswith(("v_accvgpr", "v_pk_mov")):
+            return read
+        if not mnemonic.startswith("v_pk_") and not (mnemonic.startswith("v_dot2") and number < 2):
+            if fields.get("neg", 0) or fields.get("neg_hi", 0):
+                raise NotEmulated(f"{mnemonic} with a sign modifier is not emulated")
+            return read
+        low = fields.get("opsel", 0) >> number & 1
+        high = fields.get("opsel_hi2", 0) if number == 2 else fields.get("opsel_hi", 0) >> number & 1
+        neg, neg_hi = fields.get("neg", 0) >> number & 1, fields.get("neg_hi", 0) >> number & 1
+        return operands.packed(read, low, high, neg, neg_hi, 64 if bits > 32 else 32)
+
+    def dpp(self, read: Read) -> Read:
+        lanes.check_mask_bits(self.instruction)
+        wave_size = self.kernel.wave_size
+        source, valid = lanes.dpp_lanes(self.fields["dpp"], wave_size, self.kernel.target == "gfx1100")
+        bound = self.fields.get("bc", 0)
+
+        def moved(state: State, rows: Rows) -> Array:
+            value = read(state, rows)[:, source]
+            if bound:
+                usable = valid & (state.lanes[rows][:, source] | bool(self.fields.get("fi", 0)))
+                value = np.where(usable, value, U32(0))
+            return value
+
+        return moved
+
+    def dpp_valid(self) -> Callable[[State, Rows], Array] | None:
+        """Of a DPP instruction: the lanes that write."""
+        if "DPP" not in self.encoding:
+            return None
+        fields, wave_size = self.fields, self.kernel.wave_size
+        source, valid = lanes.dpp_lanes(fields["dpp"], wave_size, self.kernel.target == "gfx1100")
+        masks = lanes.enabled_by_masks(fields["row_mask"], fields["bank_mask"], wave_size)
+        if fields.get("bc", 0):
+            return lambda state, rows: masks
+        inactive_too = bool(fields.get("fi", 0))
+        return lambda state, rows: masks & valid & (state.lanes[rows][:, source] | inactive_too)
+
+    # results
+
+    def destination(self) -> Read:
+        register = self.fields["vdst"] - 256
+        if self.instruction.mnemonic.startswith("v_accvgpr_write"):
+            register += self.kernel.accum_offset
+        return operands.source(register + 256, 0, "FMT_NUM_B32", 64 if self.d0_bits == 64 else 32)
+
+    def clamp(self) -> Callable[[Array], Array] | None:
+        if not self.fields.get("clmp"):
+            return None
+        form, bits = self.result
+        if form.endswith("F32") and bits == 32:
+            return lambda raw: np.clip(np.nan_to_num(np.asarray(raw).view(np.float32)), 0, 1).view(U32)
+        raise NotEmulated(f"{self.instruction.mnemonic} with a clamp is not emulated")
+
+    def carry_in(self) -> int:
+        if (
+            self.encoding in ("VOP3", "VOP3SD", "VOP3_SDST")
+            and "src2" in self.fields
+            and "S2" not in self.semantics.reads
+        ):
+            return self.fields["src2"] if "div_fmas" not in self.instruction.mnemonic else VCC
+        return VCC
+
+    def carry_out(self) -> int:
+        if self.encoding in ("VOP3SD", "VOPC_SDWA_SDST"):
+            if self.encoding == "VOPC_SDWA_SDST" and not self.fields.get("sd"):
+                return VCC
+            return self.fields["sdst"]
+        if self.encoding == "VOP3_SDST" or (self.compares and self.encoding.startswith("VOP3")):
+            return self.fields["vdst"]
+        if self.instruction.mnemonic.startswith("v_cmpx") and self.kernel.target == "gfx1100":
+            return EXEC
+        return VCC
+
+    def write(self) -> Callable[[State, Rows, Array, Any], None]:
+        if self.compares:
+            return lambda state, rows, value, valid: None
+        register = self.fields["vdst"] - 256
+        mnemonic, (form, bits) = self.instruction.mnemonic, self.result
+        if mnemonic.startswith("v_accvgpr_write") or mnemonic == "v_accvgpr_mov_b32":
+            register += min(self.kernel.accum_offset, self.kernel.vgprs)
+        rdna = self.kernel.target == "gfx1100"
+        high = 0
+        if _is_half(form, bits) and rdna and self.encoding.startswith(("VOP1", "VOP2")) and register >= 128:
+            register, high = register - 128, 1
+        check_registers(self.kernel, register, 2 if self.d0_bits == 64 else 1)
+        if "SDWA" in self.encoding:
+            return self.write_subdword(register)
+        if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(mnemonic):
+            if self.encoding.startswith("VOP3") and not self.encoding.startswith("VOP3P"):
+                high = self.fields.get("opsel", 0) >> 3 & 1
+            if high or rdna or KEEPS_HIGH_HALF.match(mnemonic):
+                return lambda state, rows, value, valid: _write_half(state, rows, register, value, high, valid)
+        if self.d0_bits == 64:
+            return lambda state, rows, value, valid: _write64(state, rows, register, value, valid)
+        return lambda state, rows, value, valid: _write(state, rows, register, value, valid)
+
+    def write_subdword(self, register: int) -> Callable[[State, Rows, Array, Any], None]:
+        select, unused = self.fields["dst_sel"], self.fields["dst_unused"]
+        if select == 6:
+            return lambda state, rows, value, valid: _write(state, rows, register, value, valid)
+        width, place = (8, select) if select < 4 else (16, select - 4)
+        mask, shift = U32((1 << width) - 1), U32(width * place)
+        if unused == 1:
+            raise NotEmulated(f"{self.instruction.mnemonic} with SDWA's sign extension of the result is not emulated")
+
+        def write(state: State, rows: Rows, value: Array, valid: Any) -> None:
+            part = (np.asarray(value) & mask) << shift
+            if unused == 2:
+                part = part | (state.vector[register, rows] & ~(mask << shift))
+            _write(state, rows, register, part, valid)
+
+        return write
+
+
+def _refuse_overflow(raw: Array, name: str) -> None:
+    """What MODE.FP16_OVFL makes of infinities in float16 is not emulated; anything else it leaves alone."""
+    halves = np.stack([np.asarray(raw) & U32(0x7FFF), np.asarray(raw) >> U32(16) & U32(0x7FFF)])
+    if (halves == 0x7C00).any():
+        raise NotEmulated(f"an infinity in {name} with MODE.FP16_OVFL set is not emulated")
+
+
+def check_registers(kernel: KernelCode, first: int, count: int) -> None:
+    """Raises NotEmulated for a register beyond the kernel's own."""
+    if first < 0 or first + count > kernel.vgprs:
+        raise NotEmulated(f"it uses v{first + count - 1}, and says that it has {kernel.vgprs} registers; that")
+
+
+def _is_half(form: str, bits: int) -> bool:
+    return bits == 16 and not form.startswith("FMT_NUM_PK2")
+
+
+def _float_bits(bits: int, form: str) -> int:
+    return 64 if bits == 64 else 16 if form.endswith("F16") else 32
+
+
+def _lanes_of(state: State, register: int, rows: Rows) -> Array:
+    from harness.emulator.state import lanes_of
+
+    if register >= 128:
+        value = operands.constant(register, 0, "FMT_NUM_B64", 64) or 0
+        count = state.position[rows].shape[0]
+        return lanes_of(np.full(count, value & ((1 << 64) - 1), U64), state.wave_size)
+    return lanes_of(state.mask(register, rows), state.wave_size)
+
+
+def _write(state: State, rows: Rows, register: int, value: Array, valid: Any) -> None:
+    if valid is None:
+        state.write(register, rows, value)
+    else:
+        state.write(register, rows, np.where(valid(state, rows), value, state.vector[register, rows]))
+
+
+def _write64(state: State, rows: Rows, register: int, value: Array, valid: Any) -> None:
+    low, high = (value & U64(0xFFFFFFFF)).astype(U32), (value >> U64(32)).astype(U32)
+    _write(state, rows, register, low, valid)
+    _write(state, rows, register + 1, high, valid)
+
+
+def _write_half(state: State, rows: Rows, register: int, value: Array, high: int, valid: Any) -> None:
+    held = state.vector[register, rows]
+    part = np.asarray(value) & U32(0xFFFF)
+    merged = held & U32(0xFFFF) | part << U32(16) if high else held & U32(0xFFFF0000) | part
+    _write(state, rows, register, merged, valid)
+
+
+# Instructions that are no arithmetic of one lane
+
+
+def _readfirstlane(instruction: Instruction, kernel: KernelCode) -> Step:
+    read = operands.source(instruction.fields["src0"], 0, "FMT_NUM_B32", 32)
+    target = instruction.fields["vdst"] & 127 if instruction.fields["vdst"] >= 256 else instruction.fields["vdst"]
+
+    def step(state: State, rows: Rows) -> None:
+        values = np.broadcast_to(read(state, rows), state.lanes[rows].shape)
+        state.set_scalar(target, rows, lanes.of_lane(values, lanes.first_active(state, rows)))
+
+    return step
+
+
+def _readlane(instruction: Instruction, kernel: KernelCode) -> Step:
+    fields = instruction.fields
+    read = operands.source(fields["src0"], 0, "FMT_NUM_B32", 32)
+    lane = operands.scalar_source(fields["src1"], 0, "FMT_NUM_B32", 32)
+    target = fields["vdst"] & 127 if fields["vdst"] >= 256 else fields["vdst"]
+
+    def step(state: State, rows: Rows) -> None:
+        values = np.broadcast_to(read(state, rows), state.lanes[rows].shape)
+        chosen = np.broadcast_to(lane(state, rows) % U32(state.wave_size), values.shape[:1]).astype(np.int64)
+        state.set_scalar(target, rows, lanes.of_lane(values, chosen))
+
+    return step
+
+
+def _writelane(instruction: Instruction, kernel: KernelCode) -> Step:
+    fields = instruction.fields
+    value = operands.scalar_source(fields["src0"], fields.get("literal", 0), "FMT_NUM_B32", 32)
+    lane = operands.scalar_source(fields["src1"], 0, "FMT_NUM_B32", 32)
+    register = fields["vdst"] - 256
+    check_registers(kernel, register, 1)
+
+    def step(state: State, rows: Rows) -> None:
+        held = state.vector[register, rows].copy()
+        chosen = np.broadcast_to(lane(state, rows) % U32(state.wave_size), held.shape[:1]).astype(np.int64)
+        held[np.arange(held.shape[0]), chosen] = value(state, rows)
+        state.vector[register, rows] = held
+
+    return step
+
+
+def _swap(instruction: Instruction, kernel: KernelCode) -> Step:
+    first, second = instruction.fields["vdst"] - 256, instruction.fields["src0"] - 256
+    check_registers(kernel, max(first, second), 1)
+    width = {"v_permlane16_swap_b32": 16, "v_permlane32_swap_b32": 32}.get(instruction.mnemonic)
+
+    def step(state: State, rows: Rows) -> None:
+        a, b = state.vector[first, rows].copy(), state.vector[second, rows].copy()
+        if width:
+            b, a = lanes.swap(a, b, width)
+        state.write(first, rows, b)
+        state.write(second, rows, a)
+
+    return step
+
+
+def _accvgpr(instruction: Instruction, kernel: KernelCode) -> Step:
+    fields, accum = instruction.fields, min(kernel.accum_offset, kernel.vgprs)
+    read_from = accum if instruction.mnemonic != "v_accvgpr_write_b32" and fields["src0"] >= 256 else 0
+    target = fields["vdst"] - 256 + (accum if instruction.mnemonic != "v_accvgpr_read_b32" else 0)
+    read = operands.source(fields["src0"], fields.get("literal", 0), "FMT_NUM_B32", 32, read_from)
+    check_registers(kernel, target, 1)
+    if fields["src0"] >= 256:
+        check_registers(kernel, fields["src0"] - 256 + read_from, 1)
+    return lambda state, rows: state.write(target, rows, read(state, rows))
+
+
+def _bitop3(instruction: Instruction, kernel: KernelCode) -> Step:
+    fields = instruction.fields
+    truth = fields["neg"] | fields["abs"] << 3 | fields["omod"] << 6
+    if instruction.mnemonic != "v_bitop3_b32":
+        raise NotEmulated(f"{instruction.mnemonic} is not emulated")
+    reads = [operands.source(fields[f"src{n}"], fields.get("literal", 0), "FMT_NUM_B32", 32) for n in range(3)]
+    register = fields["vdst"] - 256
+    check_registers(kernel, register, 1)
+
+    def step(state: State, rows: Rows) -> None:
+        a, b, c = (read(state, rows) for read in reads)
+        result = np.zeros(state.lanes[rows].shape, U32)
+        for place in range(8):
+            if truth >> place & 1:
+                result |= (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
+        state.write(register, rows, result)
+
+    return step
+
+
+def _mix(instruction: Instruction, kernel: KernelCode) -> Step:
+    """v_fma_mix: float32 a·b + c, each operand a float32 or one half of a register; NEG_HI is |x| here."""
+    fields, mnemonic = instruction.fields, instruction.mnemonic
+    if fields.get("clmp"):
+        raise NotEmulated(f"{mnemonic} with a clamp is not emulated")
+    register = fields["vdst"] - 256
+    check_registers(kernel, register, 1)
+
+    def operand(number: int) -> Callable[[State, Rows], Array]:
+        low = fields["opsel"] >> number & 1
+        is_half = fields["opsel_hi2"] if number == 2 else fields["opsel_hi"] >> number & 1
+        form = "FMT_NUM_F16" if is_half else "FMT_NUM_F32"
+        read = operands.source(fields[f"src{number}"], fields.get("literal", 0), form, 32)
+        absolute, negated = fields["neg_hi"] >> number & 1, fields["neg"] >> number & 1
+
+        def value(state: State, rows: Rows) -> Array:
+            raw = read(state, rows)
+            if is_half:
+                found = (raw >> U32(16 * low)).astype(np.uint16).view(np.float16).astype(np.float32)
+            else:
+                found = raw.view(np.float32)
+            found = np.abs(found) if absolute else found
+            return -found if negated else found
+
+        return value
+
+    values = [operand(number) for number in range(3)]
+
+    def step(state: State, rows: Rows) -> None:
+        total = ar.fma(*(value(state, rows) for value in values))
+        if mnemonic == "v_fma_mix_f32":
+            return state.write(register, rows, total.view(U32))
+        half = total.astype(np.float16).view(np.uint16).astype(U32)
+        if state.clamped[rows].any():
+            _refuse_overflow(half, mnemonic)
+        _write_half(state, rows, register, half, int(mnemonic == "v_fma_mixhi_f16"), None)
+
+    return step
+
+
+def _permlane(instruction: Instruction, kernel: KernelCode) -> Step:
+    """v_permlane16 and v_permlanex16: a lane of the own, or of the other, row of 16, chosen by 4 bits of two scalars
+    (RDNA3 ISA guide). A lane that is not active is left out, unless FI (OPSEL[0]) fetches it all the same; with
+    BOUND_CTRL (OPSEL[1]) it reads as 0."""
+    fields, other = instruction.fields, "x16" in instruction.mnemonic
+    selects = [
+        operands.scalar_source(fields[name], fields.get("literal", 0), "FMT_NUM_B32", 32) for name in ("src1", "src2")
+    ]
+    source, register = fields["src0"] - 256, fields["vdst"] - 256
+    fetch, bound = fields["opsel"] & 1, fields["opsel"] >> 1 & 1
+    check_registers(kernel, max(source, register), 1)
+    lane = np.arange(kernel.wave_size)
+
+    def step(state: State, rows: Rows) -> None:
+        low, high = (np.broadcast_to(read(state, rows), state.position[rows].shape) for read in selects)
+        word = low.astype(U64) | high.astype(U64) << U64(32)
+        choice = (word[:, None] >> (lane % 16 * 4).astype(U64) & U64(15)).astype(np.int64)
+        goal = (lane // 16 * 16 ^ (16 if other else 0)) + choice
+        value = np.take_along_axis(state.vector[source, rows], goal, axis=1)
+        if not fetch:
+            usable = np.take_along_axis(state.lanes[rows], goal, axis=1)
+            value = np.where(usable, value, U32(0) if bound else state.vector[register, rows])
+        state.write(register, rows, value)
+
+    return step
+
+
+SPECIAL: dict[str, Callable[[Instruction, KernelCode], Step]] = {
+    "v_readfirstlane_b32": _readfirstlane,
+    "v_readlane_b32": _readlane,
+    "v_writelane_b32": _writelane,
+    "v_swap_b32": _swap,
+    "v_permlane16_swap_b32": _swap,
+    "v_permlane32_swap_b32": _swap,
+    "v_accvgpr_read_b32": _accvgpr,
+    "v_accvgpr_write_b32": _accvgpr,
+    "v_accvgpr_mov_b32": _accvgpr,
+    "v_bitop3_b32": _bitop3,
+    "v_permlane16_b32": _permlane,
+    "v_permlanex16_b32": _permlane,
+    "v_fma_mix_f32": _mix,
+    "v_fma_mixlo_f16": _mix,
+    "v_fma_mixhi_f16": _mix,
+}

@@ -1,0 +1,408 @@
+"""Semantics written by hand: where AMD's pseudocode is prose, wrong, or too slow; and the corrections with evidence.
+
+    semantics(instruction, target) ─► Semantics, from here, or from the pseudocode; raises NotEmulated by name
+
+`CORRECTIONS` names each instruction whose pseudocode is not followed because it is wrong, and says how that is known.
+`WRITTEN` also has those whose pseudocode cannot be translated (functions, other lanes' modes, 65 bits).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.emulator import arithmetic as ar
+from harness.emulator import number_formats
+from harness.emulator.arithmetic import F32, U32, U64, Array
+from harness.emulator.decoding import ARCHITECTURE, Instruction
+from harness.emulator.findings import NotEmulated
+from harness.emulator.pseudocode import Semantics, Untranslatable, translated
+
+CORRECTIONS = {
+    "v_div_scale_f32": "The pseudocode begins with VCC = 0 for the whole wave and compares with DENORM as if it were a "
+    "number; meant is a lane's bit, and `is a denormal`. D0 is S0 where no branch scales. Where both 1/S1 and S2/S1 "
+    "are denormals, S1 is near the largest float, and 2^64 times it is infinite: meant is 2^-64. With that LLVM's "
+    "division is correctly rounded, denormals included (tests/test_emulator_instructions.py).",
+    "v_div_fmas_f32": "2^32 does not undo v_div_scale's 2^64: the scale is 2^64 or 2^-64, by the exponent of S2. "
+    "Evidence as above.",
+    "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number, and UNDERFLOW and OVERFLOW are results: zero "
+    "and infinity in rounding to nearest even; a quotient that overflows arrives as NaN. Evidence as above.",
+    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
+    "by the instruction's title, `round to nearest even integer`.",
+    "v_rndne_f16": "as v_rndne_f32",
+    "v_rndne_f64": "as v_rndne_f32",
+    "v_ldexp_f32": "S0 * 2 ** S1 overflows where the power is out of range and the product is not.",
+    "v_cvt_f32_bf16": "32'F({ S0.b16, 16'0 }) would convert the bit pattern as an integer.",
+    "s_brev_b32": "The slice [0 : 31] means bits in reverse.",
+}
+"""Pseudocode that is not followed, and how it is known to be wrong."""
+
+Apply = Callable[..., dict[str, Any]]
+WRITTEN: dict[str, tuple[frozenset[str], frozenset[str], Apply]] = {}
+
+
+def _written(*names: str, reads: str = "S0", writes: str = "D0") -> Callable[[Apply], Apply]:
+    def keep(function: Apply) -> Apply:
+        for name in names:
+            WRITTEN[name] = frozenset(reads.split()), frozenset(writes.split()), function
+        return function
+
+    return keep
+
+
+@functools.cache
+def _pcode(architecture: str) -> dict[Any, str]:
+    if architecture == "cdna":
+        from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
+    else:
+        from tinygrad.runtime.autogen.amd.rdna3.str_pcode import PCODE
+    return dict(PCODE)
+
+
+def semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
+    """Raises NotEmulated with the mnemonic."""
+    return _semantics(mnemonic, op, target, d0_bits)
+
+
+@functools.cache
+def _semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
+    if mnemonic in WRITTEN:
+        reads, writes, apply = WRITTEN[mnemonic]
+        if "TARGET" in reads:
+            apply = functools.partial(apply, target=target)
+        return Semantics(reads, writes, _by_name(apply), "")
+    code = _pcode(ARCHITECTURE[target]).get(op)
+    if code is None:
+        raise NotEmulated(mnemonic)
+    if mnemonic.startswith("v_cmpx"):
+        code = re.sub(r"EXEC\.u64\[laneId\] = (D0\.u64\[laneId\] = )?", "D0.u64[laneId] = ", code)
+        code = re.sub(r"EXEC\.u64\[laneId\] = D0\.u64\[laneId\]", "", code)
+    if "saveexec" in mnemonic or "wrexec" in mnemonic:
+        raise NotEmulated(mnemonic)
+    try:
+        return translated(code, d0_bits=d0_bits)
+    except Untranslatable:
+        raise NotEmulated(mnemonic) from None
+
+
+def _by_name(apply: Apply) -> Apply:
+    def call(
+        S0: Any, S1: Any, S2: Any, D0: Any, SCC: Any, VCC: Any, EXEC: Any, SIMM: Any, LANE: Any, OPSEL: Any
+    ) -> Any:
+        return apply(S0=S0, S1=S1, S2=S2, D0=D0, SCC=SCC, VCC=VCC, SIMM=SIMM, LANE=LANE, OPSEL=OPSEL)
+
+    return call
+
+
+def _floats(*raw: Any) -> list[Array]:
+    return [np.asarray(one).view(F32) for one in raw]
+
+
+def _raw(value: Array) -> dict[str, Any]:
+    kind = {2: np.uint16, 4: U32, 8: U64}[value.dtype.itemsize]
+    word = np.ascontiguousarray(value).view(kind).reshape(np.shape(value))
+    return {"D0": word.astype(U32) if kind is np.uint16 else word}
+
+
+# Largest, smallest, rounding
+
+
+def _family(kind: str, view: Callable[[Any], Array]) -> None:
+    def two(function: Callable[..., Array]) -> Apply:
+        return lambda S0, S1, **_: _raw(function(view(S0), view(S1)))
+
+    def three(function: Callable[..., Array]) -> Apply:
+        return lambda S0, S1, S2, **_: _raw(function(view(S0), view(S1), view(S2)))
+
+    for word, function in (("max", ar.largest), ("min", ar.smallest)):
+        _written(f"v_{word}_{kind}", reads="S0 S1")(two(function))
+        _written(f"v_{word}3_{kind}", reads="S0 S1 S2")(
+            three(lambda a, b, c, function=function: function(function(a, b), c))
+        )
+    _written(f"v_med3_{kind}", reads="S0 S1 S2")(three(ar.median))
+    _written(f"v_maxmin_{kind}", reads="S0 S1 S2")(three(lambda a, b, c: ar.smallest(ar.largest(a, b), c)))
+    _written(f"v_minmax_{kind}", reads="S0 S1 S2")(three(lambda a, b, c: ar.largest(ar.smallest(a, b), c)))
+    _written(f"v_rndne_{kind}")(lambda S0, **_: _raw(np.rint(view(S0))))
+
+
+_family("f32", lambda raw: np.asarray(raw).view(F32))
+_family("f16", lambda raw: np.asarray(raw).astype(np.uint16).view(np.float16))
+_family("f64", lambda raw: np.asarray(raw).view(np.float64))
+
+
+def _packed_halves(function: Callable[..., Array]) -> Apply:
+    def apply(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+        result = np.uint32(0)
+        for shift in (U32(0), U32(16)):
+            a, b = ((np.asarray(one) >> shift).astype(np.uint16).view(np.float16) for one in (S0, S1))
+            result = result | (np.asarray(function(a, b)).view(np.uint16).astype(U32) << shift)
+        return {"D0": result}
+
+    return apply
+
+
+_written("v_pk_max_f16", reads="S0 S1")(_packed_halves(ar.largest))
+_written("v_pk_min_f16", reads="S0 S1")(_packed_halves(ar.smallest))
+
+
+# The functions that the hardware gives to 1 ulp: here correctly rounded; in float32 denormals are taken as zero
+# (LLVM's AMDGPU backend, AMDGPULegalizerInfo.cpp: "v_rcp_f32 and v_rsq_f32 do not support denormals", and the scaling
+# that it puts around v_exp_f32, v_log_f32 and v_sqrt_f32).
+
+
+def _flushed(value: Array) -> Array:
+    return np.where(np.abs(value) < F32(2.0**-126), np.copysign(F32(0), value), value)
+
+
+def _approximate(function: Callable[[Array], Array]) -> Apply:
+    def apply(S0: Any, **_: Any) -> dict[str, Any]:
+        value = _flushed(np.asarray(S0).view(F32))
+        result = function(value.astype(np.float64)).astype(F32)
+        return _raw(np.where(np.isnan(value), ar.quiet(value), _flushed(result)))
+
+    return apply
+
+
+_written("v_exp_f32")(_approximate(np.exp2))
+_written("v_log_f32")(_approximate(np.log2))
+_written("v_rcp_f32", "v_rcp_iflag_f32")(_approximate(lambda x: 1.0 / x))
+_written("v_rsq_f32")(_approximate(lambda x: 1.0 / np.sqrt(x)))
+_written("v_sqrt_f32")(_approximate(np.sqrt))
+_written("v_sin_f32")(_approximate(lambda x: np.sin(2 * np.pi * np.mod(x, 1.0))))
+_written("v_cos_f32")(_approximate(lambda x: np.cos(2 * np.pi * np.mod(x, 1.0))))
+
+
+# Division
+
+
+def _denormal(value: Array) -> Array:
+    return (value != 0) & (np.abs(value) < F32(2.0**-126))
+
+
+@_written("v_div_scale_f32", reads="S0 S1 S2", writes="D0 VCC")
+def _div_scale(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    s0, s1, s2 = _floats(S0, S1, S2)
+    denominator, numerator = s0.view(U32) == s1.view(U32), s0.view(U32) == s2.view(U32)
+    inverse = F32(1) / s1
+    tiny_inverse, tiny_quotient = _denormal(inverse), _denormal(s2 / s1)
+    zero = (s1 == 0) | (s2 == 0)
+    far = ar.exponent(s2) - ar.exponent(s1) >= 96
+    cases = [zero, far, _denormal(s1), tiny_inverse & tiny_quotient, tiny_inverse, tiny_quotient, ar.exponent(s2) <= 23]
+    up, down = np.ldexp(s0, 64), np.ldexp(s0, -64)
+    either = np.where(denominator, up, s0)
+    results = [
+        np.full_like(s0, np.nan),
+        either,
+        up,
+        np.where(denominator, down, s0),
+        down,
+        np.where(numerator, up, s0),
+        up,
+    ]
+    shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
+    flags = [np.False_, np.True_, np.False_, np.True_, np.False_, np.True_, np.False_]
+    cases = [np.broadcast_to(case, shape) for case in cases]
+    vcc = np.select(cases, [np.broadcast_to(flag, shape) for flag in flags], False)
+    result = np.select(cases, [np.broadcast_to(one, shape) for one in results], np.broadcast_to(s0, shape))
+    return {**_raw(result.astype(F32)), "VCC": vcc}
+
+
+@_written("v_div_fmas_f32", reads="S0 S1 S2 VCC")
+def _div_fmas(S0: Any, S1: Any, S2: Any, VCC: Any, **_: Any) -> dict[str, Any]:
+    s0, s1, s2 = _floats(S0, S1, S2)
+    plain = ar.fma(s0, s1, s2)
+    # Unscaled and rounded once: the scaled sum is far from the denormals, and the power is exact but for the rounding.
+    exact = s0.astype(np.float64) * s1.astype(np.float64) + s2.astype(np.float64)
+    scaled = np.ldexp(exact, np.where(ar.exponent(s2) > 127, 64, -64)).astype(F32)
+    return _raw(np.where(VCC, scaled, plain))
+
+
+@_written("v_div_fixup_f32", reads="S0 S1 S2")
+def _div_fixup(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    s0, s1, s2 = _floats(S0, S1, S2)
+    sign = np.where(np.signbit(s1) ^ np.signbit(s2), F32(-1), F32(1))
+    invalid = ((s1 == 0) & (s2 == 0)) | (np.isinf(s1) & np.isinf(s2))
+    shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
+    cases = [np.isnan(s2), np.isnan(s1), invalid, (s1 == 0) | np.isinf(s2), np.isinf(s1) | (s2 == 0)]
+    cases += [ar.exponent(s2) - ar.exponent(s1) < -150]
+    overflowed = np.isnan(s0)  # the estimate was an infinity, and the residual of that is none
+    cases += [overflowed]
+    minus_nan = np.array(0xFFC00000, U32).view(F32)
+    results = [ar.quiet(s2), ar.quiet(s1), minus_nan, sign * F32(np.inf), sign * F32(0), sign * F32(0)]
+    results += [sign * F32(np.inf)]
+    chosen = np.select(
+        [np.broadcast_to(case, shape) for case in cases],
+        [np.broadcast_to(one, shape) for one in results],
+        np.copysign(np.broadcast_to(s0, shape), sign),
+    )
+    return _raw(chosen.astype(F32))
+
+
+# Integers
+
+
+@_written("v_mad_u64_u32", reads="S0 S1 S2", writes="D0 VCC")
+def _mad_u64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    addend = np.asarray(S2)
+    total = np.asarray(S0).astype(U64) * np.asarray(S1).astype(U64) + addend
+    return {"D0": total, "VCC": total < addend}
+
+
+@_written("v_mad_i64_i32", reads="S0 S1 S2", writes="D0 VCC")
+def _mad_i64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    a, b = (np.asarray(one).view(np.int32).astype(np.int64) for one in (S0, S1))
+    product, addend = a * b, np.asarray(S2).view(np.int64)
+    total = product + addend
+    overflow = ((product ^ total) & (addend ^ total)) < 0
+    return {"D0": total.view(U64), "VCC": overflow}
+
+
+@_written("v_perm_b32", reads="S0 S1 S2")
+def _perm(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    data = np.asarray(S0).astype(U64) << U64(32) | np.asarray(S1).astype(U64)
+    selector, result = np.asarray(S2), U32(0)
+    for byte in range(4):
+        result = result | ar.byte_permute(data, selector >> U32(8 * byte) & U32(255)) << U32(8 * byte)
+    return {"D0": result}
+
+
+@_written("s_brev_b32", "v_bfrev_b32")
+def _reverse(S0: Any, **_: Any) -> dict[str, Any]:
+    value = np.asarray(S0)
+    for width, mask in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        value = (value >> U32(width) & U32(mask)) | (value & U32(mask)) << U32(width)
+    return {"D0": value}
+
+
+def _scan(function: Callable[[Array, int], Array], width: int) -> Apply:
+    return lambda S0, **_: {"D0": function(np.asarray(S0), width).view(U32)}
+
+
+for _name, _function, _width in (
+    ("v_ffbh_u32", ar.leading_zeros, 32),
+    ("v_clz_i32_u32", ar.leading_zeros, 32),
+    ("s_flbit_i32_b32", ar.leading_zeros, 32),
+    ("s_clz_i32_u32", ar.leading_zeros, 32),
+    ("s_flbit_i32_b64", ar.leading_zeros, 64),
+    ("v_ffbl_b32", ar.trailing_zeros, 32),
+    ("v_ctz_i32_b32", ar.trailing_zeros, 32),
+    ("s_ff1_i32_b32", ar.trailing_zeros, 32),
+    ("s_ctz_i32_b32", ar.trailing_zeros, 32),
+    ("s_ff1_i32_b64", ar.trailing_zeros, 64),
+    ("s_ctz_i32_b64", ar.trailing_zeros, 64),
+):
+    _written(_name)(_scan(_function, _width))
+
+
+@_written("s_bcnt1_i32_b32", "s_bcnt1_i32_b64", writes="D0 SCC")
+def _count(S0: Any, **_: Any) -> dict[str, Any]:
+    count = ar.population(np.asarray(S0)).view(U32)
+    return {"D0": count, "SCC": count != 0}
+
+
+@_written("v_bcnt_u32_b32", reads="S0 S1")
+def _count_add(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return {"D0": ar.population(np.asarray(S0)).view(U32) + S1}
+
+
+@_written("v_mbcnt_lo_u32_b32", reads="S0 S1 LANE")
+def _mbcnt_lo(S0: Any, S1: Any, LANE: Any, **_: Any) -> dict[str, Any]:
+    below = (U64(1) << np.minimum(LANE, 32).astype(U64)) - U64(1)
+    return {"D0": ar.population(np.asarray(S0) & below.astype(U32)).view(U32) + S1}
+
+
+@_written("v_mbcnt_hi_u32_b32", reads="S0 S1 LANE")
+def _mbcnt_hi(S0: Any, S1: Any, LANE: Any, **_: Any) -> dict[str, Any]:
+    below = (U64(1) << np.maximum(LANE.astype(np.int64) - 32, 0).astype(U64)) - U64(1)
+    return {"D0": ar.population(np.asarray(S0) & below.astype(U32)).view(U32) + S1}
+
+
+# Conversions
+
+
+@_written("v_ldexp_f32", reads="S0 S1")
+def _ldexp(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    value = np.asarray(S0).view(F32)
+    return _raw(np.where(np.isnan(value), ar.quiet(value), ar.ldexp(value, np.asarray(S1).view(np.int32))))
+
+
+@_written("v_cvt_f32_bf16")
+def _from_bf16(S0: Any, **_: Any) -> dict[str, Any]:
+    return {"D0": np.asarray(S0) << U32(16)}
+
+
+def _pair(low: Array, high: Array) -> dict[str, Any]:
+    return {"D0": low.astype(U32) | high.astype(U32) << U32(16)}
+
+
+@_written("v_cvt_pk_bf16_f32", reads="S0 S1")
+def _pk_bf16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return _pair(*(ar.bf16_bits(one) for one in _floats(S0, S1)))
+
+
+@_written("v_cvt_pk_f16_f32", reads="S0 S1")
+def _pk_f16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return _pair(*(one.astype(np.float16).view(np.uint16) for one in _floats(S0, S1)))
+
+
+@_written("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", reads="S0 S1")
+def _pkrtz(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    halves = []
+    for value in _floats(S0, S1):
+        near = value.astype(np.float16)
+        beyond = np.abs(near.astype(F32)) > np.abs(value)
+        halves.append((near.view(np.uint16) - beyond.astype(np.uint16)).astype(np.uint16))
+    return _pair(*halves)
+
+
+def _to_small(name: str) -> Apply:
+    def apply(S0: Any, S1: Any, D0: Any, SCC: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
+        # A vector instruction is given MODE.FP16_OVFL, by wave, in the place of SCC.
+        low, high = (number_formats.encoded(one, target, name, SCC) for one in _floats(S0, S1))
+        pair = low | high << U32(8)
+        if OPSEL >> 3 & 1:
+            return {"D0": (D0 & U32(0xFFFF)) | pair << U32(16)}
+        return {"D0": (D0 & U32(0xFFFF0000)) | pair}
+
+    return apply
+
+
+def _from_small(name: str, pair: bool) -> Apply:
+    def apply(S0: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
+        raw = np.asarray(S0)
+        if pair:
+            raw = raw >> U32(16 * (OPSEL & 1))
+            low, high = (number_formats.decoded(raw >> U32(8 * place), target, name).view(U32) for place in (0, 1))
+            return {"D0": low.astype(U64) | high.astype(U64) << U64(32)}
+        byte = (OPSEL & 1) * 2 + (OPSEL >> 1 & 1)  # OPSEL is read with its bits in reverse (CDNA4 ISA guide, 6.2.6)
+        return _raw(number_formats.decoded(raw >> U32(8 * byte), target, name))
+
+    return apply
+
+
+for _kind in ("fp8", "bf8"):
+    _written(f"v_cvt_pk_{_kind}_f32", reads="S0 S1 D0 OPSEL TARGET")(_to_small(_kind))
+    _written(f"v_cvt_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, False))
+    _written(f"v_cvt_pk_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, True))
+
+
+# Packed
+
+
+@_written("v_pk_mov_b32", reads="S0 S1 OPSEL")
+def _pk_mov(S0: Any, S1: Any, OPSEL: Any, **_: Any) -> dict[str, Any]:
+    low = np.asarray(S0) >> U64(32 * (OPSEL & 1)) & U64(0xFFFFFFFF)
+    high = np.asarray(S1) >> U64(32 * (OPSEL >> 1 & 1)) & U64(0xFFFFFFFF)
+    return {"D0": low | high << U64(32)}
+
+
+def of(instruction: Instruction, target: str, d0_bits: int) -> Semantics:
+    """The semantics of a decoded instruction. Raises NotEmulated that says where it stands."""
+    try:
+        return semantics(instruction.mnemonic, instruction.op, target, d0_bits)
+    except NotEmulated:
+        raise NotEmulated(instruction.where().replace(",", " is not emulated,", 1)) from None
