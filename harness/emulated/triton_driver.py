@@ -110,7 +110,8 @@ class Emulated(DriverBase):
         types = [str(kind) for kind in source.signature.values()]
 
         def launch(x: int, y: int, z: int, stream: Any, function: Any, *rest: Any) -> None:
-            arguments, tensors = [], []
+            arguments: list[bytes] = []
+            tensors: list[tuple[str, torch.Tensor]] = []
             for kind, value in zip(types, rest[4:]):
                 if kind == "constexpr":
                     continue

@@ -41,7 +41,7 @@ def dtype_of(kind: Type) -> Any:
 def bits(value: Any, kind: Type) -> Array:
     """Raw bits: uint32 of up to 32, else uint64."""
     letter, width = kind
-    array = np.asarray(value)
+    array: Any = np.asarray(value)
     if letter == "bool":
         return array.astype(U32)
     if letter == "bf":
@@ -50,7 +50,7 @@ def bits(value: Any, kind: Type) -> Array:
         if width == 16:
             return array.astype(np.float16, copy=False).view(np.uint16).astype(U32)
         return array.view(U32 if width == 32 else U64)
-    raw = array.view(U32 if array.dtype.itemsize == 4 else U64) if array.dtype.kind == "i" else array
+    raw: Any = array.view(U32 if array.dtype.itemsize == 4 else U64) if array.dtype.kind == "i" else array
     return raw & raw.dtype.type((1 << width) - 1) if width not in (32, 64) else raw
 
 
@@ -67,7 +67,7 @@ def typed(raw: Array, kind: Type) -> Array:
     if letter == "bf":
         return (raw << U32(16)).view(F32)
     if letter == "i":
-        signed = raw.view(np.int32 if width <= 32 else np.int64)
+        signed: Any = raw.view(np.int32 if width <= 32 else np.int64)
         shift = signed.dtype.type((32 if width <= 32 else 64) - width)
         return (signed << shift) >> shift if shift else signed
     return raw & raw.dtype.type((1 << width) - 1) if width not in (32, 64) else raw

@@ -70,8 +70,8 @@ def named(name: str) -> Operation | None:
         return Operation(4, np.uint32, _halves(lambda a, b: a + b) if name == "pk_add_f16" else _bf16_sum)
     found = re.match(r"^(add|min|max)_f(32|64)$", name)
     if found:
-        dtype = np.float32 if found[2] == "32" else np.float64
-        function = {"add": np.add, "min": ar.smallest, "max": ar.largest}[found[1]]
+        dtype: Any = np.float32 if found[2] == "32" else np.float64
+        function: Any = {"add": np.add, "min": ar.smallest, "max": ar.largest}[found[1]]
         return Operation(int(found[2]) // 8, dtype, function)
     found = re.match(r"^(cmpswap)(?:_b(32|64))?(_x2)?$", name)
     if found:

@@ -135,7 +135,13 @@ class CodeObject:
             )
         if not 0 < size <= len(self.image) - base:
             raise Malformed(f"{name} ends outside the image")
-        names = ("private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id")
+        names: tuple[str, ...] = (
+            "private_segment_buffer",
+            "dispatch_ptr",
+            "queue_ptr",
+            "kernarg_segment_ptr",
+            "dispatch_id",
+        )
         names += ("flat_scratch_init", "private_segment_size")
         enabled = {word for bit, word in enumerate(names) if properties >> bit & 1}
         system = ("private_segment", "", "", "", "", "", "", "workgroup_id_x", "workgroup_id_y", "workgroup_id_z")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class Outside(Exception):
 
 def of_pointer(address: int, size: int, name: str, writable: bool = True) -> Allocation:
     """GlobalMemory of this process as an allocation; it must outlive it."""
-    buffer = (ctypes.c_uint8 * size).from_address(address)
+    buffer: Any = (ctypes.c_uint8 * size).from_address(address)
     return Allocation(address, np.frombuffer(buffer, np.uint8) if size else np.zeros(0, np.uint8), name, writable)
 
 

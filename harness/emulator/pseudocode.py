@@ -332,8 +332,8 @@ class _Translator:
             power = self.converted(right, ("i", 32))
             return _Term(f"_power({self.converted(left, kind)}, {power})", ("power", kind[1]), None)
         if "power" in (left.type[0], right.type[0]) and operator == "*":
-            power, other = (left, right) if left.type[0] == "power" else (right, left)
-            inside = power.text.partition(", ")[2][:-1]
+            factor, other = (left, right) if left.type[0] == "power" else (right, left)
+            inside = factor.text.partition(", ")[2][:-1]
             return _Term(f"ar.ldexp({other.text}, {inside})", other.type)
         if operator in ("<<", ">>"):
             kind = left.type if left.type[0] != "int" else ("i", 64 if left.type[1] == 64 else 32)

@@ -33,6 +33,7 @@ class Witness:
     def __init__(self, before: Witness | None = None) -> None:
         self._before, self._next = before, 0
         self.marks: list[int] = []
+        self._places: tuple[Array, ...] = ()
         self.differs: KernelFinding | None = None
 
     def same_place(self, *arrays: Array) -> tuple[Array, ...]:

@@ -136,7 +136,7 @@ _family("f64", lambda raw: np.asarray(raw).view(np.float64))
 
 def _packed_halves(function: Callable[..., Array]) -> Apply:
     def apply(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
-        result = np.uint32(0)
+        result: Any = np.uint32(0)
         for shift in (U32(0), U32(16)):
             a, b = ((np.asarray(one) >> shift).astype(np.uint16).view(np.float16) for one in (S0, S1))
             result = result | (np.asarray(function(a, b)).view(np.uint16).astype(U32) << shift)
@@ -264,7 +264,8 @@ def _mad_i64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
 @_written("v_perm_b32", reads="S0 S1 S2")
 def _perm(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
     data = np.asarray(S0).astype(U64) << U64(32) | np.asarray(S1).astype(U64)
-    selector, result = np.asarray(S2), U32(0)
+    selector = np.asarray(S2)
+    result: Any = U32(0)
     for byte in range(4):
         result = result | ar.byte_permute(data, selector >> U32(8 * byte) & U32(255)) << U32(8 * byte)
     return {"D0": result}
