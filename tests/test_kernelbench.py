@@ -230,6 +230,8 @@ def test_the_compiled_baseline_is_right(toy_root, monkeypatch):
     monkeypatch.setenv("TMPDIR", "/tmp")
     monkeypatch.setattr(tempfile, "tempdir", None)
     problem = catalog.load_problem(toy_root, str(TASKS / "2_weights.py"))
+    patient = problem.limits.model_copy(update={"call_s": 600.0})  # on a busy machine it compiles for a minute
+    problem = problem.model_copy(update={"limits": patient})
     (compiled,) = [each for each in kernelbench.baselines(problem) if each.name == "compiled"]
     run = evaluate(problem, compiled, detect(toy_root, "cpu"), load_config(toy_root), timed=False)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
