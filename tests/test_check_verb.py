@@ -350,12 +350,23 @@ def test_a_compiler_that_dies_is_said_to_have_crashed(podium):
 
 @pytest.mark.slow
 def test_what_cannot_be_interpreted_says_so_and_is_compiled(podium):
-    source = TRITON.replace("y_ptr + at, x * FACTOR", "y_ptr + at, tl.extra.libdevice.exp(x) * FACTOR").replace(
-        "import triton.language as tl", "import triton.language as tl\nfrom triton.language.extra import libdevice"
-    )
-    source = source.replace("tl.extra.libdevice", "libdevice")
-    code, out, _ = podium(source, "--target", "gfx942")
+    code, out, _ = podium(by_libdevice("copysign(x, x)"), "--target", "gfx942", "--no-run")
     assert code == 0 and "not judged on a CPU" in last_line(out) and "compiles for gfx942" in last_line(out)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_interpreted_is_run_as_machine_code(podium):
+    pytest.importorskip("tinygrad")
+    code, out, _ = podium(by_libdevice("copysign(x, x)"), "--target", "gfx942")
+    assert code == 0 and "accepted (emulated gfx942)" in last_line(out)
+    code, out, _ = podium(by_libdevice("exp(x)"), "--target", "gfx942")
+    assert code == 10 and "wrong answer as machine code" in last_line(out)
+
+
+def by_libdevice(call: str) -> str:
+    imported = "import triton.language as tl\nfrom triton.language.extra import libdevice"
+    source = TRITON.replace("y_ptr + at, x * FACTOR", f"y_ptr + at, libdevice.{call} * FACTOR")
+    return source.replace("import triton.language as tl", imported)
 
 
 # Inline HIP and CUDA

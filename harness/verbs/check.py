@@ -139,10 +139,6 @@ def check(
         if waiting:
             judged = judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR
             narrate(f"{judgement.verdict.words if judged else 'not judged'} on CPU: {plain(judgement.message)}")
-        emulated = None
-        if chip and "cross_compile" in engines(submission.text) and judgement.verdict is not Verdict.COMPILE_ERROR:
-            slot = _slot(chip, True)
-            emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
         began, hangs = time.monotonic(), judgement.verdict is Verdict.TIMEOUT
 
         def told() -> None:
@@ -151,6 +147,10 @@ def check(
 
         for name, finished in processes.results(told, PATIENCE_S if hangs else math.inf):
             found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
+    emulated, machine_code = None, found.get(("cross_compile", chip)) if chip else None
+    if machine_code and not machine_code.flaws and not machine_code.missing and not hangs:
+        slot = _slot(chip, True)
+        emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
     return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated)
 
 
