@@ -236,6 +236,7 @@ def figures(tallies: Sequence[Tally]) -> dict[str, str]:
         spread = max(float(each.spread.max()) for each in ratios)
         found[name] = f"{_span(values[~values.isnan()].tolist())} ~{spread:.3f}"
     found["dim_rel_l2"] = _span(tally.dim_rel_l2 for tally in tallies)
+    found["row_rms"] = _span(tally.row_rms for tally in tallies)
     return found
 
 

@@ -158,7 +158,7 @@ def test_one_that_cannot_be_timed_is_named(fight, monkeypatch):
 
 
 def test_an_interpreted_kernel_cannot_be_timed(fight, in_triton):
-    with pytest.raises(UsageError, match="second is interpreted here"):
+    with pytest.raises(UsageError, match="second is interpreted or emulated here"):
         fight(HONEST, in_triton)
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness import catalog
+from harness.catalog.choice import choose
 from harness.catalog.config import Sampling, load_config
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS, Entrant
@@ -605,6 +606,24 @@ def test_what_is_right_in_every_call_and_wrong_in_all_together_is_a_wrong_answer
     assert in_timed_calls.score is None and not in_timed_calls.ranked
     assert [total.what for total in honest.totals] == ["all test cases", "rows=64 cols=64"]
     assert honest.ranked and honest.totals[0].row_gain == pytest.approx(1)
+
+
+def test_of_some_of_the_cases_nothing_is_said_of_all_together(toy_root, roomy):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    before = path.read_text()
+    close = "close: {rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}"
+    path.write_text(before.replace(close, "close: {rel_l2: 0.1, row_gain: [0.99, 1.01]}"))
+    file = toy_root / "submissions" / "double" / "subject.py"
+    file.write_text("def custom_kernel(data):\n    return data[0] * 2.06\n")
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.load_submission(problem, file)
+    some = choose(problem, "cpu", [], ["rows=3"])
+    runs = [
+        evaluate(each, submission, detect(toy_root, "cpu"), load_config(toy_root), timed=False)
+        for each in (some, choose(problem, "cpu", [], []))
+    ]
+    assert [run.ending.verdict for run in runs] == [Verdict.ACCEPTED, Verdict.WRONG_ANSWER]
+    assert some.partial and not runs[0].totals
 
 
 def test_a_score_with_too_wide_an_interval_is_shown_and_not_ranked(toy_root, roomy):

@@ -107,7 +107,7 @@ def test_its_place_and_its_inputs_are_drawn_for_each_process_from_the_master_see
 
     drawn = [found(f"process {number}", "00" * 16) for number in range(200)]
     assert {place for place, _ in drawn} == set(range(10))
-    assert {each.parameters["scores"] for _, each in drawn} == {"large", "rising"}
+    assert {each.parameters["scores"] for _, each in drawn} == {"large", "rising", "shuffled"}
     assert found("process 3", "00" * 16) == drawn[3]
     assert [found(f"process {number}", "01" * 16) for number in range(200)] != drawn
 

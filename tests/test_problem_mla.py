@@ -500,3 +500,31 @@ def test_the_kernel_for_short_caches_compiles_spills_nothing_and_has_the_shared_
     assert [(kernel.name, kernel.spills) for kernel in report.kernels] == [("attend_short", 0)]
     with pytest.raises(CompilationError, match="as much as is asked for"):
         compilers.compile(submission.SHORT, "sm_90", {"SHARED_BYTES": submission.SHORT_SHARED_BYTES - 128})
+
+
+def test_no_place_of_shuffled_scores_is_known_to_hold_the_largest():
+    data = generate([1100] * 40, scores="shuffled")
+    q, kv_data, _, kv_indptr, config = data
+    starts, tops, off = kv_indptr.tolist(), set(), 0
+    for sequence in range(40):
+        keys = kv_data["bf16"][starts[sequence] : starts[sequence + 1], 0].float()
+        scores = q[sequence, 0].float() @ keys.T * config["sm_scale"]
+        levels = scores.view(11, 100).mean(dim=1)
+        tops.add(int(levels.argmax()))
+        off += bool(scores.max() - scores[-1] > 88.8) + bool(scores.max() - scores[0] > 88.8)
+        assert 200 < levels.max() - levels.min() < 250
+    assert len(tops) >= 8 and off > 20
+
+
+@pytest.mark.parametrize("scores", ["large", "rising", "shuffled"])
+def test_where_rope_dims_move_all_scores_no_row_has_a_part_of_theirs(scores):
+    parts = mla.parts(generate([1100, 64], scores=scores))
+    assert all(not part.any() for name, part in parts.items() if name.startswith("rope"))
+    assert mla.parts(generate([1100, 64]))["rope_slice.15"].any()
+
+
+def test_slices_of_the_rope_dims_add_up_to_all_of_them_in_both_ways():
+    parts = mla.parts(generate([300, 200], seed=3))
+    for first in (0, 8):
+        summed = sum(parts[f"rope_slice.{number}"] for number in range(first, first + 8))
+        torch.testing.assert_close(summed, parts["rope"], rtol=1e-4, atol=1e-5)

@@ -4,6 +4,7 @@ import math
 import os
 import typing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_judging import HONEST, judge
@@ -192,7 +193,8 @@ def test_a_run_on_a_machine_that_stays_disturbed_is_accepted_and_not_ranked(toy_
 @pytest.mark.parametrize(("confidence", "processes"), [(0.5, 5), (0.9, 5), (0.95, 7), (0.99, 8)])
 def test_how_many_processes_follow_is_decided_by_the_configured_confidence(confidence, processes):
     sampling = load_config(CHECKOUT).gpu
-    asked = trial.Trial(None, H200, sampling, confidence, None, None)
+    entrant = SimpleNamespace(ranking="geom")
+    asked = trial.Trial(entrant, H200, sampling, confidence, None, None)
     scores = [1000 * math.exp(0.0046 * z) for z in (-1.3, -0.6, 0.1, 0.5, 1.3)]  # a standard deviation of 0.46 %
     sittings = [{"case": Sitting(Manner.SANDWICH, elapsed_ns=[score] * 4)} for score in scores]
     assert asked._enough(sittings) == processes

@@ -245,3 +245,17 @@ def test_a_band_of_a_family_holds_for_each_of_its_parts():
 def test_a_spread_is_limited_of_what_has_a_band():
     with pytest.raises(ValueError, match="spreads limits gains, for which there is no band"):
         Tolerance(rel_l2=1, gain=(0.9, 1.1), spreads={"gains": 0.1})
+
+
+def test_in_the_root_mean_square_of_rows_each_counts_alike_however_small():
+    want = rows(50)
+    want[:20] *= 100
+    got = want.clone()
+    got[20:] += 0.3 * rows(51)[20:]
+    found = tally(want, got)
+    assert (got - want).norm() / want.norm() < 0.02 and found.dim_rel_l2 < 0.02
+    assert found.row_rms == pytest.approx(0.3 * math.sqrt(0.9), rel=0.1)
+    limit = Tolerance(rel_l2=1, row_rms=0.2)
+    assert found.excess(limit).limit == "row_rms" and found.excess(limit).ratio > 1
+    assert tally(want, want + 0.1 * (got - want)).excess(limit).ratio <= 1
+    assert "at most 0.23 may be" in words("all", found, {"close": limit})

@@ -21,6 +21,7 @@ from typing import Any
 
 from harness import catalog
 from harness.judge.check import compare, differences, overruns
+from harness.judge.deadline import Allowance
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report
 from harness.judge.reference import Reference
@@ -318,7 +319,7 @@ class _SessionWithoutWorker(Session):
     def __init__(self, problem: Problem, channel: Channel) -> None:
         self.limits, self._channel, self._deadline = problem.limits, channel, None
         self.leash = SimpleNamespace(stopped=False, told=False, pid=0, fileno=lambda: _NEVER_READABLE)  # type: ignore[assignment]
-        self._turn = 0
+        self._turn, self.allowance = 0, Allowance(None)
 
     def channel_is_quiet(self) -> bool:
         return self._channel.is_quiet()

@@ -24,13 +24,13 @@ def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequ
     if not tests and not benchmarks:
         labels = "".join(f"\n    {case.label}" for case in (*cases.test, *cases.benchmark))
         raise UsageError(f"no case of {problem.name} has {' and '.join(map(repr, words))}", f"there are:{labels}")
-    return problem.only(tests, benchmarks)
+    return problem.only(tests, benchmarks, partial=tests != list(cases.test))
 
 
 def choose_to_check(problem: Problem, named: Sequence[str], words: Sequence[str]) -> Problem:
     """As `choose` of a CPU's cases, all of them test cases: nothing is to be timed."""
-    cases = choose(problem, "cpu", named, words).cpu
-    return problem.only([*cases.test, *cases.benchmark], [])
+    chosen = choose(problem, "cpu", named, words)
+    return chosen.only([*chosen.cpu.test, *chosen.cpu.benchmark], [], partial=chosen.partial)
 
 
 def case_named(problem: Problem, device_kind: str, name: str) -> Case:

@@ -98,6 +98,11 @@ class Entrant:
         self.benchmarks = [case for case in cases.benchmark if case.key not in too_large]
 
     @property
+    def partial(self) -> bool:
+        """Whether only some of the problem's cases are judged."""
+        return self._reference.problem.partial
+
+    @property
     def waiting(self) -> list[Session]:
         """Workers that have been started for later."""
         return [self._waiting] if self._waiting is not None else []

@@ -31,7 +31,8 @@ SPREAD = "_spread"
 
 def wanted(tolerance: Tolerance) -> bool:
     """Whether `tolerance` limits anything over all calls."""
-    return bool(tolerance.bands or tolerance.spreads) or tolerance.dim_rel_l2 is not None
+    others = (tolerance.dim_rel_l2, tolerance.row_rms)
+    return bool(tolerance.bands or tolerance.spreads) or any(limit is not None for limit in others)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Tally:
     dim_gain    of each index along the last axis: <out, ref> / <ref, ref>, each row divided by its norm
     dim_rel_l2  ||out - ref|| / ||ref|| of the index along the last axis where it is largest; None of outputs whose last
                 axes differ in length
+    row_rms     the root mean square over rows of ||out - ref|| / ||ref||
     parts       of each part of the reference's output how much is there: 1 + <out - ref, part> / <part, part>
     """
 
@@ -91,6 +93,9 @@ class Tally:
         found = {
             "gain": Ratios.of(products.sum(-1, keepdim=True), size),
             "row_gain": Ratios.of(gains, (size > 0).double()),
+            "row_error": Ratios.of(
+                torch.where(size > 0, (got - want).square().sum(-1, keepdim=True) / size, 0.0), (size > 0).double()
+            ),
             f"dim_gain {width}": Ratios.of(
                 torch.where(size > 0, products / size, 0.0), torch.where(size > 0, squares / size, 0.0)
             ),
@@ -134,6 +139,11 @@ class Tally:
     @property
     def row_gain(self) -> float | None:
         return self._one("row_gain")
+
+    @property
+    def row_rms(self) -> float | None:
+        mean_square = self._one("row_error")
+        return None if mean_square is None else math.sqrt(mean_square)
 
     @property
     def dim_rel_l2(self) -> float | None:
@@ -195,6 +205,9 @@ class Tally:
             over = (ratios.spread / bounds).nan_to_num(0.0)
             worst = int(over.argmax())
             yield Figure(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
+        if tolerance.row_rms is not None and self.row_rms is not None:
+            rms, bound = self.row_rms, tolerance.row_rms * (1 + STANDARD_ERRORS / math.sqrt(2 * self.rows))
+            yield Figure("row_rms", rms, 0.0, bound, rms / bound)
         if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
             dim, most = self.dim_rel_l2, tolerance.dim_rel_l2
             yield Figure("dim_rel_l2", dim, 0.0, most, dim / most)

@@ -117,7 +117,7 @@ class Trial:
                 raise entrant.failed
             session.finish()
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
-        if correct and entrant.tests:
+        if correct and entrant.tests and not entrant.partial:
             self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
         if not (timed and correct and entrant.benchmarks) or entrant.caller.simulated:
             return

@@ -25,7 +25,8 @@ class Tolerance(Value):
     The others hold over many calls together: over all of the test cases, and over all timed calls of each benchmark
     case. `gain` is the band [low, high] of <out, ref> / <ref, ref>, `row_gain` that of its mean over rows, `head_gain`
     that of the same mean for each head (of outputs that have an axis called `head`), `dim_gain` that of each index
-    along the last axis, rows divided by their norms; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index
+    along the last axis, rows divided by their norms; `row_rms` bounds the root mean square of ||out - ref|| / ||ref||
+    over rows, of which each counts alike; `dim_rel_l2` bounds ||out - ref|| / ||ref|| of the worst index
     along the last axis. `parts` has bands of 1 + <out - ref, part> / <part, part> for parts of the reference's output
     that are easily left out, by the names that reference.py's `parts` gives them: 1 if such a part is there, 0 if it is
     missing. A band holds for each part of a family: `slice` for `slice.0`, `slice.1` and so on.
@@ -44,6 +45,7 @@ class Tolerance(Value):
     head_gain: tuple[float, float] | None = None
     dim_gain: tuple[float, float] | None = None
     dim_rel_l2: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    row_rms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     parts: dict[str, tuple[float, float]] = Field(default_factory=dict)
     spreads: dict[str, Positive] = Field(default_factory=dict)
     bitwise: bool = False
@@ -52,7 +54,7 @@ class Tolerance(Value):
     @model_validator(mode="after")
     def _limits_something(self) -> Tolerance:
         limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
-        over_all = bool(self.bands or self.spreads) or self.dim_rel_l2 is not None
+        over_all = bool(self.bands or self.spreads) or self.dim_rel_l2 is not None or self.row_rms is not None
         if self.bitwise and (over_all or any(limit is not None for limit in limits) or self.rtol or self.atol):
             raise ValueError("bitwise allows no difference: leave the other limits out")
         if not self.bitwise and all(limit is None for limit in limits):
@@ -167,6 +169,7 @@ class Problem(Value):
     foreign: Foreign | None = None
     folder: Path
     sha256: str
+    partial: bool = False
 
     @property
     def argument(self) -> str:
@@ -195,13 +198,14 @@ class Problem(Value):
         probes = (probe for lists in (self.cases, self.cpu) for each in lists.benchmark for probe in lists.probes(each))
         return next((probe for probe in probes if probe.key == case.key), None)
 
-    def only(self, tests: Sequence[Case], benchmarks: Sequence[Case]) -> Problem:
-        """The same problem with these cases, on whatever device, and none drawn in secret. Probes stay."""
+    def only(self, tests: Sequence[Case], benchmarks: Sequence[Case], partial: bool = False) -> Problem:
+        """The same problem with these cases, on whatever device, and none drawn in secret. Probes stay. `partial`: some
+        test cases were left out, so that nothing can be said of all of them together."""
 
         def among(lists: Cases) -> Cases:
             return Cases(test=tuple(tests), benchmark=tuple(benchmarks), probed=lists.probed)
 
-        return self.model_copy(update={"cases": among(self.cases), "cpu": among(self.cpu)})
+        return self.model_copy(update={"cases": among(self.cases), "cpu": among(self.cpu), "partial": partial})
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
         """The tolerances that hold for `case`, by name, strict to loose."""

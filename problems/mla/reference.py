@@ -49,9 +49,12 @@ LIGHTER = (0.5, 0.1)
 """Of a row's keys the shares that are told apart as its lighter ones."""
 
 ROPE_SLICES = 8
-"""Into so many equal parts the rope dims are divided."""
+"""Into so many equal parts the rope dims are divided, once by neighbours and once by every eighth."""
 
-SCORES = ("plain", "large", "rising")
+NO_ROPE = 1e-2
+"""By less than that the scores of light keys differ where the rope dims move all of them alike."""
+
+SCORES = ("plain", "large", "rising", "shuffled")
 
 ROPE_QUERY = 14.0
 RISE_LEVELS = (-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
@@ -91,7 +94,8 @@ def generate_input(
 
     Where scores lie. Between -6 and 15 or so if `plain`. If `large`, each head's are moved by 112 or by -112, which
     changes no weight. If `rising`, they are moved from -112 at a sequence's first keys to 112 at its last, in 11 levels
-    of as many keys: the running maximum rises to the end, and the last level takes all of the weight. The rope dims
+    of as many keys: the running maximum rises to the end, and the last level takes all of the weight. If `shuffled`,
+    these levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope dims
     make it so, and hold nothing else then.
 
     Raises ValueError for parameters outside the contract.
@@ -200,7 +204,10 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
-    rope_slice.0 to rope_slice.7: the same of eight rope dims each. One slice cannot make up for another.
+    rope_slice.0 to rope_slice.15: the same of eight rope dims each, first of neighbours, then of every eighth one. One
+        slice cannot make up for another.
+
+    Where the rope dims hold what moves all scores, they do not tell light keys apart: no row has such a part there.
 
     Of all only what is orthogonal to the row's query: along it lies the mean of many keys, where all that rounding
     does to scores comes together.
@@ -211,7 +218,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     starts = kv_indptr.tolist()
     wanted = range(q.shape[0]) if rows is None else rows.tolist()
     lighter = torch.zeros(2, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
-    rope = torch.zeros(1 + ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    rope = torch.zeros(1 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     for number, row in enumerate(wanted):
         keys = cache[starts[row] : starts[row + 1], 0].float() * scale
         if not len(keys):
@@ -222,16 +229,16 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         for part, share in zip(lighter, LIGHTER, strict=True):
             below = weights < weights.quantile(share, dim=-1, keepdim=True, interpolation="lower")
             part[number] = _orthogonal(torch.where(below, weights, 0.0) @ values, unit)
-        slices = [
-            dims.unflatten(-1, (ROPE_SLICES, -1)) for dims in (queries[row, :, KV_LORA_RANK:], keys[:, KV_LORA_RANK:])
-        ]
-        scores = torch.einsum("hsd,ksd->shk", *slices) * config["sm_scale"]
-        scores = torch.cat([scores.sum(0, keepdim=True), scores])
+        rope_query, rope_keys = (x[:, KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (queries[row], keys))
+        near = torch.einsum("hsd,ksd->shk", rope_query, rope_keys)
+        apart = torch.einsum("hsd,ksd->dhk", rope_query, rope_keys)
+        scores = torch.cat([near.sum(0, keepdim=True), near, apart]) * config["sm_scale"]
         even = weights.amax(dim=-1, keepdim=True) < EVEN_ROW
         light = torch.where(even & (weights < LIGHT_KEY / len(keys)), weights, 0.0)
         squares = light.square()
         mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        rope[:, number] = _orthogonal((light * (scores - mean)) @ values, unit)
+        differ = (squares * (scores - mean).square()).sum(dim=-1, keepdim=True) > NO_ROPE**2 * squares.sum(-1, True)
+        rope[:, number] = _orthogonal(torch.where(differ, light * (scores - mean), 0.0) @ values, unit)
     slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:])}
     return {"lighter_half": lighter[0], "lightest_tenth": lighter[1], "rope": rope[0], **slices_by_name}
 
@@ -353,10 +360,13 @@ def _shift_scores(q: Tensor, kv: Tensor, starts: Tensor, scores: str, generator:
     length = starts.diff().to(device)
     sequence = torch.arange(q.shape[0], device=device).repeat_interleave(length)
     level = torch.full((kv.shape[0],), RISE_LEVELS[-1], device=device)
-    if scores == "rising":
+    if scores in ("rising", "shuffled"):
         position = torch.arange(kv.shape[0], device=device) - starts[:-1].to(device)[sequence]
         rank = position * len(RISE_LEVELS) // length[sequence]
         rank += len(RISE_LEVELS) - 1 - (length[sequence] - 1) * len(RISE_LEVELS) // length[sequence]  # ends at the top
+        if scores == "shuffled":
+            orders = torch.rand(q.shape[0], len(RISE_LEVELS), generator=generator, device=device).argsort(dim=1)
+            rank = orders[sequence, rank]
         level = torch.tensor(RISE_LEVELS, device=device)[rank]
     kv[:, KV_LORA_RANK:] = (level[:, None] * signs[sequence]).to(kv.dtype)
     upwards = torch.ones(q.shape[:2], device=device)

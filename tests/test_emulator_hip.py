@@ -1,0 +1,152 @@
+"""Inline HIP in the emulator: kernels written after it stood, and a missing barrier that nothing else sees."""
+
+import functools
+
+import pytest
+import torch
+
+pytest.importorskip("tinygrad")
+pytest.importorskip("elftools")
+
+from harness import hip
+from harness.emulated import hip as emulated
+from harness.emulated.launches import EmulatedFault
+from harness.hip import Module, int32, ptr
+
+FLOATS, INTS, HALVES = ptr(torch.float32), ptr(torch.int32), ptr(torch.float16)
+
+TRANSPOSE = """
+extern "C" __global__ void transpose(const float* x, float* y, int rows, int cols) {
+    __shared__ float tile[32][33];
+    int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 32 + threadIdx.y;
+    for (int step = 0; step < 32; step += 8)
+        if (row + step < rows && col < cols) tile[threadIdx.y + step][threadIdx.x] = x[(row + step) * cols + col];
+    __syncthreads();
+    int out_col = blockIdx.y * 32 + threadIdx.x, out_row = blockIdx.x * 32 + threadIdx.y;
+    for (int step = 0; step < 32; step += 8)
+        if (out_row + step < cols && out_col < rows)
+            y[(out_row + step) * rows + out_col] = tile[threadIdx.x][threadIdx.y + step];
+}
+"""
+
+WAVE_SUMS = """
+extern "C" __global__ void wave_sums(const float* x, float* y, int n) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = at < n ? x[at] : 0.0f;
+    unsigned lanes = __builtin_amdgcn_wavefrontsize();
+    unsigned lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+    for (unsigned step = lanes / 2; step > 0; step /= 2)
+        sum += __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute((lane ^ step) * 4, __builtin_bit_cast(int, sum)));
+    if (at < n) y[at] = sum;
+}
+"""
+
+GEMM = """
+typedef float v4 __attribute__((ext_vector_type(4)));
+typedef __fp16 h4 __attribute__((ext_vector_type(4)));
+extern "C" __global__ void gemm(const __fp16* a, const __fp16* b, float* c, int m, int n, int depth) {
+    int lane = threadIdx.x & 63, row = blockIdx.y * 16 + (lane & 15), col = blockIdx.x * 16 + (lane & 15);
+    v4 sum = {0, 0, 0, 0};
+    for (int k = 0; k < depth; k += 16) {
+        h4 x, y;
+        for (int e = 0; e < 4; e++) {
+            x[e] = a[row * depth + k + (lane >> 4) * 4 + e];
+            y[e] = b[(k + (lane >> 4) * 4 + e) * n + col];
+        }
+        sum = __builtin_amdgcn_mfma_f32_16x16x16f16(x, y, sum, 0, 0, 0);
+    }
+    for (int e = 0; e < 4; e++) c[(blockIdx.y * 16 + (lane >> 4) * 4 + e) * n + col] = sum[e];
+}
+"""
+
+PREFIX = """
+extern __shared__ float shared[];
+extern "C" __global__ void prefix(const float* x, float* y, int n) {
+    int t = threadIdx.x;
+    shared[t] = x[blockIdx.x * n + t];
+    __syncthreads();
+    for (int step = 1; step < n; step *= 2) {
+        float add = t >= step ? shared[t - step] : 0.0f;
+        __syncthreads();
+        shared[t] += add;
+        __syncthreads();
+    }
+    y[blockIdx.x * n + t] = shared[t];
+}
+"""
+
+HISTOGRAM = """
+extern "C" __global__ void histogram(const int* x, int* counts, float* total, int n) {
+    for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < n; at += gridDim.x * blockDim.x) {
+        __hip_atomic_fetch_add(&counts[x[at]], 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+        __hip_atomic_fetch_add(total, (float)x[at], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+}
+"""
+
+REVERSE = """
+extern "C" __global__ void reverse(const float* x, float* y) {
+    __shared__ float tile[256];
+    tile[threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
+    BARRIER
+    y[blockIdx.x * 256 + threadIdx.x] = tile[255 - threadIdx.x];
+}
+"""
+
+
+@pytest.fixture(params=["gfx942", "gfx1100"])
+def target(request, monkeypatch):
+    """A chip on which launches are emulated."""
+    lacking = hip.compilers.missing(request.param)
+    if lacking is not None:
+        pytest.skip(f"no compiler for {request.param} here: {lacking}")
+    monkeypatch.setattr(hip, "emulator", functools.partial(emulated.launch, request.param))
+    return request.param
+
+
+def numbers(seed, *shape):
+    return torch.randint(-8, 8, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def test_a_transposition_through_shared_memory(target):
+    x, y = numbers(1, 70, 45), torch.empty(45, 70)
+    kernel = Module(TRANSPOSE).kernel("transpose", [FLOATS, FLOATS, int32, int32])
+    kernel(x, y, 70, 45, grid=(2, 3), block=(32, 8))
+    assert torch.equal(y, x.T)
+
+
+def test_sums_over_a_wave_by_permuted_lanes(target):
+    x, y, lanes = numbers(2, 256), torch.empty(256), 32 if target == "gfx1100" else 64
+    Module(WAVE_SUMS).kernel("wave_sums", [FLOATS, FLOATS, int32])(x, y, 256, grid=1, block=256)
+    assert torch.equal(y.view(-1, lanes), x.view(-1, lanes).sum(1, keepdim=True).expand(-1, lanes))
+
+
+def test_a_product_by_matrix_instructions(target):
+    if target == "gfx1100":
+        pytest.skip("gfx1100 has no MFMA")
+    a, b, c = numbers(3, 32, 64).half(), numbers(4, 64, 48).half(), torch.empty(32, 48)
+    kernel = Module(GEMM).kernel("gemm", [HALVES, HALVES, FLOATS, int32, int32, int32])
+    kernel(a, b, c, 32, 48, 64, grid=(3, 2), block=64)
+    assert torch.equal(c, a.float() @ b.float())
+
+
+def test_prefix_sums_in_shared_memory_whose_size_the_launch_gives(target):
+    x, y = numbers(5, 3, 128), torch.empty(3, 128)
+    Module(PREFIX).kernel("prefix", [FLOATS, FLOATS, int32])(x, y, 128, grid=3, block=128, shared_bytes=512)
+    assert torch.equal(y, x.cumsum(1))
+
+
+def test_atomics_in_a_loop_over_the_grid(target):
+    x = numbers(6, 1000).abs().int()
+    counts, total = torch.zeros(16, dtype=torch.int32), torch.zeros(1)
+    Module(HISTOGRAM).kernel("histogram", [INTS, INTS, FLOATS, int32])(x, counts, total, 1000, grid=2, block=128)
+    assert torch.equal(counts, torch.bincount(x, minlength=16).int()) and float(total) == float(x.sum())
+
+
+def test_a_missing_barrier_is_found_and_nothing_in_its_clean_twin(target):
+    x, y = numbers(7, 2, 256), torch.empty(2, 256)
+    Module(REVERSE.replace("BARRIER", "__syncthreads();")).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=2, block=256)
+    assert torch.equal(y, x.flip(1))
+    with pytest.raises(EmulatedFault, match=r"race in shared memory: reverse: it reads byte .* another wave") as caught:
+        Module(REVERSE.replace("BARRIER", "")).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=2, block=256)
+    assert "ds_" in str(caught.value) and "line 6" in str(caught.value)
