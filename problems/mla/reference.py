@@ -58,6 +58,7 @@ SCORES = ("plain", "large", "rising", "shuffled")
 
 ROPE_QUERY = 14.0
 RISE_LEVELS = (-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+SHUFFLED_LEVELS = (-3.0, -1.5, 0.0, 1.5, 3.0)
 """What the rope dims hold where scores are moved: of queries, and of keys, which take the last of the levels or each in
 turn. 64 * 14 * 3 / 24 = 112 is the most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and
 exp of -112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
@@ -95,8 +96,8 @@ def generate_input(
     Where scores lie. Between -6 and 15 or so if `plain`. If `large`, each head's are moved by 112 or by -112, which
     changes no weight. If `rising`, they are moved from -112 at a sequence's first keys to 112 at its last, in 11 levels
     of as many keys: the running maximum rises to the end, and the last level takes all of the weight. If `shuffled`,
-    these levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope dims
-    make it so, and hold nothing else then.
+    five such levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope
+    dims make it so, and hold nothing else then.
 
     Raises ValueError for parameters outside the contract.
     """
@@ -362,12 +363,14 @@ def _shift_scores(q: Tensor, kv: Tensor, starts: Tensor, scores: str, generator:
     level = torch.full((kv.shape[0],), RISE_LEVELS[-1], device=device)
     if scores in ("rising", "shuffled"):
         position = torch.arange(kv.shape[0], device=device) - starts[:-1].to(device)[sequence]
-        rank = position * len(RISE_LEVELS) // length[sequence]
-        rank += len(RISE_LEVELS) - 1 - (length[sequence] - 1) * len(RISE_LEVELS) // length[sequence]  # ends at the top
-        if scores == "shuffled":
-            orders = torch.rand(q.shape[0], len(RISE_LEVELS), generator=generator, device=device).argsort(dim=1)
+        levels = RISE_LEVELS if scores == "rising" else SHUFFLED_LEVELS
+        rank = position * len(levels) // length[sequence]
+        if scores == "rising":
+            rank += len(levels) - 1 - (length[sequence] - 1) * len(levels) // length[sequence]  # ends at the top
+        else:
+            orders = torch.rand(q.shape[0], len(levels), generator=generator, device=device).argsort(dim=1)
             rank = orders[sequence, rank]
-        level = torch.tensor(RISE_LEVELS, device=device)[rank]
+        level = torch.tensor(levels, device=device)[rank]
     kv[:, KV_LORA_RANK:] = (level[:, None] * signs[sequence]).to(kv.dtype)
     upwards = torch.ones(q.shape[:2], device=device)
     if scores == "large":
