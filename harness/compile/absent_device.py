@@ -23,13 +23,12 @@ from typing import Any, NoReturn
 import torch
 import triton
 import triton.testing
-from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase
 from triton.runtime import driver
 
 from harness.chips.targets import TARGETS, Target
 from harness.compile.phantom import CUDA, Phantoms
 from harness.compile.triton_compiler import TritonCompiler
+from harness.interpreter.card_driver import CardDriver
 from harness.interpreter.cuda_on_cpu import SIMULATED_CUDA, returning
 
 HIP_VERSION, CUDA_VERSION = "7.0.0", "12.8"
@@ -93,52 +92,18 @@ def card(name: str, target: Target) -> dict[str, Any]:
     }
 
 
-class AbsentDriver(DriverBase):
+class AbsentDriver(CardDriver):
     """Triton's driver of a device that compiles and does not run."""
 
     def __init__(self, target: Target, compiler: TritonCompiler, phantoms: Phantoms) -> None:
-        self.target, self.compiler, self.phantoms = target, compiler, phantoms
-        properties = {
-            "max_shared_mem": target.lds_bytes,
-            "multiprocessor_count": target.multiprocessors,
-            "warpSize": target.warp_size,
-            "max_num_regs": target.simds * target.registers * target.warp_size,
-        }
-        self.utils = SimpleNamespace(
-            get_device_properties=returning(properties), load_binary=self.load_binary, unload_module=returning(None)
-        )
-
-    @classmethod
-    def is_active(cls) -> bool:
-        return True
-
-    def map_python_to_cpp_type(self, ty: str) -> str:
-        return "void*"
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget(self.target.backend, self.target.arch, self.target.warp_size)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None: ...
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return self.target.capability
+        super().__init__(target)
+        self.compiler, self.phantoms = compiler, phantoms
 
     def get_active_torch_device(self) -> torch.device:
         return CUDA
 
-    def get_device_interface(self) -> Any:
-        return torch.cuda
-
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(256 << 20, dtype=torch.int8, device=CUDA)
-
-    def clear_cache(self, cache: torch.Tensor) -> None: ...
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """Calls once. All configurations take as long, but one that does not compile, as on a device, for ever."""

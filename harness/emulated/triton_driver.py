@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 
@@ -29,6 +27,7 @@ from harness.emulator.code_object import CodeObject
 from harness.hip import NoDevice
 from harness.interpreter import cuda_on_cpu
 from harness.interpreter.autotune import FirstValid
+from harness.interpreter.card_driver import CardDriver
 
 HIP_VERSION = "7.0.0"
 """What torch's builds of that time say: those of ROCm 7.0."""
@@ -40,56 +39,19 @@ PACKED = {
 """How a scalar argument lies in memory, by Triton's name of its type."""
 
 
-class Emulated(DriverBase):
+class Emulated(CardDriver):
     """Triton's driver of a card that is emulated."""
 
     def __init__(self, name: str, launches: Launches) -> None:
-        self.name, self.target, self.launches = name, TARGETS[name], launches
+        super().__init__(TARGETS[name])
+        self.launches = launches
         self.assemblies: dict[bytes, str] = {}
-        target = self.target
-        properties = {
-            "max_shared_mem": target.lds_bytes,
-            "multiprocessor_count": target.multiprocessors,
-            "warpSize": target.warp_size,
-            "max_num_regs": target.simds * target.registers * target.warp_size,
-        }
-        self.utils = SimpleNamespace(
-            get_device_properties=lambda device: properties,
-            load_binary=self.load_binary,
-            unload_module=lambda module: None,
-        )
-
-    @classmethod
-    def is_active(cls) -> bool:
-        return True
-
-    def map_python_to_cpp_type(self, ty: str) -> str:
-        return "void*"
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget(self.target.backend, self.target.arch, self.target.warp_size)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None: ...
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return self.target.capability
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 
-    def get_device_interface(self) -> Any:
-        return torch.cuda
-
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(1, dtype=torch.int8)
-
-    def clear_cache(self, cache: torch.Tensor) -> None: ...
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """All configurations take as long, and none is run: the first that is tried wins."""
