@@ -12,7 +12,7 @@ changes no row's arithmetic beyond the summation order inside a matrix product.
 process's float32 matmul precision, so leave that at torch's default, "highest": TF32 keeps 10 bits of mantissa.
 """
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal
 
 import torch
@@ -164,20 +164,27 @@ def ragged_decode_attention(
         raise ValueError(f"qo_indptr has {len(q_starts) - 1} sequences and kv_indptr {len(kv_starts) - 1}")
 
     result = torch.zeros(q.shape[0], q.shape[1], v_dim, dtype=dtype, device=q.device)
-    for b in range(len(q_starts) - 1):
-        queries = q[q_starts[b] : q_starts[b + 1]]
-        keys = kv[None, kv_starts[b] : kv_starts[b + 1], None]
-        result[q_starts[b] : q_starts[b + 1]] = attention(
-            queries[None],
-            keys,
-            keys[..., :v_dim],
-            sm_scale=sm_scale,
-            causal=causal,
-            causal_offset=keys.shape[1] - queries.shape[0],
-            layout="bshd",
-            dtype=dtype,
-            max_score_bytes=max_score_bytes,
-        )[0]
+    q_lens, kv_lens = ([end - start for start, end in pairwise(starts)] for starts in (q_starts, kv_starts))
+    # Sequences of one length that follow each other are a dense batch.
+    first = 0
+    for (n, length), run in groupby(zip(q_lens, kv_lens)):
+        count = len(list(run))
+        if n:
+            queries = q[q_starts[first] : q_starts[first + count]].unflatten(0, (count, n))
+            keys = kv[kv_starts[first] : kv_starts[first + count]].view(count, length, 1, kv.shape[1])
+            out = attention(
+                queries,
+                keys,
+                keys[..., :v_dim],
+                sm_scale=sm_scale,
+                causal=causal,
+                causal_offset=length - n,
+                layout="bshd",
+                dtype=dtype,
+                max_score_bytes=max_score_bytes,
+            )
+            result[q_starts[first] : q_starts[first + count]] = out.flatten(0, 1)
+        first += count
     return result
 
 

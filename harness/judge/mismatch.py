@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from harness.judge import hints
@@ -153,7 +154,7 @@ def _worst_rows(difference: Difference, axes: tuple[str, ...], rows: torch.Tenso
     lines = []
     for position in flat.topk(min(WORST_SHOWN, flat.numel())).indices.tolist():
         if float(flat[position]) > 0:
-            index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), rows.shape))
+            index = tuple(int(i) for i in np.unravel_index(position, rows.shape))
             where = ", ".join(f"{a} {i}" for a, i in zip(axes, _whole_index(difference, index), strict=False))
             lines.append(f"[{where}]  rel L2 {float(flat[position]):.3g}")
     return lines
@@ -226,7 +227,7 @@ def _element(difference: Difference, axes: tuple[str, ...], position: int, times
     """`[query 3, dim 17]  got 0.8125  expected 0.1201`."""
     assert difference.actual is not None
     expected = difference.expected
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), expected.shape))
+    index = tuple(int(i) for i in np.unravel_index(position, expected.shape))
     where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _whole_index(difference, index), strict=False))
     got, want = _shown(difference.actual[index], bitwise), _shown(expected[index], bitwise)
     return f"[{where}]  got {got}  expected {want}{times}"

@@ -86,32 +86,31 @@ class Tally:
         parts = parts or {}
         finite = want.isfinite() & got.isfinite()
         want, got = torch.where(finite, want, 0.0), torch.where(finite, got, 0.0)
-        products, squares = want * got, want.square()
-        size = squares.sum(-1, keepdim=True)
-        gains = torch.where(size > 0, products.sum(-1, keepdim=True) / size, 0.0)
+        error, products, squares = got - want, want * got, want.square()
+        size, wrong = squares.sum(-1, keepdim=True), error.square()
+        counts = size > 0
+        gains = torch.where(counts, products.sum(-1, keepdim=True) / size, 0.0)
         width = want.shape[-1]
+        # Of each figure's ratios the numerators and the denominators, by column.
         found = {
-            "gain": Ratios.of(products.sum(-1, keepdim=True), size),
-            "row_gain": Ratios.of(gains, (size > 0).double()),
-            "row_error": Ratios.of(
-                torch.where(size > 0, (got - want).square().sum(-1, keepdim=True) / size, 0.0), (size > 0).double()
-            ),
-            f"dim_gain {width}": Ratios.of(
-                torch.where(size > 0, products / size, 0.0), torch.where(size > 0, squares / size, 0.0)
-            ),
+            "gain": (products.sum(-1, keepdim=True), size),
+            "row_gain": (gains, counts.double()),
+            "row_error": (torch.where(counts, wrong.sum(-1, keepdim=True) / size, 0.0), counts.double()),
+            f"dim_gain {width}": (torch.where(counts, products / size, 0.0), torch.where(counts, squares / size, 0.0)),
         }
         if heads is not None:
-            own = torch.nn.functional.one_hot(heads.numbers, heads.count).double() * (size > 0)
-            found[f"head_gain {heads.count}"] = Ratios.of(own * gains, own)
+            own = torch.nn.functional.one_hot(heads.numbers, heads.count).double() * counts
+            found[f"head_gain {heads.count}"] = own * gains, own
         for name, part in parts.items():
-            whole = part.square().sum(-1, keepdim=True)
-            found[name] = Ratios.of(whole + ((got - want) * part).sum(-1, keepdim=True), whole)
-        dims = torch.stack([(got - want).square().sum(0), squares.sum(0)])
-        # One transfer from the device for all of it.
-        counts = [each.sums.shape[1] for each in found.values()]
-        flat = torch.cat([*(each.sums.flatten() for each in found.values()), dims.flatten()]).cpu()
-        *sums, errors = flat.split([6 * count for count in counts] + [2 * width])
-        ratios = {name: Ratios(each.view(6, -1)) for name, each in zip(found, sums, strict=True)}
+            whole = torch.linalg.vecdot(part, part)[:, None]
+            found[name] = whole + torch.linalg.vecdot(error, part)[:, None], whole
+        # One pass over all columns, and one transfer from the device: a GPU waits for the host in each operation.
+        columns = Ratios.of(*(torch.cat(sides, dim=1) for sides in zip(*found.values(), strict=True)))
+        dims = torch.stack([wrong.sum(0), squares.sum(0)])
+        flat = torch.cat([columns.sums.flatten(), dims.flatten()]).cpu()
+        sums, errors = flat[: columns.sums.numel()], flat[columns.sums.numel() :]
+        each = sums.view(6, -1).split([over.shape[1] for over, _ in found.values()], dim=1)
+        ratios = {name: Ratios(own) for name, own in zip(found, each, strict=True)}
         self._merge(Tally(ratios, {width: (errors[:width], errors[width:])}, frozenset(parts)))
 
     def __add__(self, other: Tally) -> Tally:
