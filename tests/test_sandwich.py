@@ -14,7 +14,9 @@ from harness.errors import InfrastructureError
 from harness.judge import sandwich
 from harness.judge.clock import Void
 from harness.judge.clocks import Clocks
+from harness.judge.constants import Constants, Unusable
 from harness.judge.entrant import Entrant
+from harness.judge.pace import next_manner
 from harness.judge.reply import Aftermath, CallReply, Fault
 from harness.judge.sandwich import Sandwich
 from harness.judge.stage import Span
@@ -329,6 +331,16 @@ class TestLongCalls:
             timed(world, Manner.LONG)
         assert caught.value.ending.verdict is Verdict.TIMEOUT and "b" not in world.log
 
+    def test_one_whose_stream_waits_for_a_thread_of_its_own_goes_on_and_is_void(self, world, monkeypatch):
+        def goes_on():
+            world._say("continue")
+            ctypes.c_uint32.from_address(world.flag.address + DONE).value = TURN
+
+        monkeypatch.setattr(world, "resume", goes_on)
+        answer = timed(world, Manner.LONG)
+        assert answer.void is Void.NEEDS_ITS_HOST and world.log.index("continue") < world.log.index("b")
+        assert next_manner(Manner.LONG, [answer], [True], 0.0) is Manner.STOPPED
+
     def test_one_that_failed_has_no_word_to_wait_for(self, world):
         world.failure = Verdict.RUNTIME_ERROR, "words"
         assert timed(world, Manner.LONG).void is Void.FAILED_ARMED
@@ -348,6 +360,16 @@ class TestHostBoundCalls:
         assert timed(world, Manner.STOPPED).void is Void.RAN_WHILE_STOPPED
 
 
+class Unmeasured:
+    asks_events = False
+
+    def __init__(self, device, manner=Manner.SANDWICH):
+        self.manner = manner
+
+    def in_manner(self, manner):
+        return Unmeasured("", manner)
+
+
 class TestWhereItDoesNotWork:
     def test_the_worker_times_its_calls_where_the_judge_s_kernel_is_not_taken(self, monkeypatch):
         def refused(device):
@@ -363,15 +385,6 @@ class TestWhereItDoesNotWork:
         assert clocks.whose is ClockOwner.WORKER and "ROCm" in clocks.why_not
 
     def test_a_probe_that_finds_the_device_unusable_leaves_it_to_the_worker(self, monkeypatch):
-        class Unmeasured:
-            asks_events = False
-
-            def __init__(self, device, manner=Manner.SANDWICH):
-                self.manner = manner
-
-            def in_manner(self, manner):
-                return Unmeasured("", manner)
-
         monkeypatch.setattr("harness.judge.clocks.Sandwich", Unmeasured)
         clocks = Clocks(GPU)
         assert clocks.encloses and clocks.for_checks.manner is Manner.STOPPED
@@ -383,3 +396,23 @@ class TestWhereItDoesNotWork:
         entrant.calibrate(SimpleNamespace(ready=lambda: None))
         assert clocks.whose is ClockOwner.WORKER and "too few calls" in clocks.why_not and not clocks.encloses
         assert clocks.for_checks.manner is clocks.with_events(Manner.WORKER).manner is Manner.WORKER
+
+    @pytest.mark.parametrize(("disturbed", "whose"), [(1, ClockOwner.JUDGE), (2, ClockOwner.WORKER)])
+    def test_a_host_that_was_busy_for_a_moment_is_measured_again(self, monkeypatch, disturbed, whose):
+        reasons = [Unusable("something else uses it")] * disturbed
+        known = Constants()
+
+        def measure(*_):
+            if reasons:
+                raise reasons.pop()
+            return known
+
+        monkeypatch.setattr("harness.judge.clocks.Sandwich", Unmeasured)
+        monkeypatch.setattr("harness.judge.entrant.measure", measure)
+        told = []
+        entrant = Entrant.__new__(Entrant)
+        entrant.clocks, entrant.caller, entrant._narrate = Clocks(GPU), SimpleNamespace(constants=None), told.append
+        entrant._device, entrant.benchmarks = GPU, []
+        entrant.calibrate(SimpleNamespace(ready=lambda: None))
+        assert entrant.clocks.whose is whose and (entrant.caller.constants is known) == (whose is ClockOwner.JUDGE)
+        assert told[1].endswith("not work on this device now: something else uses it") and len(told) == 1 + disturbed

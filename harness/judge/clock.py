@@ -35,6 +35,7 @@ class Void(enum.StrEnum):
     DISTURBED = "something else ran on the device before its inputs were there"
     NO_SLICE = "the device did not switch to it"
     FAILED_ARMED = "failed while its inputs were held back"
+    NEEDS_ITS_HOST = "its stream waited for its host, which was stopped"
     ASKED_LATE = "the judge asked for its end too late"
     CUT = "it was not over when the device switched back"
 

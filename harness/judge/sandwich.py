@@ -50,6 +50,9 @@ ASK_AFTER_S = 40e-6
 will do, and that is 0.14 ms later at the least. Asking takes 20 to 70 us (two H200s of one busy host, 2026-11-22).
 Asked for 15 to 100 us after A, or after its gate was opened, calls took the same (H200, 2026-11-22)."""
 
+STILL_S = 2.0
+"""How long the worker stands still at most while its call runs. Longer calls are timed between its own stops."""
+
 POOL_ROOM, POOL_FACTOR = 64 << 20, 3
 """Bytes for a call's own allocations: for workspaces, and for each output as torch rounds it and keeps it back."""
 
@@ -98,8 +101,7 @@ class Sandwich:
             last_unseen = until(self._stamps.a.query)
             if gated:
                 _open_gate(session, turn)
-            if long and fault is None:
-                _await_word(session, turn)
+            still = not long or fault is not None or _await_word(session, turn)
             pause(0.0 if long else ASK_AFTER_S)
             self._stamps.b.record()
             asked_after_ns = 0.0 if long else (_clock() - last_unseen) * 1e9
@@ -107,7 +109,7 @@ class Sandwich:
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
         aftermath = session.aftermath()
-        void = Void.SLOW_TO_ARM if late else None
+        void = Void.SLOW_TO_ARM if late else None if still else Void.NEEDS_ITS_HOST
         if not gated and self._hold.was_taken():
             void = Void.DISTURBED  # some of a call that is longer than a slice has then run, on other inputs
         return Answer(
@@ -234,14 +236,23 @@ def _stop(session: Session) -> bool:
     return True
 
 
-def _await_word(session: Session, turn: int) -> None:
-    """Until the worker's stream has written this turn's number behind the call. Raises Fault if it never does."""
+def _await_word(session: Session, turn: int) -> bool:
+    """Wait until the worker's stream has written this turn's number behind the call; whether it did while the worker
+    stood still. If it has not for long, the worker goes on: the stream may wait for one of its threads. Raises Fault
+    if it never does."""
     assert session.flag is not None
     word = ctypes.c_uint32.from_address(session.flag.address + DONE)
-    deadline = _clock() + session.limits.call_s
+    limit_s = session.limits.call_s
+    began = _clock()
+    while word.value != turn and _clock() < began + min(STILL_S, limit_s / 2):
+        pass
+    if word.value == turn:
+        return True
+    session.leash.resume()
     while word.value != turn:
-        if _clock() > deadline:
-            raise Fault(Verdict.TIMEOUT, f"a call took longer than the limit of {session.limits.call_s:g} s")
+        if _clock() > began + limit_s:
+            raise Fault(Verdict.TIMEOUT, f"a call took longer than the limit of {limit_s:g} s")
+    return False
 
 
 def _open_gate(session: Session, turn: int) -> None:
