@@ -40,7 +40,7 @@ class Sampling(Value):
     budget_s: float = Field(gt=0)
     judging_budget_s: float = Field(gt=0)
     extra_processes: int = Field(default=0, ge=0)
-    target_half_width: float = Field(default=0.005, gt=0)
+    target_half_width: float = Field(default=0.01, gt=0)
     anchor_tolerance: float | None = Field(default=None, gt=0)
     most_half_width: float | None = Field(default=None, gt=0)
     fresh: bool = True

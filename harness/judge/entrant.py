@@ -11,15 +11,15 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
+from harness.judge.calibration import calibrate
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
-from harness.judge.clock import Answer, Clock
+from harness.judge.clock import Answer
 from harness.judge.clocks import Clocks
-from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.null_worker import NullWorker
@@ -41,12 +41,6 @@ MOST_VOIDS, VOIDS_A_CALL = 60, 1
 
 CALLS_TO_CHANGE = 2
 """Times as many more calls are made before another manner is tried: a host is slow for some calls, not for others."""
-
-CALIBRATIONS = 2
-"""Tries to measure the constants: a busy host disturbed one of some thirty (H200, 2026-11-23)."""
-
-OPEN_AT_ONCE = 2
-"""Cases, while constants are measured: the inputs of one may fill a good part of a device."""
 
 OF_NO_CASE = (Verdict.TIMEOUT, Verdict.INFRASTRUCTURE_ERROR)
 """How tests may end after a call that failed, without changing what is said of it."""
@@ -188,37 +182,9 @@ class Entrant:
         return worst_of(checks)
 
     def calibrate(self, null: NullWorker) -> None:
-        """Measure what is subtracted from each call on a GPU, and the most that is on a CPU. Where the judge's clock
-        does not work on a GPU, the worker's takes its place."""
-        if self._device.kind == "cpu":
-            with self.series("null", self.benchmarks[0]) as series:
-                calls = [self.caller.put_null(null.ready(), series, self.clocks.for_checks) for _ in range(CAP_CALLS)]
-            self.caller.constants.most_null_ns = cap([answer.elapsed_ns for answer in calls])
-        if not self.clocks.encloses:
-            return
-        tell(self._narrate, Step("pilot", "", 0, len(self.benchmarks), "calibrating the clock"))
-        session, caller = null.ready(), self.caller
-        with ExitStack() as stack:
-            opened: dict[str, tuple[Series, ExitStack]] = {}
-
-            def call(case: Case, clock: Clock, cycles: int) -> Answer:
-                if case.key not in opened:
-                    if len(opened) == OPEN_AT_ONCE:
-                        opened.pop(next(iter(opened)))[1].close()
-                    own = stack.enter_context(ExitStack())
-                    opened[case.key] = own.enter_context(self.series("null", case)), own
-                return caller.put_null(session, opened[case.key][0], clock, cycles)
-
-            for attempt in range(CALIBRATIONS):
-                try:
-                    caller.constants = measure(self.benchmarks, self.clocks, call)
-                    break
-                except Unusable as reason:
-                    last = attempt + 1 == CALIBRATIONS
-                    line = f"the judge's clock does not work on this device{'' if last else ' now'}: {reason}"
-                    tell(self._narrate, Step("pilot", "", 0, len(self.benchmarks), line))
-                    if last:
-                        self.clocks.give_up(str(reason))
+        """Measure what is subtracted from each call (`calibration`)."""
+        on_cpu = self._device.kind == "cpu"
+        calibrate(self.caller, self.clocks, self.benchmarks, null, self.series, on_cpu, self._narrate)
 
     def pilot(self, session: Session) -> dict[str, Pace]:
         """How each benchmark case is timed, by its key."""

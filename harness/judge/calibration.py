@@ -1,0 +1,67 @@
+"""What timing a call takes on this device, before a submission is timed on it: the constants of `constants`, measured
+with calls of the problem's own cases to a worker without a submission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+
+from harness.judge.calls import Caller, Series
+from harness.judge.clock import Answer, Clock
+from harness.judge.clocks import Clocks
+from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
+from harness.judge.null_worker import NullWorker
+from harness.model import Case
+from harness.progress import Narrate, Step, tell
+
+TRIES = 2
+"""To measure the constants of a GPU: a busy host disturbed one of some thirty (H200, 2026-11-23)."""
+
+OPEN_AT_ONCE = 2
+"""Cases, while constants are measured: the inputs of one may fill a good part of a device."""
+
+NewSeries = Callable[[str, Case], AbstractContextManager[Series]]
+
+
+def calibrate(
+    caller: Caller,
+    clocks: Clocks,
+    cases: Sequence[Case],
+    null: NullWorker,
+    new_series: NewSeries,
+    on_cpu: bool,
+    narrate: Narrate,
+) -> None:
+    """Give `caller` what is subtracted from each call on a GPU, and the most that is on a CPU. Where the judge's clock
+    does not work on a GPU, the worker's takes its place in `clocks`."""
+    if on_cpu:
+        with new_series("null", cases[0]) as series:
+            calls = [caller.put_null(null.ready(), series, clocks.for_checks) for _ in range(CAP_CALLS)]
+        caller.constants.most_null_ns = cap([answer.elapsed_ns for answer in calls])
+    if not clocks.encloses:
+        return
+
+    def say(line: str) -> None:
+        tell(narrate, Step("pilot", "", 0, len(cases), line))
+
+    say("calibrating the clock")
+    session = null.ready()
+    with ExitStack() as stack:
+        opened: dict[str, tuple[Series, ExitStack]] = {}
+
+        def call(case: Case, clock: Clock, cycles: int) -> Answer:
+            if case.key not in opened:
+                if len(opened) == OPEN_AT_ONCE:
+                    opened.pop(next(iter(opened)))[1].close()
+                own = stack.enter_context(ExitStack())
+                opened[case.key] = own.enter_context(new_series("null", case)), own
+            return caller.put_null(session, opened[case.key][0], clock, cycles)
+
+        for left in reversed(range(TRIES)):
+            try:
+                caller.constants = measure(cases, clocks, call)
+                break
+            except Unusable as reason:
+                say(f"the judge's clock does not work on this device{' now' if left else ''}: {reason}")
+                if not left:
+                    clocks.give_up(str(reason))
