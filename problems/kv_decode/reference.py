@@ -31,8 +31,8 @@ RISE_TILE = 64
 """Keys over which `rising` scores stay level."""
 
 OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
-"""Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies one of the first, so that the maximum is too far
-above for exp."""
+"""Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
+overflows."""
 
 SPLIT = 4.0
 """By up to that factor queries, or keys, hold more of what moves the scores than they would by halves."""
