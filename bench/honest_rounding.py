@@ -2,9 +2,8 @@
 
     python bench/honest_rounding.py [PROBLEM ...] [--seeds 10] [--calls 2]
 
-Each seed is a run: the CPU's test cases, each twice, and of prefill `--calls` timed calls of its last benchmark and
-its probes (bench/corruptions). Answers are computed in float32 but for what is rounded, and compared as the judge
-compares.
+Each seed is a run: the CPU's test cases, each twice, and of prefill `--calls` timed calls of its last benchmark and its
+probes (bench/corruptions). Answers are computed in float32 but for what is rounded, and compared as the judge compares.
 Told is a value over its limit, the largest of all seeds, and how many seeds the tolerance refuses.
 """
 

@@ -34,8 +34,9 @@ OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
 """Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
 overflows."""
 
-SPLIT = 4.0
-"""By up to that factor queries, or keys, hold more of what moves the scores than they would by halves."""
+SPLIT = (2.0, 3.0)
+"""A power of two between these is by how much queries hold more than half of what moves a KV head's scores, and keys
+less, or the other way round: either looks plain."""
 
 _PLAUSIBLE = 16.0
 """Garbage with an element beyond that is no key that could be moved."""
@@ -349,7 +350,8 @@ def _shift_scores(
     u = torch.where(chosen, signs / dims**0.5, 0.0)
     c = torch.where(chosen, torch.randn((*per_head, head_dim), generator=generator, device=device), 0.0)
     c -= (c * u).sum(-1, keepdim=True) * u
-    split = SPLIT ** (2 * torch.rand(per_head, generator=generator, device=device) - 1)
+    power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
+    split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
     reach = (SHIFT * head_dim**0.5) ** 0.5
     along_keys = (reach / split)[..., None] * u
 

@@ -30,8 +30,9 @@ OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
 """Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
 overflows."""
 
-SPLIT = 4.0
-"""By up to that factor queries, or keys, hold more of what moves the scores than they would by halves."""
+SPLIT = (2.0, 3.0)
+"""A power of two between these is by how much queries hold more than half of what moves a KV head's scores, and keys
+less, or the other way round: either looks plain."""
 
 _WORKSPACE_SHARE = 4
 _WORKSPACE_BYTES = 256 << 20
@@ -209,7 +210,8 @@ def _move_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator
         levels = (growth * math.log(2.0) * (position // GROWTH_TILE)).expand(*per_head, seq_len)
     else:
         levels = SHIFT * _shuffled_levels(per_head, generator)[..., position * 5 // seq_len]
-    split = SPLIT ** (2 * torch.rand(per_head, generator=generator, device=device) - 1)
+    power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
+    split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
     most = growth * math.log(2.0) * ((seq_len - 1) // GROWTH_TILE) if growth else SHIFT
     reach = (max(most, 1.0) * head_dim**0.5) ** 0.5
     for b in range(batch):
