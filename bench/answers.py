@@ -41,20 +41,28 @@ def unchanged(x: Tensor) -> Tensor:
     return x
 
 
+def largest(scores: Tensor) -> Tensor:
+    return scores.amax(dim=-1, keepdim=True)
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is done to the steps of an attention, `[n, m, s]` or `[n, m, D]` each, in this order.
 
-    `weights` are exp(score - the row's maximum). With `all_denominators` they are summed before the change.
+    `maximum` tells of a row's scores, those of hidden keys being minus infinity, what is subtracted. `weights` are
+    exp(score - maximum). With `all_denominators` they are summed before the change. Query i with i below `spared` keeps
+    its queries and keys as they are (prefill).
     """
 
     queries: Change = unchanged
     keys: Change = unchanged
     values: Change = unchanged
     scores: Change = unchanged
+    maximum: Change = largest
     weights: Change = unchanged
     all_denominators: bool = False
     out: Change = unchanged
+    spared: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,10 +137,13 @@ def answer(call: Call, parts: Sequence[Piece], fault: Fault, arithmetic: Arithme
 
 def _attend(piece: Piece, fault: Fault, rounded: Change) -> Tensor:
     scores = fault.queries(piece.queries) @ fault.keys(piece.keys).mT * piece.scale
+    if fault.spared:  # rows are heads of as many queries as there are keys
+        first = torch.arange(scores.shape[-2]) % scores.shape[-1] < fault.spared
+        scores = torch.where(first[:, None], piece.queries @ piece.keys.mT * piece.scale, scores)
     scores = fault.scores(scores)
     if piece.hidden is not None:
         scores = scores.masked_fill(piece.hidden, -math.inf)
-    before = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    before = torch.exp(scores - fault.maximum(scores))
     weights = fault.weights(before)
     total = (before if fault.all_denominators else weights).sum(dim=-1, keepdim=True)
     return fault.out(rounded(weights) @ fault.values(piece.values) / torch.where(total > 0, total, 1.0))

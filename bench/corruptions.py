@@ -2,11 +2,11 @@
 
     python bench/corruptions.py [PROBLEM ...] [--calls 8] [--benchmarks 1] [--seed 0]
 
-The CPU's test cases and `--calls` timed calls of the first `--benchmarks` benchmark cases of mla are answered by
-attention in plain torch with a fault (bench/faults) and compared as the judge compares (bench/answers). Nothing else is
-wrong: memory is left as it should be. An answer is rejected by a tolerance if any call is, or what calls come to
-together. "before" leaves the latter out. The strength told is the weakest from which on all those tried are rejected;
-`none`: the strongest is accepted.
+The CPU's test cases, and `--calls` timed calls of the first `--benchmarks` benchmark cases of mla and of prefill's last
+one, are answered by attention in plain torch with a fault (bench/faults) and compared as the judge compares
+(bench/answers). Nothing else is wrong: memory is left as it should be. An answer is rejected by a tolerance if any call
+is, or what calls come to together. "before" leaves the latter out. The strength told is the weakest from which on all
+those tried are rejected; `none`: the strongest is accepted.
 
 mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the
 mxfp4 cache with bf16 queries. Where cases differ in dtype, those of each are answered by themselves: a fault may be in
@@ -77,8 +77,8 @@ def taken_apart(problem: Problem, groups: Sequence[Group], arithmetic: Arithmeti
 
 def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run]:
     """A run a kind of arithmetic, all of the same inputs; where cases have a dtype, a run of those of each."""
-    cases = problem.cpu.benchmark[:benchmarks] if problem.name == "mla" else ()
-    groups = list(dealt(problem, device, seed, cases, calls))
+    timed = {"mla": problem.cpu.benchmark[:benchmarks], "prefill": problem.cpu.benchmark[-1:]}
+    groups = list(dealt(problem, device, seed, timed.get(problem.name, ()), calls))
     if problem.name == "mla":
         return {name: taken_apart(problem, groups, arithmetic) for name, arithmetic in MLA.items()}
     dtypes = dict.fromkeys(str(case.parameters.get("dtype", "exact")) for case in problem.cpu.test)

@@ -19,6 +19,8 @@ from bench.answers import Fault, to_bits, to_mxfp4
 MLA = ("mla",)
 ROPE_DIMS = 64
 ATTENTION = ("mla", "prefill", "kv_decode", "fmha")
+MOVED = ("prefill", "kv_decode")
+"""Where shuffled scores are stated for every arithmetic, and no end of the keys is at the highest level."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,28 @@ def _dims(count: float) -> slice:
     return slice(5, 5 + int(count))
 
 
+def _first_score(scores: Tensor) -> Tensor:
+    return scores[..., :1]
+
+
+def _last_score(scores: Tensor) -> Tensor:
+    """That of the last key that a row sees: with a causal mask its own."""
+    last = torch.where(scores.isneginf(), -1, torch.arange(scores.shape[-1])).amax(dim=-1, keepdim=True)
+    return scores.gather(-1, last)
+
+
+def _outer_score(scores: Tensor) -> Tensor:
+    return torch.maximum(_first_score(scores), _last_score(scores))
+
+
+def _to_int8(x: Tensor) -> Tensor:
+    """With a scale for each 32 dims. Heads with an element beyond 5.5 stay as they are: moved scores bring such."""
+    blocks = x.unflatten(-1, (-1, 32))
+    scale = blocks.abs().amax(dim=-1, keepdim=True) / 127
+    plain = x.abs().amax(dim=(-1, -2), keepdim=True) < 5.5
+    return torch.where(plain, (torch.round(blocks / scale) * scale).flatten(-2), x)
+
+
 PLAIN = [
     Corruption("output × s", (1.001, 1.002, 1.003, 1.005, 1.008, 1.01, 1.02, 1.03, 1.05, 1.1, 1.17), _times),
     Corruption("output × s < 1", (0.999, 0.998, 0.997, 0.995, 0.992, 0.99, 0.98, 0.97, 0.95, 0.9, 0.83), _times),
@@ -106,6 +130,15 @@ PLAIN = [
     ),
     Corruption("values in mxfp4", (4,), lambda _: Fault(values=to_mxfp4)),
     Corruption("values in fp8", (8,), lambda _: Fault(values=lambda x: x.to(torch.float8_e4m3fn).float())),
+    Corruption("first key's score for the maximum", (1,), lambda _: Fault(maximum=_first_score), MOVED),
+    Corruption("own or last key's score for the maximum", (1,), lambda _: Fault(maximum=_last_score), MOVED),
+    Corruption("larger of first and last score for the maximum", (1,), lambda _: Fault(maximum=_outer_score), MOVED),
+    Corruption(
+        "q and k of plain inputs in int8 from row n on",
+        (512, 256, 128, 64, 0),
+        lambda n: Fault(queries=_to_int8, keys=_to_int8, spared=int(n)),
+        ("prefill",),
+    ),
 ]
 
 

@@ -1,14 +1,14 @@
-"""What mla's tolerances reject and what they must not, by the judge's own comparison of simulated answers."""
+"""What tolerances reject and what they must not, by the judge's own comparison of simulated answers."""
 
 import functools
 
 import pytest
 import torch
 
-from bench import honest
+from bench import honest, honest_rounding
 from bench.answers import Fault
 from bench.corruptions import ROOT, claims, one_bit, runs, smallest
-from bench.faults import ATTENTION, GRID, NAMED, further
+from bench.faults import ATTENTION, GRID, MOVED, NAMED, further
 from harness import catalog
 from harness.machine import device as devices
 
@@ -61,7 +61,37 @@ def test_what_is_wrong_is_rejected_over_all_calls_whatever_cache_it_reads(tolera
         assert not standing.rejected(tolerance, single_only=True)
 
 
-def test_no_honest_arithmetic_is_refused():
+@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "first key's score for the maximum",
+        "own or last key's score for the maximum",
+        "larger of first and last score for the maximum",
+    ],
+)
+def test_the_score_of_a_key_known_by_its_place_is_no_maximum_in_any_dtype(name, wrong):
+    for run in run_of(name).values():
+        (tolerance,) = claims(run)
+        assert run.standing(corruption(wrong).fault(1)).rejected(tolerance, single_only=True)
+
+
+def test_int8_in_late_rows_shows_over_all_calls_of_a_long_benchmark():
+    (run,) = run_of("prefill").values()
+    standing = run.standing(corruption("q and k of plain inputs in int8 from row n on").fault(512))
+    assert standing.limits("bf16")["row_rms"] > 1.1
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_no_honest_rounding_is_refused(name):
+    (tolerance,) = run_of(name)[next(iter(run_of(name)))].problem.tolerances
+    for dtype, run in run_of(name).items():
+        for rounding, fault in honest_rounding.roundings(honest_rounding.BITS[dtype]).items():
+            standing = run.standing(fault)
+            assert max(standing.single[tolerance], standing.over_all(tolerance)) < 0.8, (dtype, rounding)
+
+
+def test_no_honest_arithmetic_of_mla_is_refused():
     standings = honest.stand(seed=1, benchmarks=0, calls=0, ways=honest.HONEST)
     assert [way.name for way in honest.HONEST if standings[way.name].rejected(way.tolerance)] == []
 

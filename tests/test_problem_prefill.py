@@ -32,9 +32,9 @@ shapes = st.fixed_dictionaries(
         "num_kv_heads": st.integers(1, 3),
         "head_dim": st.sampled_from([1, 3, 7, 16]),
         "causal": st.booleans(),
-        "growth": st.sampled_from([0.0, 16.0]),
+        "moved": st.sampled_from([{}, {"growth": 16.0}, {"scores": "shuffled"}]),
     }
-)
+).map(lambda case: {name: value for name, value in case.items() if name != "moved"} | case["moved"])
 seeds = st.integers(0, 2**63 - 1)
 
 
@@ -150,6 +150,9 @@ def test_groups_span_what_the_readme_states_and_a_benchmarks_length_grows():
         assert {p["num_q_heads"] // p["num_kv_heads"] for p in stated} >= {1, 3, 5, 7, 16}
         lengths = {case.parameters["seq_len"] for case in cases.benchmark}
         assert any(p["seq_len"] in lengths and p.get("growth", 0) > 0 for p in stated)
+        assert {p["causal"] for p in stated if p.get("scores") == "shuffled"} == {True, False}
+    (shape, *_) = PROBLEM.cases.benchmark
+    assert {**shape.parameters, "scores": "shuffled"} in [case.parameters for case in PROBLEM.cases.test]
 
 
 GROWING = [
@@ -187,9 +190,58 @@ def test_slow_growth_passes_the_threshold_over_several_tiles_only():
     assert rises.mean() < 8 < rises.unfold(-1, 4, 1).sum(-1).min()
 
 
-def test_a_submission_is_not_told_whether_inputs_grow():
-    case = {"batch_size": 1, "seq_len": 70, "num_q_heads": 2, "num_kv_heads": 1, "head_dim": 64, "causal": True}
-    assert inputs(**case, growth=16)[3] == inputs(**case)[3]
+SHORT = {"batch_size": 1, "seq_len": 70, "num_q_heads": 2, "num_kv_heads": 1, "head_dim": 64, "causal": True}
+
+
+@pytest.mark.parametrize("moved", [{"growth": 16}, {"scores": "shuffled"}], ids=str)
+def test_a_submission_is_not_told_whether_scores_are_moved(moved):
+    assert inputs(**SHORT, **moved)[3] == inputs(**SHORT)[3]
+
+
+def scores_of(data):
+    """In natural units, `[Hq, N, N]`, of the first sequence."""
+    q, k, _, config = data
+    keys = k[0].double().repeat_interleave(q.shape[2] // k.shape[2], dim=1)
+    return torch.einsum("nhd,mhd->hnm", q[0].double(), keys) * config["sm_scale"]
+
+
+@pytest.mark.parametrize("case", [case for case in PROBLEM.cpu.test if "scores" in case.parameters], ids=str)
+def test_shuffled_scores_have_neither_end_of_the_keys_within_reach_of_the_maximum(case):
+    orders = set()
+    for seed in range(6):
+        scores = scores_of(inputs(seed, **case.parameters))
+        fifth = scores.shape[-1] // 5
+        top = scores.amax(-1)
+        assert bool((top > 100).all())
+        assert bool((top[..., None] - scores[..., :fifth] > 89).all())
+        assert bool((top[..., None] - scores[..., -fifth:] > 89).all())
+        # Of a causal row the own key is the last one that it sees: it is out of reach in all rows of the last fifth.
+        own = scores.diagonal(dim1=1, dim2=2)[:, -fifth:]
+        seen = scores.tril() if case.parameters["causal"] else scores
+        assert bool((seen.amax(-1)[:, -fifth:] - own > 89).all())
+        orders |= {tuple(order) for order in scores[:, 0, fifth // 2 :: fifth][:, :5].argsort(dim=-1).tolist()}
+    assert len(orders) >= 3
+
+
+@pytest.mark.parametrize("moved", [{"growth": 48}, {"scores": "shuffled"}], ids=str)
+def test_neither_queries_nor_keys_alone_tell_that_scores_are_moved(moved):
+    """What the heads hold at most, which is 3.5 to 5 of plain ones: of some it is that, of queries and of keys."""
+    largest = {"q": [], "k": []}
+    for seed in range(20):
+        q, k, _, _ = inputs(seed, **{**SHORT, "seq_len": 140, "num_kv_heads": 2}, **moved)
+        largest["q"] += q[0].abs().amax((0, 2)).tolist()
+        largest["k"] += k[0].abs().amax((0, 2)).tolist()
+    assert min(largest["q"]) < 5.5 and max(largest["q"]) > 10
+    assert min(largest["k"]) < 5.5 and max(largest["k"]) > 10
+
+
+@pytest.mark.parametrize("moved", [{"growth": 16}, {"scores": "shuffled"}], ids=str)
+def test_queries_may_be_scaled_and_rounded_before_the_product_where_scores_are_moved(moved):
+    q, k, v, config = data = inputs(1, **{**SHORT, "seq_len": 300}, **moved)
+    rounded = ((q.float() / 3).bfloat16().float() * 3).double()
+    expected = reference.ref_kernel(data).double()
+    error = reference.ref_kernel((rounded, k.double(), v.double(), config)) - expected
+    assert error.norm() < 4e-3 * expected.norm()
 
 
 @pytest.mark.parametrize(
@@ -199,6 +251,8 @@ def test_a_submission_is_not_told_whether_inputs_grow():
         ({"num_q_heads": 6, "num_kv_heads": 4}, "num_q_heads must be a multiple of num_kv_heads"),
         ({"growth": -1.0}, "growth is -1.0"),
         ({"growth": math.nan}, "growth is nan"),
+        ({"scores": "large"}, "scores is 'large'"),
+        ({"scores": "shuffled", "growth": 5.0}, "shuffled scores cannot grow"),
     ],
 )
 def test_parameters_outside_the_contract_are_refused_by_name(wrong, message):

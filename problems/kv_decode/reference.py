@@ -6,7 +6,7 @@
 Free slots hold what uninitialised memory may hold: NaN, enormous numbers, and numbers as plausible as live keys. Five
 queries in eight are pulled towards one key, so that a kernel that misses a single key of thousands, or sees a single
 one too many, is found out; among unit normal queries alone it would drown. Scores stay small all the same, and so some
-cases move them: past what exp can take, or up along the keys.
+cases move them: past what exp can take, up along the keys, or to levels in an order that nobody knows.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,25 @@ Data = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, dict[str, bool]]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-SCORES = ("plain", "large", "rising")
+SCORES = ("plain", "large", "rising", "shuffled")
 
 SHIFT = 112.0
-"""By how much `large` and `rising` scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of
-its negative is zero (below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
+"""By how much scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of its negative is zero
+(below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
 
 RISE_TILE = 64
 """Keys over which `rising` scores stay level."""
 
-_LARGEST_KEY = 8.0
-"""What the channel that moves the scores holds at most: of the size of the largest among unit normal numbers."""
+OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
+"""Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
+overflows."""
+
+SPLIT = (2.0, 3.0)
+"""A power of two between these is by how much queries hold more than half of what moves a KV head's scores, and keys
+less, or the other way round: either looks plain."""
+
+_PLAUSIBLE = 16.0
+"""Garbage with an element beyond that is no key that could be moved."""
 
 _WORKSPACE_SHARE = 4
 _WORKSPACE_BYTES = 256 << 20
@@ -63,7 +71,7 @@ def generate_input(
         garbage past it.
     seq_lens: int32 `[batch_size]`, the keys in the cache before the append; one number stands for all sequences.
     config: `{"is_causal": bool, "update_cache": bool}`; it does not tell `scores`.
-    scores: plain, large or rising; see `_shift_scores`.
+    scores: plain, large, rising or shuffled; see `_shift_scores`.
 
     Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype or kind of
     scores, lengths that are not one a sequence or exceed the cache, appends that do not fit into it, and scores that
@@ -323,33 +331,73 @@ def _draw_queries(
 def _shift_scores(
     q: Tensor, k_cache: Tensor, k_new: Tensor, seq_lens: Tensor, scores: str, generator: torch.Generator
 ) -> None:
-    """Overwrite one channel of each KV head, of random place, so that all scores move, in place.
+    """Move all scores, in place, by half of the dims of each KV head: which ones is drawn.
 
-    large: of one query by the same amount, SHIFT or its negative at random. The weights stay as they were.
+    There keys are c + level * u: u has random signs, c is normal and the same for all keys. Queries keep what they have
+    across u. So the scores of a level are moved alike, whatever q or k is rounded to. Levels:
+
+    large: of one query's keys the same, SHIFT or its negative at random.
     rising: from -SHIFT at a sequence's first tile of RISE_TILE keys to SHIFT at its last, which holds new keys: the
         running maximum rises from tile to tile.
+    shuffled: five, of as many keys each, in an order drawn for each KV head: no key is known to be near the maximum,
+        and a sequence's first fifth and its last are not.
     """
     batch, kv_heads, slots, head_dim = k_cache.shape
-    q_heads, q_len, device = q.shape[1], q.shape[2], q.device
-    channel = torch.randint(head_dim, (batch, kv_heads), generator=generator, device=device)
-    lens = seq_lens.to(torch.int64)[:, None]
-    last_tile = (lens + q_len - 1) // RISE_TILE
-    for keys, position in (
-        (k_cache, torch.arange(slots, device=device).expand(batch, slots)),
-        (k_new, lens + torch.arange(q_len, device=device)),
-    ):
-        level = torch.ones(position.shape, device=device)
-        if scores == "rising":
-            share = (position // RISE_TILE / last_tile.clamp(min=1)).clamp(max=1)
-            level = torch.where(last_tile > 0, 2 * share - 1, level)
-        place = channel[:, :, None, None].expand(*keys.shape[:3], 1)
-        keys.scatter_(3, place, (_LARGEST_KEY * level).to(keys.dtype)[:, None, :, None].expand(*keys.shape[:3], 1))
+    device, per_head = q.device, (batch, kv_heads)
+    dims = max(head_dim // 2, 1)
+    chosen = torch.rand((*per_head, head_dim), generator=generator, device=device).argsort(dim=-1) < dims
+    signs = 1.0 - 2.0 * torch.randint(2, (*per_head, head_dim), generator=generator, device=device)
+    u = torch.where(chosen, signs / dims**0.5, 0.0)
+    c = torch.where(chosen, torch.randn((*per_head, head_dim), generator=generator, device=device), 0.0)
+    c -= (c * u).sum(-1, keepdim=True) * u
+    power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
+    split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
+    reach = (SHIFT * head_dim**0.5) ** 0.5
+    along_keys = (reach / split)[..., None] * u
 
-    sign = torch.ones(q.shape[:3], device=device)
+    orders = _shuffled_levels(per_head, generator)
+    for b, length in enumerate(seq_lens.tolist()):
+        count = length + k_new.shape[2]
+        cached, new = (
+            _levels(scores, torch.arange(start, end, device=device), count, orders[b])
+            for start, end in ((0, slots), (length, count))
+        )
+        for h in range(kv_heads):
+            for keys, level in ((k_cache[b, h], cached[h]), (k_new[b, h], new[h])):
+                movable = chosen[b, h] & (keys.abs().amax(-1, keepdim=True) < _PLAUSIBLE)
+                keys.copy_(torch.where(movable, c[b, h] + level[:, None] * along_keys[b, h], keys))
+
+    queries = q.unflatten(1, (kv_heads, -1)).float()
+    sign = torch.ones(queries.shape[:4], device=device)
     if scores == "large":
-        sign -= 2.0 * torch.randint(2, q.shape[:3], generator=generator, device=device)
-    place = channel.repeat_interleave(q_heads // kv_heads, dim=1)[:, :, None, None].expand(*q.shape[:3], 1)
-    q.scatter_(3, place, (sign * (SHIFT / _LARGEST_KEY * head_dim**0.5)).to(q.dtype)[..., None])
+        sign -= 2.0 * torch.randint(2, sign.shape, generator=generator, device=device)
+    u = u[:, :, None, None]
+    wanted = sign * (reach * split)[:, :, None, None]
+    q.copy_((queries + (wanted - (queries * u).sum(-1))[..., None] * u).flatten(1, 2))
+
+
+def _shuffled_levels(per_head: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """`[B, Hkv, 5]`: OUTER_LEVELS and INNER_LEVELS in random orders, one of the former at each end."""
+
+    def mixed(levels: Tensor) -> Tensor:
+        order = torch.rand(levels.shape, generator=generator, device=generator.device).argsort(dim=-1)
+        return levels.gather(-1, order)
+
+    outer, inner = (
+        torch.tensor(levels, device=generator.device).expand(*per_head, -1) for levels in (OUTER_LEVELS, INNER_LEVELS)
+    )
+    outer = mixed(outer)
+    return torch.cat([outer[..., :1], mixed(torch.cat([outer[..., 1:2], inner], dim=-1)), outer[..., 2:]], dim=-1)
+
+
+def _levels(scores: str, position: Tensor, count: int, order: Tensor) -> Tensor:
+    """By how many SHIFTs the scores of the keys at `position`, of `count` in a sequence, are moved: `[Hkv, n]`."""
+    if scores == "shuffled":
+        return order[:, (position * order.shape[1] // count).clamp(max=order.shape[1] - 1)]
+    if scores == "large" or count <= RISE_TILE:
+        return torch.ones(len(order), len(position), device=position.device)
+    last_tile = (count - 1) // RISE_TILE
+    return (2 * (position // RISE_TILE / last_tile).clamp(max=1) - 1).expand(len(order), -1)
 
 
 def _parts(cache: Tensor, slots: int) -> Iterator[slice]:

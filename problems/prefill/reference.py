@@ -5,8 +5,9 @@
     output   [B, N, Hq, D]   bf16           softmax(q k^T / sqrt(D)) v
 
 Unit-normal scores leave a row's running maximum where the first tiles put it, and an online softmax that goes wrong
-when the maximum rises is never seen to. `growth` makes it rise: one channel of every KV head, chosen at random, adds
-`growth` log2 units to the scores of each tile of 64 keys over those of the tile before.
+when the maximum rises is never seen to. `growth` makes it rise: half of the dims of every KV head, chosen at random,
+add `growth` log2 units to the scores of each tile of 64 keys over those of the tile before. `scores: shuffled` moves
+them to five levels in a random order, so that no key is known to be near a row's maximum.
 """
 
 import math
@@ -19,6 +20,19 @@ from reference.attention import attention
 
 GROWTH_TILE = 64
 """Keys in a tile of `growth`: the narrowest that kernels commonly take at a time. Wider ones see a steeper rise."""
+
+SCORES = ("plain", "shuffled")
+
+SHIFT = 112.0
+"""By how much `shuffled` scores are moved at most. exp of it overflows in float32, and exp of its negative is zero."""
+
+OUTER_LEVELS, INNER_LEVELS = (-1.0, -0.5, 0.0), (0.5, 1.0)
+"""Levels of `shuffled` scores, in SHIFTs. At either end of the keys lies an outer one, from which to the maximum exp
+overflows."""
+
+SPLIT = (2.0, 3.0)
+"""A power of two between these is by how much queries hold more than half of what moves a KV head's scores, and keys
+less, or the other way round: either looks plain."""
 
 _WORKSPACE_SHARE = 4
 _WORKSPACE_BYTES = 256 << 20
@@ -36,16 +50,20 @@ def generate_input(
     head_dim: int,
     causal: bool,
     growth: float = 0.0,
+    scores: str = "plain",
     seed: int,
     device: str,
 ) -> tuple[Tensor, Tensor, Tensor, dict]:
     """`(q, k, v, config)`, unit normal.
 
     q `[batch_size, seq_len, num_q_heads, head_dim]`, k and v `[batch_size, seq_len, num_kv_heads, head_dim]`, bf16.
-    config: the sizes, `causal` and `sm_scale`; it does not tell `growth`.
+    config: the sizes, `causal` and `sm_scale`; it tells neither `growth` nor `scores`.
     growth: log2 units by which every query's scores rise from one tile of 64 keys to the next; at most a quarter more.
+    scores: plain or shuffled. Shuffled ones lie at five levels, of as many keys each, in an order drawn for each KV
+        head: the first fifth of the keys and the last are 112 or more below the highest level.
 
-    Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, or a negative growth.
+    Raises ValueError for a size below 1, query heads that are no multiple of the KV heads, a negative growth, an
+    unknown kind of scores, or shuffled ones that grow.
     """
     q, k, v, config = empty_input(
         batch_size=batch_size,
@@ -55,13 +73,14 @@ def generate_input(
         head_dim=head_dim,
         causal=causal,
         growth=growth,
+        scores=scores,
         device=device,
     )
     generator = torch.Generator(device).manual_seed(seed)
     for tensor in (q, k, v):
         _draw_unit_normal(tensor, generator)
-    if growth:
-        _raise_scores(q, k, growth, generator)
+    if growth or scores != "plain":
+        _move_scores(q, k, growth, generator)
     return q, k, v, config
 
 
@@ -74,6 +93,7 @@ def empty_input(
     head_dim: int,
     causal: bool,
     growth: float = 0.0,
+    scores: str = "plain",
     device: str,
 ) -> tuple[Tensor, Tensor, Tensor, dict]:
     """What `generate_input` returns, with q, k and v not yet written."""
@@ -84,7 +104,7 @@ def empty_input(
         "num_kv_heads": num_kv_heads,
         "head_dim": head_dim,
     }
-    _check(config, growth)
+    _check(config, growth, scores)
     q, k, v = (
         torch.empty(batch_size, seq_len, heads, head_dim, dtype=torch.bfloat16, device=device)
         for heads in (num_q_heads, num_kv_heads, num_kv_heads)
@@ -130,6 +150,7 @@ def cost(
     head_dim: int,
     causal: bool,
     growth: float = 0.0,
+    scores: str = "plain",
 ) -> dict[str, dict]:
     """q, k and v read once and the output written once; two products of 2·D flops a visible pair of query and key.
 
@@ -145,7 +166,7 @@ def device_bytes(**case: Any) -> int:
     return cost(**case)["bf16"]["bytes"]
 
 
-def _check(config: dict[str, int], growth: float) -> None:
+def _check(config: dict[str, int], growth: float, scores: str) -> None:
     for name, size in config.items():
         if size < 1:
             raise ValueError(f"{name} is {size}; it must be at least 1")
@@ -156,6 +177,10 @@ def _check(config: dict[str, int], growth: float) -> None:
         )
     if not 0 <= growth < math.inf:
         raise ValueError(f"growth is {growth}; it must be a number of log2 units, at least 0")
+    if scores not in SCORES:
+        raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
+    if growth and scores != "plain":
+        raise ValueError(f"{scores} scores cannot grow: give no growth, or plain scores")
 
 
 def _draw_unit_normal(tensor: Tensor, generator: torch.Generator) -> None:
@@ -164,18 +189,51 @@ def _draw_unit_normal(tensor: Tensor, generator: torch.Generator) -> None:
         sequence.copy_(torch.randn(sequence.shape, generator=generator, device=generator.device))
 
 
-def _raise_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator) -> None:
-    """Overwrite one channel a (batch, KV head), of random place and sign, so that q k^T / sqrt(D) rises by tiles."""
-    batch, seq_len, kv_heads, head_dim = k.shape
-    device = generator.device
-    channel = torch.randint(head_dim, (batch, kv_heads), generator=generator, device=device)
-    sign = 1.0 - 2.0 * torch.randint(2, (batch, 1, kv_heads, 1), generator=generator, device=device)
-    tile = torch.arange(seq_len, device=device).div(GROWTH_TILE, rounding_mode="floor")
-    rise = sign * (growth * math.log(2.0) * tile)[None, :, None, None]
-    k.scatter_(3, channel[:, None, :, None].expand(batch, seq_len, kv_heads, 1), rise.to(k.dtype))
+def _move_scores(q: Tensor, k: Tensor, growth: float, generator: torch.Generator) -> None:
+    """Move all scores, in place, by half of the dims of each KV head: which ones is drawn. By tiles if they grow,
+    otherwise to shuffled levels.
 
-    group = q.shape[2] // kv_heads
-    channel, sign = channel.repeat_interleave(group, dim=1), sign.repeat_interleave(group, dim=2)
-    factor = 1.0 + torch.rand((*q.shape[:3], 1), generator=generator, device=device) / 4
-    weight = sign * head_dim**0.5 * factor
-    q.scatter_(3, channel[:, None, :, None].expand(*q.shape[:3], 1), weight.to(q.dtype))
+    There keys are c + level * u: u has random signs, c is normal and the same for all keys. Queries keep what they have
+    across u. So the scores of a level are moved alike, whatever q or k is rounded to.
+    """
+    batch, seq_len, kv_heads, head_dim = k.shape
+    device, per_head = generator.device, (batch, kv_heads)
+    dims = max(head_dim // 2, 1)
+    chosen = torch.rand((*per_head, head_dim), generator=generator, device=device).argsort(dim=-1) < dims
+    signs = 1.0 - 2.0 * torch.randint(2, (*per_head, head_dim), generator=generator, device=device)
+    u = torch.where(chosen, signs / dims**0.5, 0.0)
+    c = torch.where(chosen, torch.randn((*per_head, head_dim), generator=generator, device=device), 0.0)
+    c -= (c * u).sum(-1, keepdim=True) * u
+
+    position = torch.arange(seq_len, device=device)
+    if growth:
+        levels = (growth * math.log(2.0) * (position // GROWTH_TILE)).expand(*per_head, seq_len)
+    else:
+        levels = SHIFT * _shuffled_levels(per_head, generator)[..., position * 5 // seq_len]
+    power = torch.empty(per_head, device=device).uniform_(*SPLIT, generator=generator)
+    split = 2.0 ** torch.where(torch.rand(per_head, generator=generator, device=device) < 0.5, power, -power)
+    most = growth * math.log(2.0) * ((seq_len - 1) // GROWTH_TILE) if growth else SHIFT
+    reach = (max(most, 1.0) * head_dim**0.5) ** 0.5
+    for b in range(batch):
+        for h, queries in enumerate(q[b].unflatten(1, (kv_heads, -1)).unbind(1)):
+            along = (levels[b, h] * (head_dim**0.5 / reach / split[b, h]))[:, None] * u[b, h]
+            k[b, :, h] = torch.where(chosen[b, h], c[b, h] + along, k[b, :, h])
+            wanted = (reach * split[b, h]).expand(queries.shape[:2])
+            if growth:
+                wanted = wanted * (1.0 + torch.rand(wanted.shape, generator=generator, device=device) / 4)
+            own = queries.float()
+            queries.copy_(own + (wanted - (own * u[b, h]).sum(-1))[..., None] * u[b, h])
+
+
+def _shuffled_levels(per_head: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """`[B, Hkv, 5]`: OUTER_LEVELS and INNER_LEVELS in random orders, one of the former at each end."""
+
+    def mixed(levels: Tensor) -> Tensor:
+        order = torch.rand(levels.shape, generator=generator, device=generator.device).argsort(dim=-1)
+        return levels.gather(-1, order)
+
+    outer, inner = (
+        torch.tensor(levels, device=generator.device).expand(*per_head, -1) for levels in (OUTER_LEVELS, INNER_LEVELS)
+    )
+    outer = mixed(outer)
+    return torch.cat([outer[..., :1], mixed(torch.cat([outer[..., 1:2], inner], dim=-1)), outer[..., 2:]], dim=-1)
