@@ -30,6 +30,7 @@ NAMED_WRONG = [
     ("mxfp4", "even heads × 1 + s, odd ones × 1 - s", 0.1),
     ("mxfp4", "the lighter half × 1 + s in even heads, × 1 - s in odd ones", 1.0),
     ("mxfp4", "the last 32 dims × s", 0.7),
+    ("mxfp4", "latent scales guessed from the codes", 1),
     ("mxfp4", "output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
 ]
 
