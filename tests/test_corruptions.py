@@ -30,7 +30,6 @@ NAMED_WRONG = [
     ("mxfp4", "even heads × 1 + s, odd ones × 1 - s", 0.1),
     ("mxfp4", "the lighter half × 1 + s in even heads, × 1 - s in odd ones", 1.0),
     ("mxfp4", "the last 32 dims × s", 0.7),
-    ("mxfp4", "latent scales guessed from the codes", 1),
     ("mxfp4", "output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
 ]
 
@@ -60,6 +59,13 @@ def test_what_is_wrong_is_rejected_over_all_calls_whatever_cache_it_reads(tolera
     assert standing.rejected(tolerance)
     if cache == "fp8 cache":
         assert not standing.rejected(tolerance, single_only=True)
+
+
+@pytest.mark.parametrize("cache", ["fp8 cache", "mxfp4 cache"])
+def test_scales_that_are_guessed_are_rejected_by_each_call(cache):
+    fault = corruption("latent scales guessed from the codes").fault(1)
+    standing = run_of("mla")[cache].standing(fault)
+    assert min(standing.single.values()) > 1.5 and standing.rejected("mxfp4", single_only=True)
 
 
 def test_no_honest_arithmetic_is_refused():
