@@ -198,8 +198,8 @@ def test_rising_scores_rise_to_the_last_key_whatever_cache_is_read(length, cache
     assert bool((levels.diff() > -2.5).all()) and bool(((levels[:, -1] - 112).abs() < 4).all())
     top = torch.arange(length) >= length - length // 11
     if length > 100:
-        assert bool(((levels[:, 0] + 112).abs() < 4).all()) and int((levels.diff() > 4).sum()) > 0.9 * 160
-        assert bool((scores_of(data, cache).softmax(-1)[:, top].sum(-1) > 0.98).all())
+        assert bool(((levels[:, 0] + 112).abs() < 4).all()) and int((levels.diff() > 4).sum()) > 0.75 * 160
+        assert bool((scores_of(data, cache).softmax(-1)[:, top].sum(-1) > 1 - 1e-9).all())
 
 
 @pytest.mark.parametrize("scores", ["large", "rising"])
@@ -256,6 +256,18 @@ def test_the_codes_of_a_block_do_not_tell_its_scale():
     assert float(counts[:2].sum()) > 0.85 and float(counts[1]) > 0.35
     for alike in size.argsort().split(6400):  # whatever the codes come to, either of two scales is likely
         assert float(scale[alike].unique(return_counts=True)[1].max()) < 0.65 * len(alike)
+
+
+@pytest.mark.parametrize("scores", ["rising", "shuffled"])
+def test_the_highest_level_takes_all_of_the_weight_though_needles_lie_in_others(scores):
+    data = generate([220] * 60, scores=scores, seed=3)
+    starts = data[3].tolist()
+    for sequence in range(60):
+        keys = data[1]["bf16"][starts[sequence] : starts[sequence + 1], 0].float()
+        weights = (data[0][sequence].float() @ keys.T / 24).softmax(-1)
+        moves = moves_of(data, sequence)
+        below = moves < moves.amax(dim=-1, keepdim=True) - 30
+        assert bool(below.any(dim=-1).all()) and float((weights * below).sum(-1).max()) < 1e-9
 
 
 def test_unknown_scores_are_refused():

@@ -60,8 +60,11 @@ MOVE = 112.0
 """The most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and exp of -112 is zero (below
 -103.3)."""
 
-RISE_LEVELS, SHUFFLED_LEVELS = 11, 5
-"""Where scores are moved by the place of a key: into so many groups the keys of a sequence are divided."""
+RISE_LEVELS = (0.0, 0.06, 0.12, 0.18, 0.24, 0.3, 0.36, 0.42, 0.46, 0.5, 1.0)
+SHUFFLED_LEVELS = (0.0, 0.15, 0.3, 0.5, 1.0)
+"""Where scores are moved by the place of a key: into so many groups the keys of a sequence are divided, and this share
+of the dims moves a group's scores up, the others down. The last lies so far above the others that a needle there, of
+whatever head, weighs nothing beside it."""
 
 MOVE_SIZES = (1.5, 2.0, 3.0, 4.0, 6.0)
 MOVE_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -118,9 +121,9 @@ def generate_input(
 
     Where scores lie. Between -6 and 15 or so if nothing moves them. In half of the sequences of plain inputs, and in
     all if `large`, each head's are moved by 112 or by -112, which changes no weight. If `rising`, they are moved from
-    -112 at a sequence's first keys to 112 at its last, in 11 levels of as many keys: the running maximum rises to the
-    end, and the last level takes all of the weight. If `shuffled`, five such levels lie in an order of each sequence's
-    own: no key's score is known to be near the maximum. The rope dims make it so (`_move_scores`).
+    -112 at a sequence's first keys to 112 at its last, in 11 levels of as many keys: by steps of about 13 to 0 and then
+    to 112. The running maximum rises to the end, and the last level takes all of the weight. If `shuffled`, five such
+    levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope dims make it so (`_move_scores`).
 
     Blocks. Each block of 32 dims of a key is of one of two magnitudes, an octave apart. Rope dims that move scores have
     sizes of their own.
@@ -425,10 +428,10 @@ def _move_scores(
     signs = one_of((-1.0, 1.0), batch_size, QK_ROPE_HEAD_DIM)
     own = random(batch_size, QK_ROPE_HEAD_DIM).argsort(dim=1)[:, :OWN_DIMS]
     sizes.scatter_(1, own, sum(KEY_SIZES) / len(KEY_SIZES))
-    levels = {"rising": RISE_LEVELS, "shuffled": SHUFFLED_LEVELS}.get(scores, 1)
-    # (B, levels, 64): at level l the dims that come among the first l of `levels - 1` parts of a random order are up.
-    place = random(batch_size, QK_ROPE_HEAD_DIM).argsort(dim=1) * max(levels - 1, 1) // QK_ROPE_HEAD_DIM
-    up = place[:, None, :] < torch.arange(levels, device=device)[:, None] if levels > 1 else place[:, None, :] >= 0
+    shares = {"rising": RISE_LEVELS, "shuffled": SHUFFLED_LEVELS}.get(scores, (1.0,))
+    levels = len(shares)
+    place = random(batch_size, QK_ROPE_HEAD_DIM).argsort(dim=1)
+    up = place[:, None, :] < torch.tensor(shares, device=device)[:, None] * QK_ROPE_HEAD_DIM  # (B, levels, 64)
     pattern = torch.where(up, 1.0, -1.0) * (signs * scale)[:, None, :]
 
     length = starts.diff().to(device)
