@@ -67,11 +67,12 @@ of the dims moves a group's scores up, the others down. The last lies so far abo
 whatever head, weighs nothing beside it."""
 
 MOVE_SIZES = (1.5, 2.0, 3.0, 4.0, 6.0)
-MOVE_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+MOVE_SCALES = (0.25, 0.5, 1.0, 2.0)
 KEY_SIZES = (0.5, 1.0)
 """The sizes of rope dims that move scores: of MOVE_SIZES times one of MOVE_SCALES, the same for all keys of a sequence,
 but of KEY_SIZES in OWN_DIMS of them, where each key draws anew. All are exact in mxfp4, so that no format moves two
-keys of a level apart. Queries are as much smaller as keys are larger: at 0.5 keys are of unit scale, at 16 queries."""
+keys of a level apart. Queries are as much smaller as keys are larger; up to 0.5 keys are of unit scale. The scales of
+mxfp4 blocks stay at 2 at most, which is as far as a kernel gets that widens codes to fp16 by one product."""
 
 OWN_DIMS = 4
 """Of the rope dims that move scores those that differ from key to key: by as much as ordinary rope dims bring."""
