@@ -196,7 +196,6 @@ MADE_UP_FOR = [
 """Errors that cancel in a sum, and approximations with a factor that makes up for what they leave out."""
 
 
-
 def _scales_guessed(_: float) -> Fault:
     """mla's latent blocks of 32 dims with the root mean square of their scales, each, in the place of their own."""
 

@@ -208,7 +208,17 @@ def tallied(what: str | None, number: int) -> list[str]:
     return [] if what is None else [what]
 
 
-FIGURES = ("gain", "row_gain", "head_gain", "dim_gain", "lighter_half", "lightest_tenth", "rope", "rope_slice", "moved_rope")
+FIGURES = (
+    "gain",
+    "row_gain",
+    "head_gain",
+    "dim_gain",
+    "lighter_half",
+    "lightest_tenth",
+    "rope",
+    "rope_slice",
+    "moved_rope",
+)
 
 
 def row(way: Way, standings: Sequence[Standing], honest: bool) -> dict[str, Any]:

@@ -112,7 +112,10 @@ def test_the_tensors_are_what_the_contract_says(case):
     assert q.shape == (batch, case["num_q_heads"], 1, dim)
     assert k.shape == v.shape == (batch, case["num_kv_heads"], case["kv_seq_len"], dim)
     assert all(tensor.dtype == torch.bfloat16 and tensor.is_contiguous() for tensor in (q, k, v))
-    assert config == {**{name: size for name, size in case.items() if name not in ("scores", "values")}, "sm_scale": dim**-0.5}
+    assert config == {
+        **{name: size for name, size in case.items() if name not in ("scores", "values")},
+        "sm_scale": dim**-0.5,
+    }
 
 
 def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():

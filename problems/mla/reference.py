@@ -54,7 +54,7 @@ ROPE_SLICES = 8
 SCORES = ("plain", "large", "rising", "shuffled")
 
 MOVED_SHARE = 0.5
-"""Of the sequences of plain inputs the share whose scores are moved as in large ones: what tests put, timed calls put."""
+"""Of the sequences of plain inputs the share whose scores are moved as in large ones: timed calls have them too."""
 
 MOVE = 112.0
 """The most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and exp of -112 is zero (below
@@ -124,7 +124,8 @@ def generate_input(
     all if `large`, each head's are moved by 112 or by -112, which changes no weight. If `rising`, they are moved from
     -112 at a sequence's first keys to 112 at its last, in 11 levels of as many keys: by steps of about 13 to 0 and then
     to 112. The running maximum rises to the end, and the last level takes all of the weight. If `shuffled`, five such
-    levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope dims make it so (`_move_scores`).
+    levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope dims make
+    it so (`_move_scores`).
 
     Blocks. Each block of 32 dims of a key is of one of two magnitudes, an octave apart. Rope dims that move scores have
     sizes of their own.
@@ -281,7 +282,13 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         rope[:-1, number] = torch.where(moved, 0.0, brought)
         rope[-1, number] = torch.where(moved, brought[0], 0.0)
     slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:-1])}
-    return {"lighter_half": lighter[0], "lightest_tenth": lighter[1], "rope": rope[0], "moved_rope": rope[-1], **slices_by_name}
+    return {
+        "lighter_half": lighter[0],
+        "lightest_tenth": lighter[1],
+        "rope": rope[0],
+        "moved_rope": rope[-1],
+        **slices_by_name,
+    }
 
 
 def _orthogonal(rows: Tensor, units: Tensor) -> Tensor:
@@ -406,15 +413,14 @@ def _plant_needles(
         kv[rows] = (base + (score - base_score) / reach * direction).bfloat16()
 
 
-def _move_scores(
-    q: Tensor, kv: Tensor, starts: Tensor, moved: Tensor, scores: str, generator: torch.Generator
-) -> None:
+def _move_scores(q: Tensor, kv: Tensor, starts: Tensor, moved: Tensor, scores: str, generator: torch.Generator) -> None:
     """Write the rope dims of some sequences' queries and keys anew, in place, so that scores move as `generate_input`
     says.
 
-    A key has sizes and signs there, both the sequence's own. Of all keys the sizes are the same; a key of the lowest
-    level has all signs turned, and with each level above it a further share of them, drawn at random, is not. In OWN_DIMS
-    dims, drawn at random, a key has sizes of its own. A query keeps the sizes that were drawn, up to a factor of its own, and takes the signs, or all turned.
+    A key has sizes and signs there, both the sequence's own. Of all keys the sizes are the same. A key of the lowest
+    level has all signs turned; with each level above it a further share of them, drawn at random, is not. In OWN_DIMS
+    dims, drawn at random, a key has sizes of its own. A query keeps the sizes that were drawn, up to a factor of its
+    own, and takes the signs, or all turned.
     """
     device, batch_size = q.device, q.shape[0]
 
