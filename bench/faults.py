@@ -228,7 +228,53 @@ MADE_UP_FOR = [
 ]
 """Errors that cancel in a sum, and approximations with a factor that makes up for what they leave out."""
 
-NAMED = [*PLAIN, *MADE_UP_FOR]
+
+def _scales_guessed(_: float) -> Fault:
+    """mla's latent blocks of 32 dims with the root mean square of their scales, each, in the place of their own."""
+
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        blocks = x[..., :512].unflatten(-1, (-1, 32))
+        scales = torch.exp2(torch.floor(torch.log2(blocks.abs().amax(dim=-1, keepdim=True).clamp(min=1e-9) / 1.75)))
+        x[..., :512] = (blocks / scales * scales.square().mean().sqrt()).flatten(-2)
+        return x
+
+    return Fault(keys=change, values=change)
+
+
+def _latent_dims_by_turns(count: float) -> Fault:
+    """So many of mla's latent dims are left out of the scores, others for each 64 keys, and the rest made up for it."""
+
+    def change(keys: Tensor) -> Tensor:
+        tile = torch.arange(keys.shape[-2]) // 64
+        first = tile * int(count) % 512
+        dims = torch.arange(keys.shape[-1])
+        left_out = (dims >= first[:, None]) & (dims < first[:, None] + int(count))
+        latent = torch.where(dims < 512, 512 / (512 - count), 1.0)
+        return torch.where(left_out, 0.0, keys * latent)
+
+    return Fault(keys=change)
+
+
+def _light_keys_in_pairs(share: float) -> Fault:
+    """Every second of the lightest keys of a row is left out, and the one before it counted twice."""
+
+    def change(weights: Tensor) -> Tensor:
+        light = weights < weights.quantile(share, dim=-1, keepdim=True)
+        twice = torch.where(light.cumsum(dim=-1) % 2 == 1, 2 * weights, 0.0)
+        return torch.where(light, twice, weights)
+
+    return Fault(weights=change, all_denominators=True)
+
+
+BELOW_THE_NOISE = [
+    Corruption("latent scales guessed from the codes", (1,), _scales_guessed, MLA),
+    Corruption("latent dims left out of scores by turns", (16, 32, 64, 128), _latent_dims_by_turns, MLA),
+    Corruption("lightest keys left out in pairs", (0.1, 0.15, 0.25, 0.4, 0.5, 0.75), _light_keys_in_pairs, MLA),
+]
+"""Approximations that know what is drawn, or whose error looks like rounding."""
+
+NAMED = [*PLAIN, *MADE_UP_FOR, *BELOW_THE_NOISE]
 
 
 def _some_rows(every: float) -> Callable[[Tensor], Tensor]:

@@ -105,6 +105,7 @@ HONEST = [
     Way("bf16 queries, fp8 cache, fp8 weights", "exact", Arithmetic("fp8", weights=weights_in_fp8)),
     Way("bf16 throughout", "exact", BF16),
     Way("bf16 throughout, held against a8w8", "exact", BF16, against=A8W8),
+    Way("bf16 throughout, scores too", "mxfp4", BF16, Fault(scores=bf16)),
     Way("mxfp4 cache, bf16 queries", "mxfp4", Arithmetic("mxfp4", weights=bf16)),
     Way("mxfp4 cache, fp8 queries", "mxfp4", Arithmetic("mxfp4", to_fp8)),
     Way("mxfp4 cache, fp8 queries and weights", "mxfp4", Arithmetic("mxfp4", to_fp8, weights_in_fp8)),
@@ -165,6 +166,7 @@ WRONG = [
             ("the last 32 dims × s", 0.7),
             ("even dims × 1 + s, odd ones × 1 - s", 0.25),
             ("output × 1.02, rows × 1 + s or 1 - s at random", 0.165),
+            ("latent scales guessed from the codes", 1),
         ]
         for cache, arithmetic in [("fp8 cache", BF16_QUERIES), ("mxfp4 cache", MXFP4_KEYS)]
     ],
@@ -206,7 +208,17 @@ def tallied(what: str | None, number: int) -> list[str]:
     return [] if what is None else [what]
 
 
-FIGURES = ("gain", "row_gain", "head_gain", "dim_gain", "lighter_half", "lightest_tenth", "rope", "rope_slice")
+FIGURES = (
+    "gain",
+    "row_gain",
+    "head_gain",
+    "dim_gain",
+    "lighter_half",
+    "lightest_tenth",
+    "rope",
+    "rope_slice",
+    "moved_rope",
+)
 
 
 def row(way: Way, standings: Sequence[Standing], honest: bool) -> dict[str, Any]:

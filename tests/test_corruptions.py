@@ -91,6 +91,13 @@ def test_no_honest_rounding_is_refused(name):
             assert max(standing.single[tolerance], standing.over_all(tolerance)) < 0.8, (dtype, rounding)
 
 
+@pytest.mark.parametrize("cache", ["fp8 cache", "mxfp4 cache"])
+def test_scales_that_are_guessed_are_rejected_by_each_call(cache):
+    fault = corruption("latent scales guessed from the codes").fault(1)
+    standing = run_of("mla")[cache].standing(fault)
+    assert min(standing.single.values()) > 1.5 and standing.rejected("mxfp4", single_only=True)
+
+
 def test_no_honest_arithmetic_of_mla_is_refused():
     standings = honest.stand(seed=1, benchmarks=0, calls=0, ways=honest.HONEST)
     assert [way.name for way in honest.HONEST if standings[way.name].rejected(way.tolerance)] == []

@@ -56,6 +56,7 @@ def cases(draw):
         "head_dim": draw(st.sampled_from([128, 256])),
         "kv_seq_len": draw(st.integers(1, 16)),
         "scores": draw(st.sampled_from(["mixed", "equal"])),
+        "values": draw(st.sampled_from(["normal", "outliers"])),
     }
 
 
@@ -111,13 +112,16 @@ def test_the_tensors_are_what_the_contract_says(case):
     assert q.shape == (batch, case["num_q_heads"], 1, dim)
     assert k.shape == v.shape == (batch, case["num_kv_heads"], case["kv_seq_len"], dim)
     assert all(tensor.dtype == torch.bfloat16 and tensor.is_contiguous() for tensor in (q, k, v))
-    assert config == {**{name: size for name, size in case.items() if name != "scores"}, "sm_scale": dim**-0.5}
+    assert config == {
+        **{name: size for name, size in case.items() if name not in ("scores", "values")},
+        "sm_scale": dim**-0.5,
+    }
 
 
 def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():
     first, again, other = (generate(seed, **ONE)[:3] for seed in (5, 5, 6))
     assert all(torch.equal(a, b) for a, b in zip(first, again))
-    assert all((a == b).float().mean() < 0.05 for a, b in zip(first, other))
+    assert all(((a == b) & (a != 0)).float().mean() < 0.05 for a, b in zip(first, other))
 
 
 def test_k_and_v_are_drawn_apart_also_when_drawn_in_slices(monkeypatch):
@@ -141,10 +145,29 @@ def test_a_quarter_of_the_rows_has_each_sharpness_and_some_scores_overflow_exp()
 def test_equal_scores_make_every_weight_the_same_and_the_output_need_more_than_bfloat16():
     data = generate(**{**ONE, "kv_seq_len": 8}, scores="equal")
     q, k, v, _ = data
-    assert torch.equal(k, k[:, :, :1].expand_as(k)) and q.std() > 1
+    assert q.std() > 1
+    scores = (q.float().view(6, 2, 4, 128) @ k.float().mT).unique(dim=-1)
+    assert scores.shape[-1] == 1  # to the last bit
     out = reference.ref_kernel(data)
     assert torch.equal(out, v.double().mean(2, keepdim=True).repeat_interleave(4, dim=1).half())
     assert (out != out.bfloat16().half()).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("scores", ["mixed", "equal"])
+def test_queries_are_zero_in_a_quarter_of_the_dims_and_keys_are_normal_and_differ_there(scores):
+    q, k, _, _ = generate(**{**ONE, "batch_size": 40, "kv_seq_len": 2}, scores=scores)
+    zero = (q.view(40, 2, 4, 128) == 0).all(dim=2)
+    assert zero.double().mean() == pytest.approx(0.25, abs=0.02)
+    assert abs(float(k.float().std()) - 1) < 0.02
+    same = (k[:, :, 0] == k[:, :, 1]).double()
+    assert same[zero].mean() < 0.05
+    assert same[~zero].mean() == 1 if scores == "equal" else same[~zero].mean() < 0.05
+
+
+def test_the_values_of_one_key_of_each_head_are_outliers():
+    _, _, v, _ = generate(**{**ONE, "batch_size": 40}, values="outliers")
+    large = v.float().square().mean(-1).sqrt() > 30
+    assert bool((large.sum(-1) == 1).all()) and large.sum((0, 1)).min() > 4
 
 
 @pytest.mark.parametrize(
@@ -158,6 +181,7 @@ def test_equal_scores_make_every_weight_the_same_and_the_output_need_more_than_b
         {"kv_seq_len": 17},
         {"head_dim": 64},
         {"scores": "high"},
+        {"values": "high"},
     ],
 )
 def test_parameters_outside_the_contract_are_refused_in_one_line(wrong):

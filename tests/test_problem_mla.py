@@ -168,6 +168,13 @@ def test_one_length_stands_for_a_list_of_it():
         assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
+def moves_of(data, sequence=0):
+    """By how much the rope dims move the scores of one sequence, (16, L)."""
+    q, kv_data, _, kv_indptr, config = data
+    keys = kv_data["bf16"][int(kv_indptr[sequence]) : int(kv_indptr[sequence + 1]), 0, 512:]
+    return config["sm_scale"] * q[sequence, :, 512:].double() @ keys.double().T
+
+
 @given(length=st.integers(1, 300), seed=seeds)
 @settings(max_examples=20, deadline=None)
 def test_large_scores_are_moved_past_what_exp_takes_and_weigh_the_same(length, seed):
@@ -175,7 +182,7 @@ def test_large_scores_are_moved_past_what_exp_takes_and_weigh_the_same(length, s
     middle = moved.mean(-1)
     assert bool(((middle.abs() > 104) & (middle.abs() < 120)).all()) and bool((moved.amax(-1).abs() > 90).all())
     if length > 20:
-        assert 0.7 < float((moved - middle[:, None]).std()) < 1.6  # unit normal ones, and needles
+        assert 0.7 < float((moved - middle[:, None]).std()) < 1.8  # unit normal ones, and needles
 
 
 def test_large_scores_have_either_sign():
@@ -187,21 +194,82 @@ def test_large_scores_have_either_sign():
 @pytest.mark.parametrize("length", [1, 7, 11, 64, 1037])
 def test_rising_scores_rise_to_the_last_key_whatever_cache_is_read(length, cache):
     data = generate([length], scores="rising")
-    levels = data[1]["bf16"][:, 0, 512:].float() @ data[0][0, 0, 512:].float() / 24
-    assert bool((levels.diff() >= 0).all()) and float(levels[-1]) == 112
-    moved = scores_of(data, cache)
+    levels = moves_of(data)
+    assert bool((levels.diff() > -2.5).all()) and bool(((levels[:, -1] - 112).abs() < 4).all())
+    top = torch.arange(length) >= length - length // 11
     if length > 100:
-        assert float(levels[0]) == -112 and len(levels.unique()) == 11
-        assert bool((moved.softmax(-1)[:, levels == 112].sum(-1) > 0.999).all())
+        assert bool(((levels[:, 0] + 112).abs() < 4).all()) and int((levels.diff() > 4).sum()) > 0.75 * 160
+        assert bool((scores_of(data, cache).softmax(-1)[:, top].sum(-1) > 1 - 1e-9).all())
 
 
 @pytest.mark.parametrize("scores", ["large", "rising"])
-def test_moving_scores_costs_no_format_its_precision(scores):
-    """The rope dims are exact in mxfp4, and differ from key to key by whole levels only."""
-    data = generate([1037], scores=scores)
+@pytest.mark.parametrize("seed", range(4))
+def test_moving_scores_costs_no_format_its_precision(scores, seed):
+    """The rope dims of keys are exact in mxfp4, and in fp8 all sizes that differ by powers of two are rounded alike."""
+    data = generate([1037], scores=scores, seed=seed)
     packed, e8m0 = data[1]["mxfp4"]
     keys = dequantize_mxfp4(packed, e8m0)[:, 0, 512:]
     assert torch.equal(keys, data[1]["bf16"][:, 0, 512:].float())
+    rounded = data[1]["fp8"][0][:, 0, 512:].float() * data[1]["fp8"][1] / keys
+    ones = torch.frexp(keys.abs())[0] == 0.5
+    assert float(rounded[ones].max() - rounded[ones].min()) < 1e-6
+
+
+def sizes(rope):
+    """The largest element of each sequence's: (..., B)."""
+    return rope.float().abs().amax(dim=-1)
+
+
+def test_keys_alone_do_not_tell_that_scores_are_moved():
+    moved, plain = generate([4] * 400, scores="large", seed=1), generate([4] * 400, scores="plain", seed=1)
+    usual = [sequence for sequence in range(400) if moves_of(plain, sequence).abs().max() < 30]
+    keys, of_plain = (sizes(data[1]["bf16"][::4, 0, 512:]) for data in (moved, plain))
+    assert 0.3 < float((keys < of_plain[usual].max()).double().mean()) < 0.8
+
+
+@pytest.mark.parametrize("scores", ["plain", "large", "rising"])
+def test_scales_of_mxfp4_blocks_stay_where_codes_times_two_to_the_fourteen_fit_fp16(scores):
+    e8m0 = generate([300] * 20, scores=scores, seed=1)[1]["mxfp4"][1].float()
+    assert float(e8m0.min()) >= 2**-13 and float(e8m0.max()) <= 2
+
+
+def test_scores_of_half_of_the_sequences_of_plain_inputs_are_moved():
+    plain = generate([8] * 200, seed=2)
+    moved = sum(bool((moves_of(plain, sequence).abs() > 100).all()) for sequence in range(200))
+    assert 70 < moved < 130
+    assert all(bool((moves_of(plain, sequence).abs() > 100).all() or (moves_of(plain, sequence).abs() < 12).all())
+               for sequence in range(200))  # fmt: skip
+
+
+def test_keys_of_moved_scores_differ_in_their_rope_dims_by_what_rope_dims_bring():
+    for scores in ("plain", "large"):
+        data = generate([600] * 8, scores=scores, seed=3)
+        for sequence in range(8):
+            assert 0.2 < float(moves_of(data, sequence).std(dim=-1).mean()) < 0.6
+
+
+def test_the_codes_of_a_block_do_not_tell_its_scale():
+    packed, e8m0 = generate([4000], seed=4)[1]["mxfp4"]
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6] * 2)
+    codes = torch.stack([table[(packed[:, 0] & 15).long()], table[(packed[:, 0] >> 4).long()]], -1).flatten(1)
+    size = codes.unflatten(1, (-1, 32))[:, :16].square().mean(-1).flatten()
+    scale = e8m0.view(torch.uint8)[:, :16].float().flatten()
+    counts = scale.unique(return_counts=True)[1].sort(descending=True).values / scale.numel()
+    assert float(counts[:2].sum()) > 0.85 and float(counts[1]) > 0.35
+    for alike in size.argsort().split(6400):  # whatever the codes come to, either of two scales is likely
+        assert float(scale[alike].unique(return_counts=True)[1].max()) < 0.65 * len(alike)
+
+
+@pytest.mark.parametrize("scores", ["rising", "shuffled"])
+def test_the_highest_level_takes_all_of_the_weight_though_needles_lie_in_others(scores):
+    data = generate([220] * 60, scores=scores, seed=3)
+    starts = data[3].tolist()
+    for sequence in range(60):
+        keys = data[1]["bf16"][starts[sequence] : starts[sequence + 1], 0].float()
+        weights = (data[0][sequence].float() @ keys.T / 24).softmax(-1)
+        moves = moves_of(data, sequence)
+        below = moves < moves.amax(dim=-1, keepdim=True) - 30
+        assert bool(below.any(dim=-1).all()) and float((weights * below).sum(-1).max()) < 1e-9
 
 
 def test_unknown_scores_are_refused():
@@ -303,7 +371,8 @@ def test_neither_norm_nor_size_gives_a_needle_away():
         norm = part.norm(dim=1)
         outside = [row for row in rows if not norm.quantile(0.0005) <= norm[row] <= norm.quantile(0.9995)]
         assert len(outside) <= 2
-    assert keys.mean().abs() < 0.01 and abs(keys.std() - 1) < 0.01
+    latent = keys[:, :V_DIM]
+    assert latent.mean().abs() < 0.01 and abs(latent.std() - 1) < 0.01
 
 
 # --- parts -------------------------------------------------------------------------------------------------------
@@ -331,9 +400,12 @@ def test_the_lighter_half_of_the_keys_and_the_heavier_one_are_the_reference():
 def test_the_rope_part_is_what_moves_first_as_rope_dims_are_forgotten_and_not_as_outputs_are_scaled():
     data = generate([1024] * 4, seed=6)
     q, kv_data, _, _, _ = data
+    still = torch.tensor([bool(moves_of(data, sequence).abs().max() < 30) for sequence in range(4)])
+    assert 0 < int(still.sum()) < 4
     keys = (kv_data["fp8"][0][:, 0].float() * kv_data["fp8"][1]).view(4, 1024, DIM)
     queries = dequantize_fp8(*quantize_fp8(q)).float()
-    rope = mla.parts(data)["rope"]
+    rope, moved_rope = mla.parts(data)["rope"], mla.parts(data)["moved_rope"]
+    assert not rope[~still].any() and not moved_rope[still].any()
 
     def attend(share):
         scaled = torch.cat([queries[..., :V_DIM], share * queries[..., V_DIM:]], dim=-1)
@@ -347,7 +419,8 @@ def test_the_rope_part_is_what_moves_first_as_rope_dims_are_forgotten_and_not_as
     assert along(less - out) == pytest.approx(-0.1, abs=0.02)
     assert along(0.1 * out) == pytest.approx(0, abs=0.02)
     even = weights.amax(dim=-1) < mla.EVEN_ROW
-    assert 24 <= int(even.sum()) <= 40 and rope[even].any(dim=-1).all() and not rope[~even].any()
+    assert 24 <= int(even.sum()) <= 40 and not rope[~even].any() and not moved_rope[~even].any()
+    assert rope[still][even[still]].any(dim=-1).all() and moved_rope[~still][even[~still]].any(dim=-1).all()
 
 
 def test_parts_of_some_rows_are_those_rows_of_the_parts():
@@ -385,7 +458,7 @@ def test_a_torch_submission_agrees_with_the_oracle(path):
     out = load(path, "submission").custom_kernel(data)
     exact = mla.oracle(data)
     assert out.shape == exact.shape and out.dtype == torch.bfloat16 and out.is_contiguous()
-    assert (out.double() - exact).norm() / exact.norm() < (0.04 if "fp8" in path else 0.01)
+    assert (out.double() - exact).norm() / exact.norm() < (0.01 if "template" in path else 0.06)
     assert not out[0].any()
 
 
@@ -517,9 +590,10 @@ def test_no_place_of_shuffled_scores_is_known_to_hold_the_largest():
 
 
 @pytest.mark.parametrize("scores", ["large", "rising", "shuffled"])
-def test_where_rope_dims_move_all_scores_no_row_has_a_part_of_theirs(scores):
+def test_where_rope_dims_move_scores_no_row_has_a_part_of_theirs_but_one_of_its_own(scores):
     parts = mla.parts(generate([1100, 64], scores=scores))
     assert all(not part.any() for name, part in parts.items() if name.startswith("rope"))
+    assert bool(parts["moved_rope"].any()) == (scores == "large")
     assert mla.parts(generate([1100, 64]))["rope_slice.15"].any()
 
 

@@ -19,6 +19,12 @@ SHARPNESS = (1.0, 4.0, 16.0, 64.0)
 weights to a single key, and past exp's range in float32 (88) for a kernel that does not subtract the maximum. Powers
 of two, exact in bfloat16."""
 
+ZERO_DIMS = 0.25
+"""The chance of each dim of a KV head that its queries are zero there. There equal scores leave keys different."""
+
+OUTLIER = 256.0
+"""How much larger the values of one key of each KV head are with values="outliers"."""
+
 _SLICE_ELEMENTS = 1 << 27
 _WORKSPACE_SHARE = 4
 _WORKSPACE_BYTES = 256 << 20
@@ -35,12 +41,16 @@ def generate_input(
     seed: int,
     device: str,
     scores: str = "mixed",
+    values: str = "normal",
 ) -> tuple[Tensor, Tensor, Tensor, dict[str, int | float]]:
     """`(q, k, v, config)`.
 
-    q: `[batch_size, num_q_heads, 1, head_dim]` bfloat16: unit normal times one of SHARPNESS a row.
-    k, v: `[batch_size, num_kv_heads, kv_seq_len, head_dim]` bfloat16, unit normal. With scores="equal" all keys of a
-        head are the same one, so that every weight is 1 / kv_seq_len and the output has more bits than bfloat16.
+    q: `[batch_size, num_q_heads, 1, head_dim]` bfloat16: unit normal times one of SHARPNESS a row. All queries of a KV
+        head are zero in a quarter of the dims, drawn for each KV head.
+    k, v: `[batch_size, num_kv_heads, kv_seq_len, head_dim]` bfloat16, unit normal. With scores="equal" the keys of a
+        head are the same where its queries are not zero, and only there: every weight is 1 / kv_seq_len, and the
+        output has more bits than bfloat16. With values="outliers" the values of one key of each KV head are OUTLIER
+        times as large, so that a key shows though it weighs little.
     config: the five sizes by the names above, and `sm_scale` = 1 / sqrt(head_dim).
 
     Raises ValueError for a size out of range, or query heads that are no multiple of the KV heads.
@@ -53,19 +63,23 @@ def generate_input(
         kv_seq_len=kv_seq_len,
         device=device,
         scores=scores,
+        values=values,
     )
     generator = torch.Generator(device).manual_seed(seed)
     _draw_normal(q, generator)
     factors = torch.tensor(SHARPNESS, dtype=q.dtype, device=device)
     rows = torch.randperm(batch_size * num_q_heads, generator=generator, device=device)
     q *= factors[rows % len(SHARPNESS)].view(batch_size, num_q_heads, 1, 1)
-    if scores == "equal":
-        one = torch.empty_like(k[:, :, :1], memory_format=torch.contiguous_format)
-        _draw_normal(one, generator)
-        k.copy_(one.expand_as(k))
-    else:
-        _draw_normal(k, generator)
+    _draw_normal(k, generator)
     _draw_normal(v, generator)
+    zero = torch.empty(batch_size, num_kv_heads, 1, head_dim, dtype=torch.bool, device=device)
+    zero.bernoulli_(ZERO_DIMS, generator=generator)
+    q.view(batch_size, num_kv_heads, -1, head_dim).masked_fill_(zero, 0.0)
+    if scores == "equal":
+        k.copy_(torch.where(zero, k, k[:, :, :1]))
+    if values == "outliers":
+        which = torch.randint(kv_seq_len, (batch_size, num_kv_heads), generator=generator, device=device)
+        v *= 1 + (OUTLIER - 1) * torch.nn.functional.one_hot(which, kv_seq_len).to(v.dtype)[..., None]
     return q, k, v, config
 
 
@@ -78,6 +92,7 @@ def empty_input(
     kv_seq_len: int,
     device: str,
     scores: str = "mixed",
+    values: str = "normal",
 ) -> tuple[Tensor, Tensor, Tensor, dict[str, int | float]]:
     """What `generate_input` returns, with q, k and v not yet written."""
     config = {
@@ -87,7 +102,7 @@ def empty_input(
         "head_dim": head_dim,
         "kv_seq_len": kv_seq_len,
     }
-    _check(config, scores)
+    _check(config, scores, values)
     q = torch.empty(batch_size, num_q_heads, 1, head_dim, dtype=torch.bfloat16, device=device)
     kv_shape = (batch_size, num_kv_heads, kv_seq_len, head_dim)
     k, v = (torch.empty(kv_shape, dtype=torch.bfloat16, device=device) for _ in range(2))
@@ -113,7 +128,14 @@ def ref_kernel(data: tuple[Tensor, Tensor, Tensor, dict[str, int | float]], rows
 
 
 def cost(
-    *, batch_size: int, num_q_heads: int, num_kv_heads: int, head_dim: int, kv_seq_len: int, scores: str = "mixed"
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    kv_seq_len: int,
+    scores: str = "mixed",
+    values: str = "normal",
 ) -> dict[str, dict]:
     """Q, K and V read once and the output written once, 2 bytes each; 4 flops a query head, key and dim.
 
@@ -131,13 +153,20 @@ def cost(
 
 
 def device_bytes(
-    *, batch_size: int, num_q_heads: int, num_kv_heads: int, head_dim: int, kv_seq_len: int, scores: str = "mixed"
+    *,
+    batch_size: int,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    kv_seq_len: int,
+    scores: str = "mixed",
+    values: str = "normal",
 ) -> int:
     """What q, k, v and the output take, 2 bytes an element."""
     return 4 * batch_size * head_dim * (num_q_heads + kv_seq_len * num_kv_heads)
 
 
-def _check(config: dict[str, int], scores: str) -> None:
+def _check(config: dict[str, int], scores: str, values: str) -> None:
     for name, size in config.items():
         if size < 1:
             raise ValueError(f"{name} is {size}; it must be at least 1")
@@ -152,6 +181,8 @@ def _check(config: dict[str, int], scores: str) -> None:
         )
     if scores not in ("mixed", "equal"):
         raise ValueError(f"scores is {scores!r}; it must be mixed or equal")
+    if values not in ("normal", "outliers"):
+        raise ValueError(f"values is {values!r}; it must be normal or outliers")
 
 
 def _draw_normal(tensor: Tensor, generator: torch.Generator) -> None:

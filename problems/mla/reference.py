@@ -51,17 +51,44 @@ LIGHTER = (0.5, 0.1)
 ROPE_SLICES = 8
 """Into so many equal parts the rope dims are divided, once by neighbours and once by every eighth."""
 
-NO_ROPE = 1e-2
-"""By less than that the scores of light keys differ where the rope dims move all of them alike."""
-
 SCORES = ("plain", "large", "rising", "shuffled")
 
-ROPE_QUERY = 14.0
-RISE_LEVELS = (-3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-SHUFFLED_LEVELS = (-3.0, -1.5, 0.0, 1.5, 3.0)
-"""What the rope dims hold where scores are moved: of queries, and of keys, which take the last of the levels or each in
-turn. 64 * 14 * 3 / 24 = 112 is the most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and
-exp of -112 is zero (below -103.3). All levels are exact in mxfp4, so that no format moves two keys of a level apart."""
+MOVED_SHARE = 0.5
+"""Of the sequences of plain inputs the share whose scores are moved as in large ones: timed calls have them too."""
+
+MOVE = 112.0
+"""The most by which a score is moved. exp of that overflows in float32 (from 88.8 on), and exp of -112 is zero (below
+-103.3)."""
+
+RISE_LEVELS = (0.0, 0.06, 0.12, 0.18, 0.24, 0.3, 0.36, 0.42, 0.46, 0.5, 1.0)
+SHUFFLED_LEVELS = (0.0, 0.15, 0.3, 0.5, 1.0)
+"""Where scores are moved by the place of a key: into so many groups the keys of a sequence are divided, and this share
+of the dims moves a group's scores up, the others down. The last lies so far above the others that a needle there, of
+whatever head, weighs nothing beside it."""
+
+MOVE_SIZES = (1.5, 2.0, 3.0, 4.0, 6.0)
+MOVE_SCALES = (0.25, 0.5, 1.0, 2.0)
+KEY_SIZES = (0.5, 1.0)
+"""The sizes of rope dims that move scores: of MOVE_SIZES times one of MOVE_SCALES, the same for all keys of a sequence,
+but of KEY_SIZES in OWN_DIMS of them, where each key draws anew. All are exact in mxfp4, so that no format moves two
+keys of a level apart. Queries are as much smaller as keys are larger; up to 0.5 keys are of unit scale. The scales of
+mxfp4 blocks stay at 2 at most, which is as far as a kernel gets that widens codes to fp16 by one product."""
+
+OWN_DIMS = 4
+"""Of the rope dims that move scores those that differ from key to key: by as much as ordinary rope dims bring."""
+
+MOVE_ROWS = 1 << 20
+"""Of so many keys at a time: temporaries stay small beside the cache."""
+
+LEVELS_APART = 8.0
+"""The scores of rope dims differ by less than that where they do not move some keys far above others."""
+
+MOVED = 30.0
+"""By more than that the rope dims move all scores of a row, on average, or hardly any."""
+
+BLOCK_MAGNITUDES = (0.4**0.5, 1.6**0.5)
+"""What a key's blocks of 32 dims are multiplied by, one of the two at random: an octave apart, so that the codes of an
+mxfp4 block are drawn alike with both and do not tell its scale. The mean of the squares is 1."""
 
 Data = tuple[Tensor, dict, Tensor, Tensor, dict]
 
@@ -93,11 +120,15 @@ def generate_input(
     closely, or scores without them would be off by less than mxfp4's. Where two needles fall on one key (short
     sequences), the key carries both.
 
-    Where scores lie. Between -6 and 15 or so if `plain`. If `large`, each head's are moved by 112 or by -112, which
-    changes no weight. If `rising`, they are moved from -112 at a sequence's first keys to 112 at its last, in 11 levels
-    of as many keys: the running maximum rises to the end, and the last level takes all of the weight. If `shuffled`,
-    five such levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope
-    dims make it so, and hold nothing else then.
+    Where scores lie. Between -6 and 15 or so if nothing moves them. In half of the sequences of plain inputs, and in
+    all if `large`, each head's are moved by 112 or by -112, which changes no weight. If `rising`, they are moved from
+    -112 at a sequence's first keys to 112 at its last, in 11 levels of as many keys: by steps of about 13 to 0 and then
+    to 112. The running maximum rises to the end, and the last level takes all of the weight. If `shuffled`, five such
+    levels lie in an order of each sequence's own: no key's score is known to be near the maximum. The rope dims make
+    it so (`_move_scores`).
+
+    Blocks. Each block of 32 dims of a key is of one of two magnitudes, an octave apart. Rope dims that move scores have
+    sizes of their own.
 
     Raises ValueError for parameters outside the contract.
     """
@@ -107,11 +138,15 @@ def generate_input(
     q.normal_(generator=generator)
     kv.normal_(generator=generator)
     starts = torch.tensor([0, *lengths]).cumsum(0)
+    moved = torch.ones(batch_size, dtype=torch.bool, device=device)
     if scores == "plain":
-        _plant_needles(q, kv.view(-1, QK_HEAD_DIM), starts, generator, ROPE_TILT)
-    else:
-        _plant_needles(q, kv.view(-1, QK_HEAD_DIM), starts, generator, 0.0)
-        _shift_scores(q, kv.view(-1, QK_HEAD_DIM), starts, scores, generator)
+        moved.bernoulli_(MOVED_SHARE, generator=generator)
+    keys = kv.view(-1, QK_HEAD_DIM)
+    magnitudes = _magnitudes(keys, generator)
+    for block in range(QK_HEAD_DIM // MXFP4_BLOCK):
+        keys.unflatten(1, (-1, MXFP4_BLOCK))[:, block] *= magnitudes[:, block, None]
+    _plant_needles(q, keys, magnitudes, starts, generator, torch.where(moved, 0.0, ROPE_TILT))
+    _move_scores(q, keys, starts, moved, scores, generator)
     kv_data = {"bf16": kv, "fp8": quantize_fp8(kv, fp8_dtype(device)), "mxfp4": _quantize_mxfp4(kv)}
     return q, kv_data, *_index_pointers(lengths, device), _config(lengths)
 
@@ -208,7 +243,10 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     rope_slice.0 to rope_slice.15: the same of eight rope dims each, first of neighbours, then of every eighth one. One
         slice cannot make up for another.
 
-    Where the rope dims hold what moves all scores, they do not tell light keys apart: no row has such a part there.
+    moved_rope: the same of all rope dims, of rows whose scores they move. These have no part in the others. What tells
+        keys apart there is exact in mxfp4 and so rounded in one direction by fp8.
+
+    Where the rope dims move some keys far above others, weights say nothing of the rest: no row has such a part there.
 
     Of all only what is orthogonal to the row's query: along it lies the mean of many keys, where all that rounding
     does to scores comes together.
@@ -219,7 +257,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     starts = kv_indptr.tolist()
     wanted = range(q.shape[0]) if rows is None else rows.tolist()
     lighter = torch.zeros(2, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
-    rope = torch.zeros(1 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    rope = torch.zeros(2 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     for number, row in enumerate(wanted):
         keys = cache[starts[row] : starts[row + 1], 0].float() * scale
         if not len(keys):
@@ -238,10 +276,19 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         light = torch.where(even & (weights < LIGHT_KEY / len(keys)), weights, 0.0)
         squares = light.square()
         mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        differ = (squares * (scores - mean).square()).sum(dim=-1, keepdim=True) > NO_ROPE**2 * squares.sum(-1, True)
-        rope[:, number] = _orthogonal(torch.where(differ, light * (scores - mean), 0.0) @ values, unit)
-    slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:])}
-    return {"lighter_half": lighter[0], "lightest_tenth": lighter[1], "rope": rope[0], **slices_by_name}
+        level = (scores[0].amax(dim=-1, keepdim=True) - scores[0].amin(dim=-1, keepdim=True)) < LEVELS_APART
+        brought = _orthogonal(torch.where(level, light * (scores - mean), 0.0) @ values, unit)
+        moved = scores[0].mean(dim=-1, keepdim=True).abs() > MOVED
+        rope[:-1, number] = torch.where(moved, 0.0, brought)
+        rope[-1, number] = torch.where(moved, brought[0], 0.0)
+    slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:-1])}
+    return {
+        "lighter_half": lighter[0],
+        "lightest_tenth": lighter[1],
+        "rope": rope[0],
+        "moved_rope": rope[-1],
+        **slices_by_name,
+    }
 
 
 def _orthogonal(rows: Tensor, units: Tensor) -> Tensor:
@@ -323,8 +370,20 @@ def _config(lengths: list[int]) -> dict[str, int | float]:
     }
 
 
-def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Generator, rope_tilt: float) -> None:
-    """Turn up to NEEDLES keys of each sequence into needles, in place. Shapes (B, 16, 576) and (total_kv, 576)."""
+def _magnitudes(kv: Tensor, generator: torch.Generator) -> Tensor:
+    """That of each block of each key: (total_kv, 18), bf16."""
+    larger = torch.empty(kv.shape[0], QK_HEAD_DIM // MXFP4_BLOCK, dtype=torch.bool, device=kv.device)
+    larger.bernoulli_(0.5, generator=generator)
+    small, large = torch.tensor(BLOCK_MAGNITUDES, dtype=kv.dtype, device=kv.device)
+    return torch.where(larger, large, small)
+
+
+def _plant_needles(
+    q: Tensor, kv: Tensor, magnitudes: Tensor, starts: Tensor, generator: torch.Generator, rope_tilt: Tensor
+) -> None:
+    """Turn up to NEEDLES keys of each sequence into needles, in place. Shapes (B, 16, 576) and (total_kv, 576); the
+    magnitudes of the keys' blocks (total_kv, 18), and how closely needles of each sequence follow a query in the rope
+    dims (B,)."""
     device = q.device
     batch_size = q.shape[0]
     # Drawn for empty sequences too, so that what a sequence gets does not depend on the others' lengths.
@@ -338,8 +397,8 @@ def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Gener
     first = starts[:-1].to(device)[full]
     length = starts.diff().to(device)[full]
     position = _needle_positions(where[full], length)
-    tilt = torch.ones(QK_HEAD_DIM, device=device)
-    tilt[KV_LORA_RANK:] = rope_tilt
+    tilt = torch.ones(len(full), QK_HEAD_DIM, device=device)
+    tilt[:, KV_LORA_RANK:] = rope_tilt[full, None]
     # One needle of every sequence at a time: no two of them write to one key, so the result has one order.
     for needle in range(NEEDLES):
         rows = first + position[:, needle]
@@ -347,35 +406,62 @@ def _plant_needles(q: Tensor, kv: Tensor, starts: Tensor, generator: torch.Gener
         # E[exp score] over unit-normal keys is exp(|q|^2 sm_scale^2 / 2).
         others = length.log() + 0.5 * (query.norm(dim=1) * SM_SCALE).square()
         score = (others + torch.logit(share[full, needle])).float()[:, None]
-        direction = query * tilt
+        direction = query * tilt * magnitudes[rows].float().repeat_interleave(MXFP4_BLOCK, dim=1)
         reach = SM_SCALE * (direction * query).sum(1, keepdim=True)
         base = kv[rows].float() * (1 - (score / reach * tilt).square()).clamp(min=0).sqrt()
         base_score = SM_SCALE * (base * query).sum(1, keepdim=True)
         kv[rows] = (base + (score - base_score) / reach * direction).bfloat16()
 
 
-def _shift_scores(q: Tensor, kv: Tensor, starts: Tensor, scores: str, generator: torch.Generator) -> None:
-    """Write the rope dims of queries and keys anew, in place, so that all scores move as `generate_input` says."""
-    device = q.device
-    signs = 1.0 - 2.0 * torch.randint(2, (q.shape[0], QK_ROPE_HEAD_DIM), generator=generator, device=device)
+def _move_scores(q: Tensor, kv: Tensor, starts: Tensor, moved: Tensor, scores: str, generator: torch.Generator) -> None:
+    """Write the rope dims of some sequences' queries and keys anew, in place, so that scores move as `generate_input`
+    says.
+
+    A key has sizes and signs there, both the sequence's own. Of all keys the sizes are the same. A key of the lowest
+    level has all signs turned; with each level above it a further share of them, drawn at random, is not. In OWN_DIMS
+    dims, drawn at random, a key has sizes of its own. A query keeps the sizes that were drawn, up to a factor of its
+    own, and takes the signs, or all turned.
+    """
+    device, batch_size = q.device, q.shape[0]
+
+    def random(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, device=device)
+
+    def one_of(values: tuple[float, ...], *shape: int) -> Tensor:
+        return torch.tensor(values, device=device)[(random(*shape) * len(values)).long()]
+
+    sizes = one_of(MOVE_SIZES, batch_size, QK_ROPE_HEAD_DIM)
+    scale = one_of(MOVE_SCALES, batch_size, 1)
+    signs = one_of((-1.0, 1.0), batch_size, QK_ROPE_HEAD_DIM)
+    own = random(batch_size, QK_ROPE_HEAD_DIM).argsort(dim=1)[:, :OWN_DIMS]
+    sizes.scatter_(1, own, sum(KEY_SIZES) / len(KEY_SIZES))
+    shares = {"rising": RISE_LEVELS, "shuffled": SHUFFLED_LEVELS}.get(scores, (1.0,))
+    levels = len(shares)
+    place = random(batch_size, QK_ROPE_HEAD_DIM).argsort(dim=1)
+    up = place[:, None, :] < torch.tensor(shares, device=device)[:, None] * QK_ROPE_HEAD_DIM  # (B, levels, 64)
+    pattern = torch.where(up, 1.0, -1.0) * (signs * scale)[:, None, :]
+
     length = starts.diff().to(device)
-    sequence = torch.arange(q.shape[0], device=device).repeat_interleave(length)
-    level = torch.full((kv.shape[0],), RISE_LEVELS[-1], device=device)
-    if scores in ("rising", "shuffled"):
-        position = torch.arange(kv.shape[0], device=device) - starts[:-1].to(device)[sequence]
-        levels = RISE_LEVELS if scores == "rising" else SHUFFLED_LEVELS
-        rank = position * len(levels) // length[sequence]
-        if scores == "rising":
-            rank += len(levels) - 1 - (length[sequence] - 1) * len(levels) // length[sequence]  # ends at the top
-        else:
-            orders = torch.rand(q.shape[0], len(levels), generator=generator, device=device).argsort(dim=1)
-            rank = orders[sequence, rank]
-        level = torch.tensor(levels, device=device)[rank]
-    kv[:, KV_LORA_RANK:] = (level[:, None] * signs[sequence]).to(kv.dtype)
-    upwards = torch.ones(q.shape[:2], device=device)
-    if scores == "large":
-        upwards -= 2.0 * torch.randint(2, q.shape[:2], generator=generator, device=device)
-    q[:, :, KV_LORA_RANK:] = (ROPE_QUERY * upwards[:, :, None] * signs[:, None, :]).to(q.dtype)
+    sequence = torch.arange(batch_size, device=device).repeat_interleave(length)
+    position = torch.arange(kv.shape[0], device=device) - starts[:-1].to(device)[sequence]
+    rank = position * levels // length[sequence]
+    if scores == "rising":
+        rank += levels - 1 - (length[sequence] - 1) * levels // length[sequence]  # ends at the top
+    elif scores == "shuffled":
+        rank = random(batch_size, levels).argsort(dim=1)[sequence, rank]
+
+    rope = kv[:, KV_LORA_RANK:]
+    for piece in torch.arange(kv.shape[0], device=device).split(MOVE_ROWS):
+        of = sequence[piece]
+        drawn = sizes[of].scatter_(1, own[of], one_of(KEY_SIZES, len(piece), OWN_DIMS))
+        rope[piece] = torch.where(moved[of, None], (drawn * pattern[of, rank[piece]]).to(kv.dtype), rope[piece])
+
+    query = q[:, :, KV_LORA_RANK:].abs().float()
+    reach = SM_SCALE * (query * (sizes * scale)[:, None, :]).sum(dim=-1, keepdim=True)
+    query = query * signs[:, None, :] * (MOVE / reach)
+    if scores in ("plain", "large"):
+        query = query * one_of((-1.0, 1.0), batch_size, NUM_HEADS, 1)
+    q[:, :, KV_LORA_RANK:] = torch.where(moved[:, None, None], query.to(q.dtype), q[:, :, KV_LORA_RANK:])
 
 
 def _needle_positions(where: Tensor, length: Tensor) -> Tensor:
