@@ -8,6 +8,7 @@ cost           ─► bytes and flops for each of the three caches
 """
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -47,6 +48,9 @@ their scores average out."""
 
 LIGHTER = (0.5, 0.1)
 """Of a row's keys the shares that are told apart as its lighter ones."""
+
+PARTS_TOKENS = 1 << 17
+"""Of so many keys at a time `parts` are made: their scores by slices of the rope dims take 140 MB."""
 
 ROPE_SLICES = 8
 """Into so many equal parts the rope dims are divided, once by neighbours and once by every eighth."""
@@ -255,32 +259,34 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     queries = dequantize_fp8(*quantize_fp8(q, fp8_dtype(q.device)))
     cache, scale = kv_data["fp8"]
     starts = kv_indptr.tolist()
-    wanted = range(q.shape[0]) if rows is None else rows.tolist()
+    wanted = list(range(q.shape[0])) if rows is None else rows.tolist()
     lighter = torch.zeros(2, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     rope = torch.zeros(2 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
-    for number, row in enumerate(wanted):
-        keys = cache[starts[row] : starts[row + 1], 0].float() * scale
-        if not len(keys):
-            continue
-        values = keys[:, :V_HEAD_DIM]
-        weights = torch.softmax(queries[row] @ keys.T * config["sm_scale"], dim=-1)
-        unit = torch.nn.functional.normalize(queries[row, :, :V_HEAD_DIM], dim=-1)
+    for length, numbers in _of_one_length([starts[row + 1] - starts[row] for row in wanted]):
+        chosen = [wanted[number] for number in numbers]
+        keys = torch.cat([cache[starts[row] : starts[row + 1], 0] for row in chosen]).float() * scale
+        keys, own = keys.view(len(chosen), length, QK_HEAD_DIM), queries[chosen]
+        values = keys[..., :V_HEAD_DIM]
+        weights = torch.softmax(own @ keys.mT * config["sm_scale"], dim=-1)
+        unit = torch.nn.functional.normalize(own[..., :V_HEAD_DIM], dim=-1)
         for part, share in zip(lighter, LIGHTER, strict=True):
             below = weights < weights.quantile(share, dim=-1, keepdim=True, interpolation="lower")
-            part[number] = _orthogonal(torch.where(below, weights, 0.0) @ values, unit)
-        rope_query, rope_keys = (x[:, KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (queries[row], keys))
-        near = torch.einsum("hsd,ksd->shk", rope_query, rope_keys)
-        apart = torch.einsum("hsd,ksd->dhk", rope_query, rope_keys)
-        scores = torch.cat([near.sum(0, keepdim=True), near, apart]) * config["sm_scale"]
+            part[numbers] = _orthogonal(torch.where(below, weights, 0.0) @ values, unit)
+        # Of each row: all rope dims, then each slice.
+        rope_query, rope_keys = (x[..., KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (own, keys))
+        near = torch.einsum("rhsd,rksd->rshk", rope_query, rope_keys)
+        apart = torch.einsum("rhsd,rksd->rdhk", rope_query, rope_keys)
+        scores = torch.cat([near.sum(1, keepdim=True), near, apart], dim=1) * config["sm_scale"]
         even = weights.amax(dim=-1, keepdim=True) < EVEN_ROW
-        light = torch.where(even & (weights < LIGHT_KEY / len(keys)), weights, 0.0)
+        light = torch.where(even & (weights < LIGHT_KEY / length), weights, 0.0)[:, None]
         squares = light.square()
         mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        level = (scores[0].amax(dim=-1, keepdim=True) - scores[0].amin(dim=-1, keepdim=True)) < LEVELS_APART
-        brought = _orthogonal(torch.where(level, light * (scores - mean), 0.0) @ values, unit)
-        moved = scores[0].mean(dim=-1, keepdim=True).abs() > MOVED
-        rope[:-1, number] = torch.where(moved, 0.0, brought)
-        rope[-1, number] = torch.where(moved, brought[0], 0.0)
+        level = (scores[:, :1].amax(dim=-1, keepdim=True) - scores[:, :1].amin(dim=-1, keepdim=True)) < LEVELS_APART
+        added = torch.where(level, light * (scores - mean), 0.0).flatten(1, 2) @ values
+        brought = _orthogonal(added.unflatten(1, (-1, NUM_HEADS)), unit[:, None])
+        moved = scores[:, :1].mean(dim=-1, keepdim=True).abs() > MOVED
+        rope[:-1, numbers] = torch.where(moved, 0.0, brought).transpose(0, 1)
+        rope[-1, numbers] = torch.where(moved, brought, 0.0)[:, 0]
     slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:-1])}
     return {
         "lighter_half": lighter[0],
@@ -289,6 +295,17 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         "moved_rope": rope[-1],
         **slices_by_name,
     }
+
+
+def _of_one_length(lengths: list[int]) -> Iterator[tuple[int, list[int]]]:
+    """The places of sequences of one length, as many at a time as PARTS_TOKENS allow; those without keys left out."""
+    places: dict[int, list[int]] = {}
+    for place, length in enumerate(lengths):
+        places.setdefault(length, []).append(place)
+    for length, alike in places.items():
+        if length:
+            step = max(PARTS_TOKENS // length, 1)
+            yield from ((length, alike[start : start + step]) for start in range(0, len(alike), step))
 
 
 def _orthogonal(rows: Tensor, units: Tensor) -> Tensor:
