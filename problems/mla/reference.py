@@ -81,7 +81,7 @@ mxfp4 blocks stay at 2 at most, which is as far as a kernel gets that widens cod
 OWN_DIMS = 4
 """Of the rope dims that move scores those that differ from key to key: by as much as ordinary rope dims bring."""
 
-MOVE_ROWS = 1 << 20
+MOVE_ROWS = 1 << 18
 """Of so many keys at a time: temporaries stay small beside the cache."""
 
 LEVELS_APART = 8.0
