@@ -79,6 +79,7 @@ def test_a_call_that_is_wrong_at_its_end_and_right_a_little_later_was_not_over_a
 
     check, answer = subject._caller.put(subject.session, subject._series, Early(), everything=False)
     assert check.verdict is WRONG and answer.void is (Void.CUT if mends else None)
+    assert answer.snapshot is None and answer.later is None, "they hold the call's inputs, which may fill a GPU"
     if not mends:
         with pytest.raises(WrongTimedCall):
             subject._caller.put_timed(subject.session, subject._series, Early())

@@ -144,7 +144,7 @@ class Caller:
         if void is None and probe is None:
             series.tally += tally
         self.judging_s.append(dealt - began + time.monotonic() - timed)
-        return check, answer if void is answer.void else _voided(answer, void)
+        return check, _done(answer, void)
 
     def _set_up(self, session: Session, case: Case) -> None:
         """Hand a worker what it gets before its calls, once."""
@@ -175,7 +175,7 @@ class Caller:
         """A call like the last one dealt that computes nothing, or on a GPU waits for so many of its cycles."""
         call = series.call or series.deal(everything=False)
         answer = clock.time(session, series.stage, call, series.case.label, cycles)
-        return _voided(answer, self.constants.void(answer, clock.manner, series.case))
+        return _done(answer, self.constants.void(answer, clock.manner, series.case))
 
     def _check(
         self, series: Series, call: Call, answer: Answer, everything: bool = False
@@ -251,5 +251,6 @@ def _ratios(check: CaseCheck) -> list[float]:
     return [excess.ratio for excess in check.excess.values()]
 
 
-def _voided(answer: Answer, void: Void | None) -> Answer:
-    return answer if void is answer.void else replace(answer, void=void)
+def _done(answer: Answer, void: Void | None) -> Answer:
+    """Without what holds the call's inputs and outputs: those of a few may fill a GPU."""
+    return replace(answer, void=void, snapshot=None, later=None)
