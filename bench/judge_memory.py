@@ -55,7 +55,7 @@ def measure(name: str) -> dict[str, object]:
     from harness.wire.flusher import Flusher
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
-    be_a_quiet_neighbour(here)
+    be_a_quiet_neighbour()
     reference = Reference(problem, here)
 
     def payload(case: Case) -> int:

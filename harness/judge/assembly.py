@@ -89,15 +89,15 @@ class Assembly:
         return NullWorker(self._reference, self._device, self._threads, self._deadline, self._sampling.fresh)
 
 
-def be_a_quiet_neighbour(device: Device) -> None:
+def be_a_quiet_neighbour() -> None:
     """Keep the judge from disturbing what it measures.
 
-    On a CPU it computes in one thread: its cases are small, and a pool of threads that waits by spinning takes the
-    processor from the worker (and costs 5 times the CPU time on a busy machine). Freed blocks from 1 MiB up go back to
-    the system: inputs are made anew for each call, and kept blocks would pile up to several times what is in use.
+    It computes in one thread: a pool of threads that waits by spinning takes the processors from the worker, and from
+    others that are judged on other cards (29 of 32 processors for seconds, two H200s, 2026-11-23). Freed blocks from
+    1 MiB up go back to the system: inputs are made anew for each call, and kept blocks would pile up to several times
+    what is in use.
     """
-    if device.kind == "cpu":
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     with contextlib.suppress(AttributeError, OSError):  # glibc only
         mmap_threshold = -3  # M_MMAP_THRESHOLD, malloc.h; setting it also turns its growth off
         ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 20)

@@ -73,7 +73,7 @@ def duel(
 
     Raises Disqualified where one of them fails, UsageError where one cannot be timed here.
     """
-    be_a_quiet_neighbour(device)
+    be_a_quiet_neighbour()
     # Two workers are alive at once, so a case must fit twice.
     half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
     sampling, master_seed = config.sampling(device.kind, quick=False), new_master_seed()

@@ -76,7 +76,7 @@ def evaluate(
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     isolation = tiers.strongest(device)
     surroundings = environment.describe(device, isolation)
-    be_a_quiet_neighbour(device)
+    be_a_quiet_neighbour()
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
     surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
     surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
