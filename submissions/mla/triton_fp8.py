@@ -102,8 +102,9 @@ def split_kv(
             values = widened(k_latent)
             k_latent = values
             k_rope = widened(k_rope)
-        score = tl.dot(k_rope, q_rope)
-        score = tl.dot(k_latent, q_latent, score) * score_scale[None, :]
+        score = tl.dot(k_latent, q_latent)
+        # Hopper's fp8 instruction loses what is small beside its largest summand. Those of the rope dims may be: last.
+        score = tl.dot(k_rope, q_rope, score) * score_scale[None, :]
         score = tl.where(valid[:, None], score, float("-inf"))
         new_peak = tl.maximum(peak, tl.max(score, 0))
         shrink = tl.exp2(peak - new_peak)
