@@ -17,23 +17,21 @@ differs is what Triton does not let one say:
 Types. Queries are rounded to fp8 by a scale a head; weights are fp16, and values, each of which is an fp16 value, too.
 
 Tiles. 64 tokens, 36 KiB, two a program, two programs a multiprocessor: while one computes the other's copies are under
-way, and its own next tile too. Where that leaves a program fewer than 4 tiles one a multiprocessor is faster: less to
+way, and its own next tile too. Where that leaves a program fewer than 4 tiles there is one a multiprocessor: less to
 merge.
 
 One launch. All programs are on the device at once, so those of a sequence wait for each other: each stores its partial
-result, raises the sequence's counter, and merges a share of the dims when all have come. A second kernel, launched
-early by Hopper's dependent launch, took 1 to 5 µs longer (H200, 2026-11-21); so did a merge whose threads share sums
-over splits (here a thread has one head and all splits, so nothing crosses a thread). Counters are never set back: what
-a program finds at its begin tells how far they are to rise.
+result, raises the sequence's counter, and merges a share of the dims when all have come. A thread of the merge has one
+head and all splits, so nothing crosses a thread. Counters are never set back: what a program finds at its begin tells
+how far they are to rise.
 
 Begin. The first tile is asked for before all else, and where every sequence has the same length without a look at
-kv_indptr, which would take 1 µs of cold memory; the second one when the queries are there, so that the programs' first
-tiles, all under way at the same time, come the sooner. (Scores of the next tile while the output is added up: slower.)
+kv_indptr, which lies in cold memory; the second one when the queries are there, so that the programs' first tiles, all
+under way at the same time, come the sooner.
 
 Bytes. 576 a token, and 32 KiB a (sequence, split) for the partial results: fp16, in units of the cache's scale, since a
-mean of values is at most the greatest of them, 448. Limited by memory bandwidth from 64 x 8192 on, 80 to 90 % of the
-floor; below that by what comes once however much there is to read, launch, first and last tile and merge: at 32 x 8192
-12 µs above the floor of 32.
+mean of values is at most the greatest of them, 448. Limited by memory bandwidth from 64 x 8192 on; below that by what
+comes once however much there is to read: launch, first and last tile, and merge.
 
 Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT),
 where the device grants clusters of 16. A cluster shares a sequence, and each of its programs asks for its tokens, at
@@ -44,16 +42,7 @@ merge by their sum, which is one more column of the second product. Partial resu
 of the programs that merge them, and once all have begun nobody waits for more than those: st.async counts bytes on the
 receiver's barrier. Each warp sends to two programs at a time, so that all 16 receive all the time.
 
-What was slower at 4 x 1024 (H200, 2026-11-21 and 22): query fragments from 8-byte loads, whose halves have to be moved
-to their places among four registers, +0.2 µs; sending to the even programs first and then to the odd ones, +0.15; all
-fragments before the tokens are there, +0.03; copies of 4 tokens, +0.05; copies by 16-byte cp.async, +0.5; 16 warps
-instead of 8, +0.3; try_wait, which puts threads to sleep, in the place of test_wait, +0.1; and an earlier form, in
-which a warp had 32 tokens and a quarter of the dims, whose scores were summed in shared memory, +0.35 to 0.5. Of the
-6.7 µs 3.0 are those of any kernel between two events, 1.4 the way to the tokens, 0.7 the scores, 0.2 the softmax, 0.7
-the output, 0.6 the way to the others and the merge.
-
-Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 79 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (72 to 90 %). Only for Hopper (sm_90): elsewhere see triton_fp8.py.
+docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere see triton_fp8.py.
 """
 
 import functools
@@ -323,8 +312,9 @@ def attend(
     for tile in range(tiles):
         slot = tile % STAGES
         mbarrier.wait(full.index(slot), tile // STAGES & 1)
-        score = warpgroup_mma(rope_ring.index(slot), q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
-        score = warpgroup_mma(ring.index(slot), q_smem.permute((1, 0)), score, is_async=True)
+        # The fp8 instruction loses what is small beside its largest summand. Those of the rope dims may be large: last.
+        score = warpgroup_mma(ring.index(slot), q_smem.permute((1, 0)), none, use_acc=False, is_async=True)
+        score = warpgroup_mma(rope_ring.index(slot), q_rope_smem.permute((1, 0)), score, is_async=True)
         score = warpgroup_mma_wait(0, deps=[score])
         valid = begin + tile * BLOCK_N + token < end
         score = gl.where(valid[:, None], score, float("-inf"))

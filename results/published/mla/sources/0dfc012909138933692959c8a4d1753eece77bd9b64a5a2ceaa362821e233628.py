@@ -10,17 +10,15 @@ second one is launched early and waits on the device, which saves the gap betwee
 
 Tiles. 32 tokens: a key tile of 32 x 576 bf16 takes 36 KiB, and with two in flight and the queries two programs fit a
 multiprocessor: one's copies run under the other's softmax. 64 tokens make both products warpgroup instructions, but
-leave room for one program; it was slower. On CDNA one tile in flight less, in 64 KiB of LDS without spills; on RDNA 16
-tokens, whose registers spill all the same (both compiled, not run).
+leave room for one program. On CDNA one tile in flight less, in 64 KiB of LDS without spills; on RDNA 16 tokens, whose
+registers spill all the same (both compiled, not run).
 
 Splits. As many as make two programs a multiprocessor. Where the sequences alone do that, those of 8192 tokens and more
 are cut in two nevertheless: the last programs to start are then half as long.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results. At 30 flops a byte it is bound by memory
-bandwidth; with few sequences by latency and by how evenly the splits fill the device.
-
-Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 75 %
-of the bf16 cache's floor, the geometric mean of the four cases with a floor above 20 µs (70 to 82 %).
+bandwidth; with few sequences by latency and by how evenly the splits fill the device. docs/kernels.md has what was
+measured.
 """
 
 import torch

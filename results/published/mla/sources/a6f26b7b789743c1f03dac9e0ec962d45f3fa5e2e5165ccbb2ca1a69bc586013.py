@@ -12,23 +12,20 @@ and no sum.
 Tiles. 64 tokens, the M of a warpgroup's instruction. The latent part is copied as four panels of 128 dims, 16 KiB, into
 the slots of a ring: a panel's slot is free again, and the next tile's copy into it begins, as soon as its own product
 with the weights is done. Rope part, 8 KiB, free again as soon as there are scores: one. Five slots, two programs a
-multiprocessor: one computes while the other's copies are under way, which pays down to 2 tiles a program. Eight slots,
-and so one program, took 9 % longer at 256 x 8192. Two warpgroups would share the heads of the scores and the dims of
-the output, which shortens the way through a tile but reads its keys twice from shared memory: as an option they took 1
-to 8 % longer (H200, 2026-11-20).
+multiprocessor: one computes while the other's copies are under way, which pays down to 2 tiles a program. Two
+warpgroups, an option, share the heads of the scores and the dims of the output, which shortens the way through a tile
+but reads its keys twice from shared memory.
 
 Bytes. 1152 a token, and 64 KiB a (sequence, split) for the partial results. Limited by memory bandwidth from 64 x 8192
-on, 86 % and more of the floor; below that by what comes once however much there is to read, launch, first and last tile
-and merge: at 32 x 8192 16 µs above the floor of 63.
+on; below that by what comes once however much there is to read: launch, first and last tile, and merge.
 
 Short caches, up to 1024 tokens and at least 32 multiprocessors a sequence: a kernel of its own, in CUDA C++ (SHORT), in
 which a cluster of 16 programs shares a sequence and merges through shared memory; gluon_fp8.py tells of it. Here the
-queries come by bulk copies, too, and ahead of the tokens (behind them: 0.65 µs slower at 4 x 1024, H200, 2026-11-22).
-Two warps share 16 tokens, every other one each: two tokens lie side by side as they were copied, and those of a warp
-have to lie in different banks. Partial results are rounded to bf16 there, as the output is.
+queries come by bulk copies, too, and ahead of the tokens. Two warps share 16 tokens, every other one each: two tokens
+lie side by side as they were copied, and those of a warp have to lie in different banks. Partial results are rounded to
+bf16 there, as the output is.
 
-Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 86 % of the floor, the geometric mean of the
-four cases with a floor above 20 µs (80 to 92 %). Only for Hopper (sm_90): elsewhere see triton_bf16.py.
+docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere see triton_bf16.py.
 """
 
 import functools
