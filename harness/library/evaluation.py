@@ -103,11 +103,8 @@ def evaluate_many(
         _submission(found, source, f"{SUBMISSION}_{number}", names[number - 1] if names is not None else None)
         for number, source in enumerate(given, 1)
     ]
-    cards = (
-        judges.cards()
-        if device == "auto"
-        else [_card(each) for each in ([device] if isinstance(device, str) else device)]
-    )
+    cards = judges.cards() if device == "auto" else [device] if isinstance(device, str) else list(device)
+    cards = [_card(each) for each in cards]
     if not cards or len(set(cards)) < len(cards) or "auto" in cards:
         raise UsageError(f"{cards} are no devices to share the work", "name each once: cuda:0, cuda:1")
     requests = deque(
