@@ -50,9 +50,10 @@ def load_problem(root: Path, name: str) -> Problem:
         if os.sep in name or Path(name).exists():
             from harness.catalog import foreign
 
-            return foreign.load(root, Path(name))
+            return foreign.load(root, Path(name)).model_copy(update={"root": root})
         raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
-    return _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
+    problem = _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
+    return problem.model_copy(update={"root": root})
 
 
 def load_problems(root: Path, name: str | None) -> list[Problem]:
@@ -61,7 +62,7 @@ def load_problems(root: Path, name: str | None) -> list[Problem]:
     if name is not None and name.endswith((".yaml", ".yml")):
         from harness.catalog import foreign
 
-        return foreign.load_all(root, Path(name))
+        return [each.model_copy(update={"root": root}) for each in foreign.load_all(root, Path(name))]
     return [load_problem(root, each) for each in ([name] if name is not None else problem_names(root))]
 
 
