@@ -1,4 +1,4 @@
-"""`python3 -m harness VERB`, or `podium VERB` where it is installed. A Python without the dependencies hands over to .venv."""
+"""`python3 -m harness VERB`, or `podium VERB`. Where dependencies are lacking, the .venv of the checkout takes over."""
 
 import gc
 import os
