@@ -4,7 +4,7 @@ Imports run downwards: what stands in a line uses the lines below, never its own
 
     __main__                             python3 -m harness
       cli                                options and exit codes
-        render                           what people see: a module a medium, or a verb's view
+        render library                   what people see: a module a medium, or a verb's view; Podium from Python
           verbs                          what each verb does: a module a verb, under its name
             compile profiling            compilers for chips that are not here; the vendors' profilers
               judge worker               everything that decides; the process that runs the submission
@@ -19,8 +19,19 @@ Imports run downwards: what stands in a line uses the lines below, never its own
                         model            the words of the project, as values
                         errors temporary
 
-`bootstrap` makes .venv, with the standard library alone. Importing this package imports no torch; neither do the verbs
-that only read results.
+`bootstrap` makes .venv, with the standard library alone. Importing this package imports nothing: `evaluate` and
+`evaluate_many` are of `library`, which is imported when they are asked for (their types: __init__.pyi). The verbs that
+only read results import no torch.
 """
 
 __version__ = "0.1.0"
+
+_FOR_PROGRAMS = ("evaluate", "evaluate_many")
+
+
+def __getattr__(name):
+    if name not in _FOR_PROGRAMS:
+        raise AttributeError("module 'harness' has no attribute " + repr(name))
+    import importlib
+
+    return getattr(importlib.import_module("harness.library"), name)

@@ -1,4 +1,4 @@
-"""`python3 -m harness VERB`, also with a Python that lacks the dependencies: then the checkout's .venv takes over."""
+"""`python3 -m harness VERB`, or `podium VERB`. Where dependencies are lacking, the .venv of the checkout takes over."""
 
 import gc
 import os
@@ -28,7 +28,9 @@ def take_over(missing: str | None) -> int:
     here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
     if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
         os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
-    print(f"error: this Python lacks {missing}: `make problems` installs it in .venv", file=sys.stderr)
+    bundled = (Path(__file__).resolve().parent / "bundled").is_dir()
+    remedy = f"`pip install {missing}`" if bundled else "`make problems` installs it in .venv"
+    print(f"error: this Python lacks {missing}: {remedy}", file=sys.stderr)
     return EXIT_INFRASTRUCTURE
 
 

@@ -26,7 +26,7 @@ def gpus(monkeypatch):
             SimpleNamespace(name=name, gcnArchName=arch, major=9, minor=0, total_memory=1000 + index)
             for index, name in enumerate(names)
         ]
-        monkeypatch.setattr(device, "_driver_present", lambda: True)
+        monkeypatch.setattr(device, "driver_present", lambda: True)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(found))
         monkeypatch.setattr(torch.cuda, "device_count", lambda: len(found))
         monkeypatch.setattr(torch.cuda, "get_device_properties", found.__getitem__)
@@ -71,7 +71,7 @@ def test_the_processor_is_always_here(tmp_path, gpus):
 
 
 def test_auto_without_a_driver_is_the_processor_and_torch_is_not_asked(toy_root, monkeypatch):
-    monkeypatch.setattr(device, "_driver_present", lambda: False)
+    monkeypatch.setattr(device, "driver_present", lambda: False)
     monkeypatch.setattr(device, "_gpu", lambda *_: pytest.fail("asked torch"))
     assert device.detect(toy_root).kind == "cpu"
 

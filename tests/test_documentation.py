@@ -1,6 +1,7 @@
 """What the README and docs/ say is there, what is there they say, and what they tell to type works as they say."""
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -16,13 +17,13 @@ import pytest
 import yaml
 
 from bench import kernel_table
-from harness import catalog
+from harness import catalog, evaluate
 from harness.catalog.config import load_config
 from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile, _described
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Run, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -394,6 +395,23 @@ def test_a_problem_is_added_as_the_page_says(copy):
     assert list((copy / "results" / "local" / "softcap").glob("*/*-mine.json"))
     shown = run("python3 -m harness leaderboard softcap", copy)
     assert "mine" in shown and "Soft-capped scores" in shown
+
+
+@pytest.mark.slow
+def test_the_loop_of_the_library_s_page_prints_what_it_says(copy):
+    page = PAGES["docs/library.md"]
+    write_files(page, copy)
+    assert len((copy / "loop.py").read_text().splitlines()) <= 32
+    type_all(page, copy)
+
+
+def test_the_library_s_page_names_each_argument_and_only_fields_of_a_run():
+    page = PAGES["docs/library.md"]
+    takes, comes = page.split("## What a call takes")[1].split("## What comes back")
+    arguments = re.findall(r"^\| `(\w+)` \|", takes, re.MULTILINE)
+    assert arguments == list(inspect.signature(evaluate).parameters)
+    fields = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", comes, re.MULTILINE)))
+    assert len(fields) > 7 and set(fields) <= set(Run.model_fields)
 
 
 def test_a_device_is_added_as_the_page_says(copy):

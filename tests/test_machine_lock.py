@@ -359,7 +359,7 @@ class TestWhoTakesIt:
             raise OSError("enough")
 
         monkeypatch.setattr(judging, "evaluate", evaluate)
-        monkeypatch.setattr(evaluation, "_isolation_tier", lambda *_: "process")
+        monkeypatch.setattr(evaluation, "isolation_tier", lambda *_: "process")
         with pytest.raises(InfrastructureError, match="enough"):
             evaluation.judge(
                 toy_root, problem, [catalog.load_submission(problem, path)], here, False, lambda line: None

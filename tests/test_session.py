@@ -22,7 +22,7 @@ class ByHand(Session):
     """The judge's end of a session; what the worker says is given by hand."""
 
     def __init__(self, channel):
-        self._channel, self.limits, self._deadline = channel, Limits(call_s=1), None
+        self._channel, self.limits, self.deadline = channel, Limits(call_s=1), None
         self.allowance = Allowance(None)
         self.leash = SimpleNamespace(
             stopped=False, told=False, resume=lambda: None, fileno=channel.fileno, note=lambda: None

@@ -317,7 +317,7 @@ class _SessionWithoutWorker(Session):
     """The judge's end of a session, the worker's being written by hand."""
 
     def __init__(self, problem: Problem, channel: Channel) -> None:
-        self.limits, self._channel, self._deadline = problem.limits, channel, None
+        self.limits, self._channel, self.deadline = problem.limits, channel, None
         self.leash = SimpleNamespace(stopped=False, told=False, pid=0, fileno=lambda: _NEVER_READABLE)  # type: ignore[assignment]
         self._turn, self.allowance = 0, Allowance(None)
 

@@ -3,6 +3,7 @@
     problems/*/problem.yml, reference.py  ─► problem ─────┐
     submissions/*/*.py, controls/*/*.py   ─► submission ──┼─► values of `model`
     configs/eval.yml                      ─► config ──────┘
+                                             places        where those files lie: in the root, else bundled
     a path                                ─► foreign: gpumode, podium_file, formula: problems in other projects' forms
                                              strict_yaml   reads YAML; an unknown or repeated key is an error
                                              triage        what a scanner of sources finds; it decides nothing
@@ -10,17 +11,27 @@
 Nothing here runs what it reads.
 """
 
+from harness.catalog.places import default_root
 from harness.catalog.problem import load_problem, load_problems, problem_names, problem_of
-from harness.catalog.submission import MAX_NAME_BYTES, MAX_SOURCE_BYTES, controls, load_submission, submissions
+from harness.catalog.submission import (
+    MAX_NAME_BYTES,
+    MAX_SOURCE_BYTES,
+    controls,
+    load_submission,
+    submission_of,
+    submissions,
+)
 
 __all__ = [
     "MAX_NAME_BYTES",
     "MAX_SOURCE_BYTES",
     "controls",
+    "default_root",
     "load_problem",
     "load_problems",
     "load_submission",
     "problem_names",
     "problem_of",
+    "submission_of",
     "submissions",
 ]

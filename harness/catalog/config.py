@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from harness.catalog import strict_yaml
+from harness.catalog import places, strict_yaml
 from harness.model import Value
 
 DUEL_PAIRS = 8
@@ -78,4 +78,4 @@ class EvalConfig(Value):
 
 def load_config(root: Path) -> EvalConfig:
     """Raises ProblemError naming the file and the key that is wrong."""
-    return strict_yaml.read(root / "configs" / "eval.yml", EvalConfig)
+    return strict_yaml.read(places.find(root, "configs/eval.yml"), EvalConfig)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.catalog import strict_yaml
+from harness.catalog import places, strict_yaml
 from harness.errors import ProblemError, UsageError, did_you_mean
 from harness.model import (
     Case,
@@ -35,8 +35,9 @@ from harness.model import (
 
 
 def problem_names(root: Path) -> list[str]:
-    """The problems under `root/problems`, by name."""
-    return sorted(path.parent.name for path in (root / "problems").glob("*/problem.yml"))
+    """The problems under `root/problems`, and those that are bundled, by name."""
+    files = (path for place in places.places(root) for path in (place / "problems").glob("*/problem.yml"))
+    return sorted({path.parent.name for path in files})
 
 
 def load_problem(root: Path, name: str) -> Problem:
@@ -49,10 +50,10 @@ def load_problem(root: Path, name: str) -> Problem:
         if os.sep in name or Path(name).exists():
             from harness.catalog import foreign
 
-            return foreign.load(root, Path(name))
+            return foreign.load(root, Path(name)).model_copy(update={"root": root})
         raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
-    folder = root / "problems" / name
-    return _read_problem(folder)
+    problem = _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
+    return problem.model_copy(update={"root": root})
 
 
 def load_problems(root: Path, name: str | None) -> list[Problem]:
@@ -61,7 +62,7 @@ def load_problems(root: Path, name: str | None) -> list[Problem]:
     if name is not None and name.endswith((".yaml", ".yml")):
         from harness.catalog import foreign
 
-        return foreign.load_all(root, Path(name))
+        return [each.model_copy(update={"root": root}) for each in foreign.load_all(root, Path(name))]
     return [load_problem(root, each) for each in ([name] if name is not None else problem_names(root))]
 
 
@@ -121,7 +122,7 @@ def _read_problem(folder: Path) -> Problem:
         cases=_cases(yml, "cases", stated.cases, outline),
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
-        sha256=sha256_of([yml, reference, *sorted((folder.parents[1] / "reference").glob("*.py"))]),
+        sha256=sha256_of([yml, reference, *sorted((places.mathematics(folder) / "reference").glob("*.py"))]),
     )
     _check_names(yml, problem)
     _check_parts(yml, problem, outline)
@@ -252,8 +253,10 @@ def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None
 
 
 def _check_baselines(path: Path, problem: Problem) -> None:
-    folder = path.parents[2] / "submissions" / problem.name
-    present = [submission.stem for submission in folder.glob("*.py")]
+    root = path.parents[2]
+    folder = root / "submissions" / problem.name
+    folders = [place / "submissions" / problem.name for place in places.places(root)]
+    present = [submission.stem for folder in folders for submission in folder.glob("*.py")]
     for name in problem.baselines:
         if name not in present:
             raise ProblemError(f"{path}: baselines names {name}, which is not in {folder}", did_you_mean(name, present))

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.catalog import places
 from harness.errors import ProblemError, UsageError, did_you_mean, nearest
 from harness.model import Problem, Submission, Verdict
 
@@ -37,24 +38,36 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
         raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    if len(source) > MAX_SOURCE_BYTES:
-        raise UsageError(f"{path} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
+    _check_size(source, str(path))
     if path.suffix != ".py":
         raise UsageError(f"{path} is not a .py file", "kernels in HIP, CUDA or C++ go inline in a Python file")
-    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as whoever names it himself would
+    return submission_of(problem, source, name or path.stem, _as_named(path))
+
+
+def submission_of(problem: Problem, source: bytes, name: str, path: str) -> Submission:
+    """The submission `name` with this `source`, which is called `path` where messages name its lines. Raises UsageError
+    where it is too long."""
+    _check_size(source, path)
     return Submission(
-        name=name or path.stem,
-        problem=problem.name,
-        sha256=hashlib.sha256(source).hexdigest(),
-        source=source,
-        path=str(path.relative_to(Path.cwd()) if near else path),
+        name=name, problem=problem.name, sha256=hashlib.sha256(source).hexdigest(), source=source, path=path
     )
 
 
+def _check_size(source: bytes, called: str) -> None:
+    if len(source) > MAX_SOURCE_BYTES:
+        raise UsageError(f"{called} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
+
+
+def _as_named(path: Path) -> str:
+    near = path.is_absolute() and path.is_relative_to(Path.cwd())  # as whoever names it himself would
+    return str(path.relative_to(Path.cwd()) if near else path)
+
+
 def submissions(root: Path, problem: Problem) -> list[Submission]:
-    """Every submission under `root/submissions/<problem>`, by name."""
-    folder = root / "submissions" / problem.name
-    return [load_submission(problem, path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+    """Every submission under `root/submissions/<problem>`, by name, and each bundled one of another name."""
+    folders = [place / "submissions" / problem.name for place in reversed(places.places(root))]
+    found = {path.name: path for folder in folders for path in folder.glob("*.py") if not path.name.startswith("_")}
+    return [load_submission(problem, path) for _, path in sorted(found.items())]
 
 
 def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:

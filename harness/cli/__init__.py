@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return completion.answer(asked)
     with github.obeyed_by_nobody():
         try:
-            with verbs.make_context("python3 -m harness", given) as context:  # click's own main catches Ctrl-C
+            with verbs.make_context(_called(), given) as context:  # click's own main catches Ctrl-C
                 code = verbs.invoke(context)
                 return code if isinstance(code, int) else 0
         except click.exceptions.Exit as done:  # --help was printed
@@ -50,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with contextlib.suppress(OSError):  # of stderr, which may be the same file
                 click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
             return InfrastructureError.exit_code
+
+
+def _called() -> str:
+    """What the command is called in its own words: as it was typed."""
+    return completion.WORD if os.path.basename(sys.argv[0]) == completion.WORD else "python3 -m harness"
 
 
 def _stdout_is_full() -> bool:

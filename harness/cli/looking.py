@@ -1,4 +1,4 @@
-"""Verbs that look at what is stored: leaderboard, show, compare, report, problems."""
+"""Verbs that look at what is stored: leaderboard, show, compare, report, problems; and schema, of what is."""
 
 from __future__ import annotations
 
@@ -217,3 +217,16 @@ def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
         print_json([problem.model_dump(mode="json", exclude={"folder"}) for problem in found])
     else:
         print_parts([terminal.problems(found)], as_markdown)
+
+
+@verbs.command()
+def schema() -> None:
+    """Print the JSON Schema of a run: of the files in results/, of --json, of what `harness.evaluate` returns.
+
+    Its `$id` has the version of run files that this program writes; runs of earlier versions fit it as well.
+
+    Example: python3 -m harness schema
+    """
+    from harness.verbs import schema as schemas
+
+    print_json(schemas.run_schema())

@@ -35,8 +35,9 @@ class _Verbs(click.Group):
 @click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=Path(__file__).resolve().parents[2],
-    help="The directory that holds problems/, submissions/, configs/ and results/ (default: this checkout).",
+    default=catalog.default_root,
+    help="The directory that holds problems/, submissions/, configs/ and results/ (default: this checkout; of an "
+    "installed Podium the current directory, and what that lacks came with it).",
 )
 @click.version_option(__version__, prog_name="Podium", message="%(prog)s %(version)s")
 @click.pass_context

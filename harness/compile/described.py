@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from harness import catalog
+from harness.catalog import places
 from harness.chips.targets import DEFAULT_TARGETS, TARGETS
 from harness.compile.apart import apart
 from harness.compile.inputs import Described
@@ -106,7 +107,7 @@ def _add(problem: Problem, described: Described, case: Case, data: Any, phantoms
 def input_maker(problem: Problem) -> Callable[..., Any]:
     """The problem's empty_input, or its generate_input with a seed. Raises ProblemError if it cannot be imported."""
     path = problem.folder / "reference.py"
-    sys.path.insert(0, str(problem.folder.parents[1]))  # for `import reference`
+    sys.path.insert(0, str(places.mathematics(problem.folder)))  # for `import reference`
     spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -123,7 +124,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", action="append", choices=TARGETS)
     parser.add_argument("--cases", choices=("benchmark", "test"), help="(default: both)")
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    parser.add_argument("--root", type=Path, default=places.default_root())
     options = parser.parse_args()
     problem = catalog.load_problem(options.root, options.problem)
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -17,11 +17,9 @@ from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.entrant import Entrant
 from harness.judge.null_worker import NullWorker
 from harness.judge.reference import Reference
-from harness.judge.session import Session
+from harness.judge.spare import Plan, Spare, Started
 from harness.model import Device, Submission
 from harness.progress import Narrate
-from harness.sandbox import tiers
-from harness.sandbox.scratch import scratch
 from harness.wire.flusher import Flusher
 
 
@@ -48,17 +46,20 @@ class Assembly:
 
     @contextlib.contextmanager
     def entrant(
-        self, submission: Submission, master_seed: str, narrate: Narrate = lambda line: None
+        self,
+        submission: Submission,
+        master_seed: str,
+        narrate: Narrate = lambda line: None,
+        spare: Spare | None = None,
     ) -> Iterator[Entrant]:
-        """`submission`, in a scratch directory of its own."""
+        """`submission`, in a scratch directory of its own; in that of `spare` if its worker is one for this."""
         with contextlib.ExitStack() as stack:
-            uid = tiers.strongest(self._device).new_uid()
-            folder = stack.enter_context(scratch(submission.source, uid))
+            plan = Plan(self._reference.problem, self._device, self._threads, self._emulation)
             # It imports torch while the clocks and buffers below are made.
-            first = Session(
-                self._reference.problem, self._device, folder, self._threads, self._deadline, emulation=self._emulation
-            )
-            stack.callback(first.kill)
+            started = spare.take(plan) if spare is not None else None
+            started = started or Started(plan)
+            stack.callback(started.close)
+            folder, first = started.give(submission.source, self._deadline), started.session
             entrant = Entrant(
                 self._reference,
                 submission.path,

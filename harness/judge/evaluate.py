@@ -19,6 +19,7 @@ from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
 from harness.judge.sitting import MOST_VOID, void_share
+from harness.judge.spare import Spare
 from harness.judge.trial import Timings, Trial
 from harness.machine import environment
 from harness.machine.device import check_answers
@@ -64,12 +65,13 @@ def evaluate(
     master_seed: str | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
+    spare: Spare | None = None,
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
     wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
     a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
     that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
-    have the device to itself is done within `exclusive`.
+    have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it fits.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -83,7 +85,7 @@ def evaluate(
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
     assembly = Assembly(reference, device, sampling, threads, emulation=emulation)
-    with assembly.entrant(submission, master_seed, narrate) as entrant:
+    with assembly.entrant(submission, master_seed, narrate, spare) as entrant:
         trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
         try:
             trial.run(timed, stop_at_first)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from harness.catalog import places
 from harness.errors import InfrastructureError, ProblemError
 from harness.machine.device import CHECK_THE_DEVICE
 from harness.model import Case, Device, Problem
@@ -156,7 +157,7 @@ def members(outputs: Any) -> tuple[torch.Tensor, ...]:
 
 def _import_reference(problem: Problem) -> types.ModuleType:
     path = problem.folder / "reference.py"
-    root = str(problem.folder.parents[1])
+    root = str(places.mathematics(problem.folder))
     if root not in sys.path:
         sys.path.insert(0, root)  # for `import reference`, the mathematics that the problems share
     spec = importlib.util.spec_from_file_location(f"podium_problem_{problem.name}", path)

@@ -73,7 +73,7 @@ class Session:
         emulation: Emulation = EMULATION,
     ) -> None:
         self.limits = problem.limits
-        self._deadline, self._killed = deadline, False
+        self.deadline, self._killed = deadline, False
         self.allowance = Allowance(None)
         self._foreign = problem.foreign
         self.set_up_for: str | None = None
@@ -112,6 +112,10 @@ class Session:
     def processor_s(self) -> float:
         """Processor time of the worker and all that it started, so far, in seconds."""
         return self._enclosure.processor_s()
+
+    def alive_at_rest(self) -> bool:
+        """Whether the worker, which was asked for nothing yet, has neither ended nor said anything."""
+        return self._enclosure.lives() and self._channel.is_quiet()
 
     def load(self, path: Path | None) -> None:
         """Have the worker import the submission at `path`, or nothing: then it can make null calls only."""
@@ -271,7 +275,7 @@ class Session:
 
     def _limit_s(self, limit_s: float) -> float:
         limit_s = min(limit_s, self.allowance.left_s())
-        return limit_s if self._deadline is None else min(limit_s, self._deadline.left_s())
+        return limit_s if self.deadline is None else min(limit_s, self.deadline.left_s())
 
     def _took_too_long(self, limit_s: float) -> Fault:
         message = f"{self._doing} took longer than the limit of {limit_s:g} s"
@@ -280,8 +284,8 @@ class Session:
             message = f"{self._doing}: with it the process took longer than the limit of {whole_s:g} s on all its calls"
         own = self._own_frames()
         try:
-            if self._deadline is not None:
-                self._deadline.check()
+            if self.deadline is not None:
+                self.deadline.check()
         except Fault as fault:
             message = fault.ending.message
         if not own:

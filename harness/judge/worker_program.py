@@ -15,6 +15,9 @@ WARM = ("harness.worker.main", "harness.interpreter.installation", "triton.langu
 """What a worker on a CPU imports, and most of the time it takes to start."""
 
 
+KEPT_IN_A_ROOT = ("problems", "reference", "submissions", "configs", "results")
+
+
 def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, threads: int) -> Program:
     """It, with its waiter."""
     arguments = {"channel": channel_fd, "stack": stack_fd, "device": device.kind, "threads": threads}
@@ -31,8 +34,12 @@ def environment(device: Device, threads: int, emulation: Emulation) -> dict[str,
 
 
 def hidden(problem: Problem) -> list[Path]:
-    """The root, with all problems, submissions and results; of another project's problem its folder."""
-    return [problem.folder] if problem.foreign is not None else list(problem.folder.parents[1:2])
+    """The root, with all problems, submissions and results; of another project's problem its folder. And what lies in
+    the root that it was loaded for, where that is another: the current directory, for a problem that is bundled."""
+    own = [problem.folder] if problem.foreign is not None else list(problem.folder.parents[1:2])
+    if problem.root is None or problem.root in own:
+        return own
+    return [*own, *(problem.root / name for name in KEPT_IN_A_ROOT)]
 
 
 def public(foreign: Foreign | None) -> Message:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from harness.catalog import strict_yaml
+from harness.catalog import places, strict_yaml
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Device, Value
 
@@ -50,7 +50,7 @@ def detect(root: Path, wanted: str = "auto") -> Device:
     """The device that `wanted` names: auto, cpu, cuda, cuda:1. Raises UsageError if it is not here."""
     if not re.fullmatch(r"auto|cpu|(cuda|rocm)(:\d+)?", wanted):
         raise UsageError(f"{wanted!r} is no device", "give cpu, cuda, cuda:1 or auto")
-    if wanted == "cpu" or (wanted == "auto" and not _driver_present()):
+    if wanted == "cpu" or (wanted == "auto" and not driver_present()):
         return _cpu(root)
     index = int(wanted.partition(":")[2] or 0)
     found = _gpu(root, index)
@@ -61,6 +61,15 @@ def detect(root: Path, wanted: str = "auto") -> Device:
     raise UsageError(
         f"torch sees no GPU {wanted} on this machine", "--device cpu (make: DEVICE=cpu) judges on the processor"
     )
+
+
+def all_cards() -> list[str]:
+    """What torch calls the GPUs that are here; ["cpu"] where there is none."""
+    if not driver_present():
+        return ["cpu"]
+    import torch
+
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
 
 
 def check_answers(device: Device) -> None:
@@ -114,7 +123,8 @@ def nvidia_name(device: Device) -> str:
     return f"GPU-{properties.uuid}"
 
 
-def _driver_present() -> bool:
+def driver_present() -> bool:
+    """Whether it is worth asking torch for a GPU, which takes a second to import."""
     return any(os.path.exists(path) for path in _GPU_DRIVER_FILES)
 
 
@@ -159,7 +169,9 @@ def _gpu(root: Path, index: int) -> Device | None:
 
 def _described(root: Path, device: Device) -> Device:
     """`device` with what its file in configs/devices says of it, if it has one."""
-    for path in sorted((root / "configs" / "devices").glob("*.yml")):
+    folders = [place / "configs" / "devices" for place in reversed(places.places(root))]
+    files = {path.name: path for folder in folders for path in folder.glob("*.yml")}
+    for _, path in sorted(files.items()):
         known = strict_yaml.read(path, DeviceFile)
         if any(fnmatch.fnmatch(device.name.lower(), pattern.lower()) for pattern in known.matches):
             return device.model_copy(

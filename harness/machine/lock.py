@@ -169,9 +169,10 @@ def _folder() -> Path:
 def _described(pid: int) -> str:
     """`process 4012, eval mla mine.py, running for 95 s`: whom to ask, as far as /proc tells."""
     said = [f"process {pid}"]
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, StopIteration):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        doing = " ".join(words[words.index("harness") + 1 :]).strip()
+        verb = next(i for i, word in enumerate(words, 1) if word == "harness" or word.endswith("/podium"))
+        doing = " ".join(words[verb:]).strip()
         said.append(doing if len(doing) <= LONGEST_COMMAND else f"{doing[:LONGEST_COMMAND]}\N{HORIZONTAL ELLIPSIS}")
     with contextlib.suppress(OSError, ValueError, IndexError):
         started = lock_note.started(pid) / os.sysconf("SC_CLK_TCK")

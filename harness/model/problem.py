@@ -148,6 +148,7 @@ class Problem(Value):
     """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it.
 
     `ranking`: which mean over the benchmark cases is the score. `foreign`: how one in another project's form is judged.
+    `root`: for which it was loaded, where runs and submissions lie that a worker must not see.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Problem(Value):
     folder: Path
     sha256: str
     partial: bool = False
+    root: Path | None = Field(default=None, exclude=True)
 
     @property
     def argument(self) -> str:

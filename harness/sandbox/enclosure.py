@@ -89,6 +89,10 @@ class Enclosure:
         """The first process of the enclosure, from which all others stem."""
         return self._process.pid
 
+    def lives(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
     def processor_s(self) -> float:
         """Processor time of the process and all that stems from it, so far, in seconds; those included that have ended
         and were waited for."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+"""The checkout, or the directory of packages that Podium is installed in."""
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys")
 _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no keys, no passwords
@@ -75,16 +76,18 @@ class Policy:
 def readable(hidden: Iterable[Path]) -> tuple[str, ...]:
     """The interpreter, its packages, the system's libraries and compilers, and of the harness what a worker imports.
 
-    Nothing within the directories `hidden` is, but the interpreter's own and the harness's modules.
+    Nothing within the directories `hidden` is, but the interpreter's own and the harness's modules. Of a directory that
+    holds the harness, installed among other packages, all else is.
     """
-    secret = {Path(path).resolve() for path in (ROOT, *hidden)}
+    secret = {Path(path).resolve() for path in (ROOT / "harness" if _installed() else ROOT, *hidden)}
     names = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS.split())]
-    names += [*sys.path, *site.getsitepackages()]
+    names += [*filter(_holds_packages, sys.path), *site.getsitepackages()]
     for variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME"):
         names += os.environ.get(variable, "").split(os.pathsep)
     names += [folder for name in os.environ.get("PATH", "").split(os.pathsep) for folder in _installation(name)]
     public = [part for name in names if _may_be_shown(name) for part in _without(Path(name), secret)]
-    own = [sys.prefix, sys.base_prefix, *(name for name in sys.path if Path(name).name.endswith("-packages"))]
+    needed = [sys.prefix, sys.base_prefix, *(name for name in sys.path if Path(name).name.endswith("-packages"))]
+    own = [str(part) for name in needed for part in _without(Path(name), _beneath(name, secret))]
     own += [str(ROOT / "harness" / name) for name in (*_HARNESS, *_HARNESS_FOLDERS)]
     return tuple(_outermost([*map(str, public), *own]))
 
@@ -99,8 +102,30 @@ def is_closed_to_others(path: str) -> bool:
 
 
 def listed() -> tuple[str, ...]:
-    """Directories in which Python and the GPU runtimes look for names."""
-    return (str(ROOT / "harness"), "/dev")
+    """Directories in which Python and the GPU runtimes look for names; with those between the interpreter's own and an
+    installed harness, which are shown in parts."""
+    above = [folder for folder in (ROOT, *ROOT.parents) if _is_the_interpreters(folder)] if _installed() else []
+    return (str(ROOT / "harness"), *dict.fromkeys(map(str, [ROOT, *above] if _installed() else [])), "/dev")
+
+
+def _installed() -> bool:
+    """Whether the harness came with its problems inside it (catalog.places), and lies among other packages."""
+    return (ROOT / "harness" / "bundled").is_dir()
+
+
+def _is_the_interpreters(folder: Path) -> bool:
+    return any(folder.is_relative_to(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix))
+
+
+def _holds_packages(name: str) -> bool:
+    """Whether an entry of sys.path is more than the current directory, which `python3 -m` puts there."""
+    return Path(name).name.endswith("-packages") or Path(name).resolve() != Path.cwd()
+
+
+def _beneath(name: str, secret: set[Path]) -> set[Path]:
+    """Of the secret directories those within the one called `name`; that it lies within one itself hides it not."""
+    real = Path(name).resolve()
+    return {hidden for hidden in secret if hidden.is_relative_to(real) and hidden != real}
 
 
 def _installation(programs: str) -> tuple[str, ...]:

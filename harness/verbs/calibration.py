@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from harness import catalog
+from harness.catalog import places
 from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, ProblemError
 from harness.model import Device, Nanoseconds, Problem, Submission, Value
@@ -132,7 +133,7 @@ def _subject(root: Path) -> tuple[Problem, Submission]:
     names = sorted(catalog.problem_names(root), key=lambda name: (name != PREFERRED_PROBLEM, name))
     for problem in (catalog.load_problem(root, name) for name in names):
         for baseline in problem.baselines:
-            path = root / "submissions" / problem.name / f"{baseline}.py"
+            path = places.find(root, f"submissions/{problem.name}/{baseline}.py")
             return problem, catalog.load_submission(problem, path)
     raise ProblemError("calibration needs a baseline, and no problem names one", "add one to a problem.yml")
 

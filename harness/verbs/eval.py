@@ -11,16 +11,20 @@ import itertools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import catalog
 from harness.catalog import triage
-from harness.catalog.config import load_config
+from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
 from harness.model import Device, Problem, Run, Submission, outcome
 from harness.progress import Narrate, named
 from harness.records.store import Store
 from harness.sandbox import tiers
+
+if TYPE_CHECKING:
+    from harness.judge.spare import Spare
 
 
 def submissions_to_judge(
@@ -92,30 +96,26 @@ def judge(
     store = Store(root)
     store.check_writable()
     config = load_config(root)
-    from harness.judge.evaluate import evaluate  # imports torch
+    import harness.judge.evaluate  # imports torch, before anything is said  # noqa: F401
 
-    tier = _isolation_tier(device, quick or allow_unsandboxed, narrate)
+    tier = isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
     runs = []
-    limit_s = problem.limits.evaluation_s
-    with lock.hold_if_gpu(device, narrate, limit_s * len(submissions)):
+    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s * len(submissions)):
         for submission in submissions:
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
-            with judging(submission.name):
-                run = evaluate(
-                    problem,
-                    submission,
-                    device,
-                    config,
-                    quick=quick,
-                    chosen=chosen,
-                    stop_at_first=stop_at_first,
-                    allow_unsandboxed=allow_unsandboxed,
-                    exclusive=lambda: lock.hold(device, narrate, limit_s),
-                    narrate=named(narrate, submission.name),
-                )
-            run = run.model_copy(update={"triage": triage.scan(submission.text)})
+            run = judge_one(
+                problem,
+                submission,
+                device,
+                config,
+                narrate,
+                quick=quick,
+                chosen=chosen,
+                stop_at_first=stop_at_first,
+                allow_unsandboxed=allow_unsandboxed,
+            )
             try:
                 if not chosen:
                     store.write(run, submission)
@@ -130,7 +130,43 @@ def judge(
     return runs
 
 
-def _isolation_tier(device: Device, tolerated: bool, narrate: Narrate) -> str:
+def judge_one(
+    problem: Problem,
+    submission: Submission,
+    device: Device,
+    config: EvalConfig,
+    narrate: Narrate,
+    *,
+    quick: bool,
+    timed: bool = True,
+    chosen: bool = False,
+    stop_at_first: bool = False,
+    allow_unsandboxed: bool = False,
+    spare: Spare | None = None,
+) -> Run:
+    """The run of one submission, with what a scanner says of its source; stored nowhere. Options as of
+    `judge.evaluate`; who calls this on a GPU holds its lock. Raises as `judge`."""
+    from harness.judge.evaluate import evaluate
+
+    with judging(submission.name):
+        run = evaluate(
+            problem,
+            submission,
+            device,
+            config,
+            quick=quick,
+            timed=timed,
+            chosen=chosen,
+            stop_at_first=stop_at_first,
+            allow_unsandboxed=allow_unsandboxed,
+            exclusive=lambda: lock.hold(device, narrate, problem.limits.evaluation_s),
+            narrate=named(narrate, submission.name),
+            spare=spare,
+        )
+    return run.model_copy(update={"triage": triage.scan(submission.text)})
+
+
+def isolation_tier(device: Device, tolerated: bool, narrate: Narrate = lambda line: None) -> str:
     """The tier in force. Raises InfrastructureError where there could be one and is none, unless that is `tolerated`.
 
     A system without any sandbox of ours (macOS) judges all the same; its runs are shown and not ranked.

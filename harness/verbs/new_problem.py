@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from harness.catalog import places
 from harness.errors import InfrastructureError, UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-SKELETON = Path(__file__).resolve().parents[2] / "configs" / "new-problem"
+SKELETON = "configs/new-problem"
 """Its files, in which NAME stands for the problem's name."""
 
 
@@ -24,14 +25,14 @@ def new_problem(root: Path, name: str) -> Path:
             f"{name!r} is no name for a problem: a small letter, then small letters, digits and _, at most 32",
             "such as sliding_window",
         )
-    folder = root / "problems" / name
+    skeleton, folder = places.find(places.default_root(), SKELETON), root / "problems" / name
     if folder.exists():
         raise UsageError(f"{folder} is already there, and is left as it is", "choose another name")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as made:
             whole = Path(made) / name
-            shutil.copytree(SKELETON, whole, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(skeleton, whole, ignore=shutil.ignore_patterns("__pycache__"))
             for path in (path for path in whole.rglob("*") if path.is_file()):
                 path.write_text(path.read_text(encoding="utf-8").replace("NAME", name), encoding="utf-8")
             whole.rename(folder)

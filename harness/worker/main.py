@@ -165,6 +165,8 @@ def _tell_where_it_is(fd: int) -> None:
 
 
 def _hide_harness_from_imports() -> None:
-    """The submission's directory stands first on the path, and the project's own is not on it."""
-    root = str(Path(__file__).resolve().parents[2])
-    sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if Path(entry).resolve() != Path(root)]
+    """The submission's directory stands first on the path, and a checkout is not on it; where Podium is installed, what
+    it needs lies beside it."""
+    root = Path(__file__).resolve().parents[2]
+    among_packages = root.name.endswith("-packages")
+    sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if among_packages or Path(entry).resolve() != root]

@@ -1,0 +1,84 @@
+"""A worker that was started before there is anything to judge: most of what a verdict takes on a CPU is its start.
+
+    Plan      what a worker is started for
+    Started   one, in a scratch directory whose submission is still empty
+    Spare     the one that is kept for the next evaluation, if that is of the same plan
+
+It is confined as any other before it imports anything, and knows no seed and no source until it is used, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.judge.deadline import Deadline
+from harness.judge.emulation import Emulation
+from harness.judge.session import Session
+from harness.model import Device, Problem
+from harness.sandbox import tiers
+from harness.sandbox.scratch import give, scratch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker is started for; `threads` is how many it computes in."""
+
+    problem: Problem
+    device: Device
+    threads: int
+    emulation: Emulation
+
+
+class Started:
+    """A worker of `plan` in a scratch directory of its own. Raises OSError, InfrastructureError."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        with contextlib.ExitStack() as stack:
+            self._folder = stack.enter_context(scratch(b"", tiers.strongest(plan.device).new_uid()))
+            self.session = Session(plan.problem, plan.device, self._folder, plan.threads, emulation=plan.emulation)
+            stack.callback(self.session.kill)
+            self._stack = stack.pop_all()
+
+    def give(self, source: bytes, deadline: Deadline) -> Path:
+        """Have it judge `source` within `deadline`; its scratch directory."""
+        give(self._folder, source)
+        self.session.deadline = deadline
+        return self._folder
+
+    def close(self) -> None:
+        """End the worker and remove the directory."""
+        self._stack.close()
+
+
+class Spare:
+    """At most one worker that waits. A worker that has ended meanwhile is found out by whoever takes it."""
+
+    def __init__(self) -> None:
+        self._waiting: Started | None = None
+        self._plan: Plan | None = None
+
+    def take(self, plan: Plan) -> Started | None:
+        """The one that waits, if it is of this plan. It is remembered what was asked for (`renew`)."""
+        self._plan, waiting = plan, self._waiting
+        self._waiting = None
+        if waiting is None or (waiting.plan == plan and waiting.session.alive_at_rest()):
+            return waiting
+        waiting.close()
+        return None
+
+    def renew(self) -> None:
+        """Start the next one, of the plan that was asked for last, where a start is long: on a CPU in namespaces."""
+        plan = self._plan
+        if plan is None or self._waiting is not None or plan.device.kind != "cpu":
+            return
+        if tiers.strongest(plan.device).bubblewrap:  # without them workers are forked, in milliseconds
+            self._waiting = Started(plan)
+
+    def close(self) -> None:
+        """End the one that waits."""
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None

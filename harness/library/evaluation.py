@@ -1,0 +1,182 @@
+"""`evaluate` and `evaluate_many`: what they are asked for is checked here, before a process is started for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from harness import catalog
+from harness.catalog.config import Sampling
+from harness.errors import UsageError, did_you_mean
+from harness.library import judges
+from harness.library.request import DEPTHS, Depth, Request
+from harness.model import Problem, Run, Submission
+from harness.progress import Narrate
+from harness.verbs.new import NAME
+
+SUBMISSION = "submission"
+"""What a source is called that has no name."""
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def evaluate(
+    problem: str | Path,
+    source: str | Path,
+    device: str = "auto",
+    sampling: Depth | Sampling = "quick",
+    *,
+    name: str | None = None,
+    root: str | Path | None = None,
+    store: bool = False,
+    stop_at_first: bool = False,
+    allow_unsandboxed: bool = False,
+    narrate: Narrate = _silent,
+) -> Run:
+    """Judge one source; the run, a pydantic model with the fields of a run file (`podium schema`).
+
+    problem: a problem's name, or the path of one in another project's form.
+    source: the text of a submission, or the path of its file: a Path, or one line that ends in `.py`.
+    device: cpu, cuda, cuda:1 or auto, the first GPU if there is one and else the CPU.
+    sampling: "verdict" judges the test cases and times nothing, "quick" times one process, "full" times as many as
+        configs/eval.yml says and can be ranked. A `harness.catalog.config.Sampling` gives counts and seconds of your
+        own; such a run is not ranked.
+    name: what the run calls the submission (default: its file's name, or `submission`).
+    root: the directory that holds problems/, configs/ and results/ (default: as the command without --root).
+    store: write run and source to results/local under `root`.
+    stop_at_first: the first wrong test case ends the run.
+    allow_unsandboxed: judge and rank even if no sandbox holds here.
+    narrate: is told in lines how the evaluation gets on, and what it waits for.
+
+    A verdict of any kind is a run: `run.ending` says which. Raises UsageError for an argument that makes no sense,
+    ProblemError where the problem's files are broken, InfrastructureError where this machine cannot judge; all are
+    `harness.errors.PodiumError`.
+    """
+    found, where = _problem(problem, root)
+    depth, own = _sampling(sampling)
+    request = Request(
+        root=where,
+        problem=str(found.foreign.path) if found.foreign is not None else found.name,
+        submission=_submission(found, source, name or SUBMISSION, name),
+        device=judges.cards()[0] if device == "auto" else _card(device),
+        depth=depth,
+        sampling=own,
+        store=store,
+        stop_at_first=stop_at_first,
+        allow_unsandboxed=allow_unsandboxed,
+    )
+    return judges.judge(request, narrate)
+
+
+def evaluate_many(
+    problem: str | Path,
+    sources: Iterable[str | Path],
+    device: str | Sequence[str] = "auto",
+    sampling: Depth | Sampling = "quick",
+    *,
+    names: Sequence[str] | None = None,
+    root: str | Path | None = None,
+    store: bool = False,
+    stop_at_first: bool = False,
+    allow_unsandboxed: bool = False,
+    narrate: Narrate = _silent,
+) -> list[Run]:
+    """Judge several sources; their runs, in the same order. Each card of `device` judges one source at a time.
+
+    device: auto stands for all GPUs of the machine, or where there is none the CPU; several devices are a list. On a
+        CPU one source is judged after another.
+    names: one for each source (default: a file's own name, or `submission_1` and so on).
+
+    All else is as in `evaluate`. What is wrong with a source's name, path or size is raised before any is judged. What
+    is raised later ends the evaluations that have not begun; `narrate` may be called from several threads.
+    """
+    found, where = _problem(problem, root)
+    depth, own = _sampling(sampling)
+    given = list(sources)
+    if names is not None and len(names) != len(given):
+        raise UsageError(f"there are {len(given)} sources and {len(names)} names", "give each source one name")
+    submissions = [
+        _submission(found, source, f"{SUBMISSION}_{number}", names[number - 1] if names is not None else None)
+        for number, source in enumerate(given, 1)
+    ]
+    cards = judges.cards() if device == "auto" else [device] if isinstance(device, str) else list(device)
+    cards = [_card(each) for each in cards]
+    if not cards or len(set(cards)) < len(cards) or "auto" in cards:
+        raise UsageError(f"{cards} are no devices to share the work", "name each once: cuda:0, cuda:1")
+    requests = deque(
+        (
+            number,
+            Request(
+                root=where,
+                problem=str(found.foreign.path) if found.foreign is not None else found.name,
+                submission=submission,
+                device=cards[0],
+                depth=depth,
+                sampling=own,
+                store=store,
+                stop_at_first=stop_at_first,
+                allow_unsandboxed=allow_unsandboxed,
+            ),
+        )
+        for number, submission in enumerate(submissions)
+    )
+    runs: dict[int, Run] = {}
+
+    def work(card: str) -> None:
+        while True:
+            try:
+                number, request = requests.popleft()
+            except IndexError:
+                return
+            try:
+                runs[number] = judges.judge(request.model_copy(update={"device": card}), narrate)
+            except BaseException:
+                requests.clear()
+                raise
+
+    with ThreadPoolExecutor(len(cards)) as executor:
+        working: list[Future[None]] = [executor.submit(work, card) for card in cards]
+        try:
+            for each in working:
+                each.result()
+        except BaseException:
+            requests.clear()
+            raise
+    return [runs[number] for number in range(len(given))]
+
+
+def _problem(problem: str | Path, root: str | Path | None) -> tuple[Problem, Path]:
+    where = catalog.default_root() if root is None else Path(root).absolute()
+    if not where.is_dir():
+        raise UsageError(f"root is {where}, which is no directory")
+    return catalog.load_problem(where, str(problem)), where
+
+
+def _card(device: str) -> str:
+    """One name for one card: a process judges on it, and is kept."""
+    return f"{device}:0" if device in ("cuda", "rocm") else device
+
+
+def _sampling(sampling: str | Sampling) -> tuple[Depth, Sampling | None]:
+    if isinstance(sampling, Sampling):
+        return "quick", sampling
+    for depth in DEPTHS:
+        if sampling == depth:
+            return depth, None
+    raise UsageError(f"{sampling!r} is no sampling", did_you_mean(str(sampling), DEPTHS))
+
+
+def _submission(problem: Problem, source: str | Path, by_default: str, name: str | None) -> Submission:
+    if name is not None and not NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", "such as split_kv")
+    if isinstance(source, Path) or (source.endswith(".py") and "\n" not in source):
+        return catalog.load_submission(problem, Path(source).absolute(), name)
+    try:
+        text = source.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the source is no text: {error.reason} at character {error.start:,}") from None
+    return catalog.submission_of(problem, text, name or by_default, f"<{name or by_default}>")

@@ -1,0 +1,133 @@
+"""The processes that judge: one for each card, started by the first call that needs it and kept for the next ones.
+
+    judge(request) ─► Judge ── a length and JSON ──►  harness.library.warm_judge
+                            ◄── lines of narration, then the run or what went wrong ──
+
+A judge that is kept has imported torch and read the problem, and on a CPU it has the next worker ready. It ends with
+this process, or by `close`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from harness import errors
+from harness.errors import InfrastructureError, PodiumError
+from harness.library.request import Request
+from harness.machine.device import driver_present
+from harness.model import Run
+from harness.progress import Narrate
+
+END_S = 30.0
+"""How long a judge that is told to end may take to end its workers."""
+
+_judges: dict[str, Judge] = {}
+_cards: list[str] = []
+_starting = threading.Lock()
+
+
+class Judge:
+    """A process that judges one source at a time. Calls from several threads wait for each other."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        harness = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([harness, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness.library.warm_judge", str(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the caller, who then ends it
+            )
+        self._connection, self._asking = Connection(ours.detach()), threading.Lock()
+        self._owner = os.getpid()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it lives, and is a child of this process rather than of one that has forked it."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def ask(self, request: dict[str, Any], narrate: Narrate) -> Any:
+        """What it answers. Raises the PodiumError that it raised; InfrastructureError if it has ended."""
+        with self._asking:
+            try:
+                self._connection.send_bytes(json.dumps(request).encode())
+                while "told" in (answer := json.loads(self._connection.recv_bytes())):
+                    narrate(answer["told"])
+            except (EOFError, OSError):
+                status = self._process.wait()
+                raise InfrastructureError(
+                    f"the process that judges has ended with status {status}",
+                    "its last words are on stderr; the next call starts another",
+                ) from None
+            except BaseException:  # Ctrl-C: what it answers later must not be taken for another's
+                self.close()
+                raise
+        if "error" in answer:
+            raise _error(**answer["error"])
+        return answer["answer"]
+
+    def close(self) -> None:
+        """End it, and by that all that it has started."""
+        self._connection.close()
+        if self._owner != os.getpid():
+            return
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def judge(request: Request, narrate: Narrate) -> Run:
+    """The run of `request`. Raises what `harness.evaluate` raises."""
+    answer = _judge_for(request.device).ask({"judge": request.model_dump(mode="json")}, narrate)
+    return Run.model_validate(answer)
+
+
+def cards() -> list[str]:
+    """What torch calls the cards of this machine; of one without any, its processors: cpu."""
+    if not driver_present():
+        return ["cpu"]
+    if not _cards:
+        found = _judge_for("cuda:0").ask({"cards": None}, lambda line: None)
+        if found == ["cpu"]:  # a driver without a card that torch sees
+            _judges["cpu"] = _judges.pop("cuda:0")
+        _cards.extend(found)
+    return list(_cards)
+
+
+def close() -> None:
+    """End the judges that are kept: their memory, a card's included, is free then. The next call starts them anew."""
+    with _starting:
+        for each in _judges.values():
+            each.close()
+        _judges.clear()
+
+
+def _judge_for(device: str) -> Judge:
+    with _starting:
+        found = _judges.get(device)
+        if found is None or not found.usable:
+            found = _judges[device] = Judge()
+        return found
+
+
+def _error(kind: str, message: str, hint: str | None) -> PodiumError:
+    found = getattr(errors, kind, None)
+    return found(message, hint) if isinstance(found, type) and issubclass(found, PodiumError) else PodiumError(message)
+
+
+atexit.register(close)

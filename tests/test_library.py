@@ -1,0 +1,226 @@
+"""`from harness import evaluate`: a source judged from Python, by a process that is kept for the next."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import evaluate, evaluate_many
+from harness.catalog.config import Sampling
+from harness.errors import InfrastructureError, PodiumError, UsageError
+from harness.library import close, judges
+from harness.model import Run, Unranked, Verdict
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+RIGHT = "def custom_kernel(data):\n    return data[0] * data[1]['factor']\n"
+WRONG = "def custom_kernel(data):\n    return data[0] * 3\n"
+FEW = Sampling(
+    processes=1, warmup_calls=1, pilot_calls=1, min_samples=2, max_samples=2, budget_s=0.1, judging_budget_s=1
+)
+
+
+@pytest.fixture
+def root(toy_root):
+    """The checkout in miniature; the judge that a test has started ends with it."""
+    close()
+    yield toy_root
+    close()
+
+
+def python(program, **environment):
+    """What a Python prints that sees this checkout."""
+    around = {**os.environ, "PYTHONPATH": str(CHECKOUT), **environment}
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(words, env=around, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_package_imports_nothing_and_evaluate_no_torch():
+    program = """
+        import sys
+        before = set(sys.modules)
+        import harness
+        print(sorted(name for name in set(sys.modules) - before if name != "harness"))
+        from harness import evaluate, evaluate_many
+        print("torch" in sys.modules)
+    """
+    assert python(program) == ["[]", "False"]
+
+
+def test_a_name_that_the_package_has_not_is_an_attribute_error():
+    import harness
+
+    with pytest.raises(AttributeError, match="no attribute 'evaluat'"):
+        harness.evaluat  # noqa: B018
+
+
+def test_a_run_is_what_a_run_file_holds(root):
+    run = evaluate("double", RIGHT, "cpu", FEW, root=root)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    assert run.unranked_because is Unranked.QUICK and len(run.measurements) == 1
+    assert len(run.measurements[0].samples_ns[0]) == 2
+    assert Run.model_validate_json(run.model_dump_json()) == run
+    assert (run.submission, run.device.kind) == ("submission", "cpu")
+    assert not (root / "results" / "local").exists()
+
+
+def test_each_call_judges_its_own_source_though_the_process_and_its_worker_are_kept(root):
+    pids, verdicts = set(), []
+    for source in (RIGHT, WRONG, RIGHT, "def custom_kernel(data):\n    1 / 0\n"):
+        run = evaluate("double", source, "cpu", "verdict", root=root)
+        verdicts.append(run.ending.verdict)
+        assert not run.measurements
+        pids.add(judges._judges["cpu"]._process.pid)
+        time.sleep(0.5)  # the next worker is started now
+    assert verdicts == [Verdict.ACCEPTED, Verdict.WRONG_ANSWER, Verdict.ACCEPTED, Verdict.RUNTIME_ERROR]
+    assert len(pids) == 1
+    assert "<submission>" in (run.ending.detail or "") and "line 2" in run.ending.detail
+
+
+def test_a_worker_that_waited_for_one_problem_judges_no_other(root):
+    other = root / "problems" / "triple"
+    other.mkdir()
+    for path in (root / "problems" / "double").glob("*.*"):
+        (other / path.name).write_text(path.read_text().replace("name: double", "name: triple").replace("2.0", "3.0"))
+    fixed = "def custom_kernel(data):\n    return data[0] * 2\n"
+    assert evaluate("double", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
+    time.sleep(0.5)
+    assert evaluate("triple", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.WRONG_ANSWER
+
+
+def test_the_first_wrong_case_may_end_a_run(root):
+    assert len(evaluate("double", WRONG, "cpu", "verdict", root=root).checks) == 2
+    assert len(evaluate("double", WRONG, "cpu", "verdict", root=root, stop_at_first=True).checks) == 1
+
+
+def test_a_file_is_judged_by_its_path_and_stored_if_asked_for(root):
+    path = root / "submissions" / "double" / "mine.py"
+    path.write_text(WRONG)
+    run = evaluate("double", path, "cpu", "verdict", root=root, store=True)
+    (stored,) = (root / "results" / "local").rglob(f"{run.id}.json")
+    assert Run.model_validate_json(stored.read_bytes()) == run
+    assert run.submission == "mine"
+    assert evaluate("double", str(path), "cpu", "verdict", root=root).submission_sha256 == run.submission_sha256
+
+
+def test_of_many_sources_each_run_stands_where_its_source_stood(root):
+    runs = evaluate_many("double", [WRONG, RIGHT, WRONG], "cpu", "verdict", root=root)
+    assert [run.ending.verdict.value for run in runs] == ["wrong_answer", "accepted", "wrong_answer"]
+    assert [run.submission for run in runs] == ["submission_1", "submission_2", "submission_3"]
+    assert evaluate_many("double", [], "cpu", root=root) == []
+
+
+def test_several_cards_share_the_sources_one_at_a_time_each(root, monkeypatch):
+    at_work, seen = set(), []
+
+    def judged(request, narrate):
+        assert request.device not in at_work
+        at_work.add(request.device)
+        time.sleep(0.05)
+        at_work.remove(request.device)
+        seen.append(request.device)
+        return request.submission.name
+
+    monkeypatch.setattr(judges, "judge", judged)
+    monkeypatch.setattr(judges, "cards", lambda: ["cuda:0", "cuda:1"])
+    assert evaluate_many("double", [RIGHT] * 6, root=root) == [f"submission_{number}" for number in range(1, 7)]
+    assert set(seen) == {"cuda:0", "cuda:1"} and len(seen) == 6
+
+
+def test_what_one_source_meets_ends_those_that_have_not_begun(root, monkeypatch):
+    begun = []
+
+    def judged(request, narrate):
+        begun.append(request.submission.name)
+        raise InfrastructureError("no disk")
+
+    monkeypatch.setattr(judges, "judge", judged)
+    with pytest.raises(InfrastructureError, match="no disk"):
+        evaluate_many("double", [RIGHT] * 5, "cpu", root=root)
+    assert begun == ["submission_1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"problem": "doubl"}, "there is no problem called 'doubl'\n  did you mean double?"),
+        ({"sampling": "quik"}, "'quik' is no sampling\n  did you mean quick?"),
+        ({"name": "my kernel"}, "'my kernel' is no name for a submission"),
+        ({"source": Path("missing.py")}, "there is no file .*missing.py"),
+        ({"source": "missing.py"}, "there is no file .*missing.py"),
+        ({"source": "#" * (1 << 20) + "#"}, "<submission> is 1,048,577 bytes"),
+        ({"source": "# \ud800\n"}, "the source is no text: surrogates not allowed at character 2"),
+        ({"root": "nowhere"}, "root is .*nowhere, which is no directory"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence_before_a_process_is_started(root, monkeypatch, arguments, words):
+    monkeypatch.setattr(judges, "Judge", None)
+    monkeypatch.chdir(root)
+    given = {"problem": "double", "source": RIGHT, "device": "cpu", "root": root, **arguments}
+    with pytest.raises(UsageError, match=words):
+        evaluate(**given)
+
+
+def test_names_and_devices_of_many_are_checked_before_any_is_judged(root, monkeypatch):
+    monkeypatch.setattr(judges, "Judge", None)
+    with pytest.raises(UsageError, match="2 sources and 1 names"):
+        evaluate_many("double", [RIGHT, WRONG], "cpu", names=["one"], root=root)
+    with pytest.raises(UsageError, match="no devices to share the work"):
+        evaluate_many("double", [RIGHT], ["cuda:0", "cuda:0"], root=root)
+    with pytest.raises(UsageError, match="there is no file"):
+        evaluate_many("double", [RIGHT, Path("missing.py")], "cpu", root=root)
+
+
+def test_what_the_judge_finds_wrong_is_raised_here(root):
+    with pytest.raises(UsageError, match="'gpu' is no device\n  give cpu, cuda, cuda:1 or auto"):
+        evaluate("double", RIGHT, "gpu", root=root)
+    path = root / "problems" / "double" / "reference.py"
+    path.write_text(path.read_text().replace("generator = torch", "1 / 0; generator = torch"))
+    with pytest.raises(PodiumError, match="generate_input failed: ZeroDivisionError"):
+        evaluate("double", RIGHT, "cpu", root=root)
+
+
+def test_a_judge_that_was_killed_is_said_to_be_and_another_is_started(root):
+    evaluate("double", RIGHT, "cpu", "verdict", root=root)
+    killed = judges._judges["cpu"]._process
+    killed.kill()
+    killed.wait()
+    assert evaluate("double", RIGHT, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
+    path = root / "problems" / "double" / "reference.py"
+    path.write_text(path.read_text() + "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(InfrastructureError, match="the process that judges has ended with status -9"):
+        evaluate("double", RIGHT, "cpu", "verdict", root=root)
+
+
+def test_a_judge_ends_with_the_program_that_is_killed_in_the_midst_of_a_call(root):
+    program = f"""
+        import threading, time
+        from harness import evaluate
+        from harness.library import judges
+        source = "import time\\ndef custom_kernel(data):\\n    time.sleep(1000)\\n"
+        threading.Thread(target=evaluate, args=("double", source, "cpu", "verdict"), kwargs=dict(root={str(root)!r}),
+                         daemon=True).start()
+        while "cpu" not in judges._judges:
+            time.sleep(0.05)
+        print(judges._judges["cpu"]._process.pid, flush=True)
+        time.sleep(1000)
+    """
+    around = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(words, env=around, stdout=subprocess.PIPE, text=True) as caller:
+        judge = os.pidfd_open(int(caller.stdout.readline()))
+        deadline = time.monotonic() + 120
+        while not list((root / "tmp").glob("podium-*/work")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        caller.send_signal(signal.SIGKILL)
+    assert select.select([judge], [], [], 60)[0], "it still lives"
+    os.close(judge)
+    assert not list((root / "tmp").glob("podium-*")), "its scratch directory is left"
