@@ -144,7 +144,7 @@ def test_the_judge_s_own_work_takes_time_on_this_machine(toy_root):
     own = Anchor(detect(toy_root, "cpu"), None)
     own.begin()
     ended = own.end_round(0.25)
-    assert ended.copy_ns > 1e4 and ended.product_ns > 1e4 and ended.gauges == {} and ended.disturbed is None
+    assert ended.copy_ns > 0 and ended.product_ns > 0 and ended.gauges == {} and ended.disturbed is None
     assert ended.others_share == 0.25
 
 
@@ -195,7 +195,7 @@ def test_how_many_processes_follow_is_decided_by_the_configured_confidence(confi
     sampling = load_config(CHECKOUT).gpu
     entrant = SimpleNamespace(ranking="geom")
     asked = trial.Trial(entrant, H200, sampling, confidence, None, None)
-    scores = [1000 * math.exp(0.0046 * z) for z in (-1.3, -0.6, 0.1, 0.5, 1.3)]  # a standard deviation of 0.46 %
+    scores = [1000 * math.exp(0.0092 * z) for z in (-1.3, -0.6, 0.1, 0.5, 1.3)]  # a standard deviation of 0.92 %
     sittings = [{"case": Sitting(Manner.SANDWICH, elapsed_ns=[score] * 4)} for score in scores]
     assert asked._enough(sittings) == processes
 
