@@ -7,13 +7,16 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness import evaluate, evaluate_many
 from harness.catalog.config import Sampling
 from harness.errors import InfrastructureError, PodiumError, UsageError
+from harness.judge import spare as spares
 from harness.library import close, judges
 from harness.model import Run, Unranked, Verdict
 
@@ -84,15 +87,93 @@ def test_each_call_judges_its_own_source_though_the_process_and_its_worker_are_k
     assert "<submission>" in (run.ending.detail or "") and "line 2" in run.ending.detail
 
 
-def test_a_worker_that_waited_for_one_problem_judges_no_other(root):
-    other = root / "problems" / "triple"
-    other.mkdir()
-    for path in (root / "problems" / "double").glob("*.*"):
-        (other / path.name).write_text(path.read_text().replace("name: double", "name: triple").replace("2.0", "3.0"))
+class Waiting:
+    """A worker that was started ahead."""
+
+    def __init__(self, plan):
+        self.plan, self.session, self.ended = plan, self, False
+
+    def alive_at_rest(self):
+        return not self.ended
+
+    def close(self):
+        self.ended = True
+
+
+@pytest.fixture
+def spare(monkeypatch):
+    monkeypatch.setattr(spares, "Started", Waiting)
+    monkeypatch.setattr(spares.tiers, "strongest", lambda device: SimpleNamespace(bubblewrap=True))
+    return spares.Spare()
+
+
+def plan(problem, device="cpu"):
+    return spares.Plan(problem, SimpleNamespace(kind=device), 1, None)
+
+
+def test_a_worker_is_started_for_the_next_call_of_a_plan_and_judges_no_other(spare):
+    assert spare.take(plan("double")) is None
+    spare.renew()
+    first = spare.take(plan("double"))
+    assert first.plan == plan("double") and not first.ended and spare.take(plan("double")) is None
+    spare.renew()
+    waits = spare._waiting
+    assert waits is not first and spare.take(plan("triple")) is None and waits.ended
+
+
+def test_one_that_has_ended_while_it_waited_is_not_used(spare):
+    spare.take(plan("double"))
+    spare.renew()
+    spare._waiting.ended = True
+    assert spare.take(plan("double")) is None
+
+
+def test_on_a_gpu_none_is_started_ahead(spare):
+    spare.take(plan("double", "cuda"))
+    spare.renew()
+    assert spare._waiting is None
+
+
+def test_what_a_problem_imports_of_reference_is_read_anew_in_each_call(root):
+    (root / "reference").mkdir()
+    (root / "reference" / "__init__.py").write_text("")
+    (root / "reference" / "factor.py").write_text("FACTOR = 2.0\n")
+    path = root / "problems" / "double" / "reference.py"
+    path.write_text("from reference.factor import FACTOR\n" + path.read_text().replace("2.0", "FACTOR"))
     fixed = "def custom_kernel(data):\n    return data[0] * 2\n"
     assert evaluate("double", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
-    time.sleep(0.5)
-    assert evaluate("triple", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.WRONG_ANSWER
+    (root / "reference" / "factor.py").write_text("FACTOR = 3.00\n")
+    assert evaluate("double", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.WRONG_ANSWER
+
+
+def test_what_the_caller_s_own_narrate_raises_ends_the_call_and_the_next_one_has_a_judge(root):
+    def closed(line):
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        evaluate("double", RIGHT, "cpu", "verdict", root=root, narrate=closed)
+    assert evaluate("double", RIGHT, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
+
+
+def test_closing_ends_a_call_of_another_thread_at_once(root):
+    with ThreadPoolExecutor(1) as pool:
+        slow = "import time\ndef custom_kernel(data):\n    time.sleep(1000)\n"
+        call = pool.submit(evaluate, "double", slow, "cpu", "verdict", root=root)
+        while not list((root / "tmp").glob("podium-*/work")):
+            time.sleep(0.05)
+        process = judges._judges["cpu"]._process
+        close()
+        with pytest.raises(InfrastructureError, match="has ended with status"):
+            call.result()
+    assert process.returncode != -signal.SIGKILL, "it had to be killed"
+    assert not list((root / "tmp").glob("podium-*"))
+
+
+def test_a_file_that_is_no_utf_8_is_refused_in_a_sentence(root):
+    path = root / "submissions" / "double" / "latin.py"
+    path.write_bytes("# caf\u00e9\n".encode("latin-1") + RIGHT.encode())
+    with pytest.raises(UsageError, match="is no UTF-8 text"):
+        evaluate("double", path, "cpu", "verdict", root=root)
 
 
 def test_the_first_wrong_case_may_end_a_run(root):

@@ -155,6 +155,14 @@ def members(outputs: Any) -> tuple[torch.Tensor, ...]:
     return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
 
 
+def import_anew(problem: Problem) -> None:
+    """Have what `problem` imports of `reference` read again: it may have changed since, or be another root's."""
+    root = str(places.mathematics(problem.folder))
+    sys.path[:] = [root, *(entry for entry in sys.path if entry != root)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reference"]:
+        del sys.modules[name]
+
+
 def _import_reference(problem: Problem) -> types.ModuleType:
     path = problem.folder / "reference.py"
     root = str(places.mathematics(problem.folder))

@@ -145,6 +145,7 @@ def evaluate_many(
                 each.result()
         except BaseException:
             requests.clear()
+            judges.end(cards)
             raise
     return [runs[number] for number in range(len(given))]
 
@@ -174,7 +175,12 @@ def _submission(problem: Problem, source: str | Path, by_default: str, name: str
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", "such as split_kv")
     if isinstance(source, Path) or (source.endswith(".py") and "\n" not in source):
-        return catalog.load_submission(problem, Path(source).absolute(), name)
+        submission = catalog.load_submission(problem, Path(source).absolute(), name)
+        try:
+            submission.source.decode()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{source} is no UTF-8 text: {error.reason} at byte {error.start:,}") from None
+        return submission
     try:
         text = source.encode()
     except UnicodeEncodeError as error:

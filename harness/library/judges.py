@@ -10,6 +10,7 @@ this process, or by `close`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import socket
@@ -32,7 +33,7 @@ END_S = 30.0
 
 _judges: dict[str, Judge] = {}
 _cards: list[str] = []
-_starting = threading.Lock()
+_starting, _counting = threading.Lock(), threading.Lock()
 
 
 class Judge:
@@ -51,7 +52,8 @@ class Judge:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the caller, who then ends it
             )
-        self._connection, self._asking = Connection(ours.detach()), threading.Lock()
+        self._socket, self._asking = ours, threading.Lock()
+        self._connection = Connection(os.dup(ours.fileno()))
         self._owner = os.getpid()
 
     @property
@@ -60,30 +62,43 @@ class Judge:
         return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, request: dict[str, Any], narrate: Narrate) -> Any:
-        """What it answers. Raises the PodiumError that it raised; InfrastructureError if it has ended."""
+        """What it answers. Raises the PodiumError that it raised; InfrastructureError if it has ended; what `narrate`
+        raises."""
         with self._asking:
             try:
-                self._connection.send_bytes(json.dumps(request).encode())
-                while "told" in (answer := json.loads(self._connection.recv_bytes())):
+                answer = self._told(request)
+                while "told" in answer:
                     narrate(answer["told"])
-            except (EOFError, OSError):
-                status = self._process.wait()
-                raise InfrastructureError(
-                    f"the process that judges has ended with status {status}",
-                    "its last words are on stderr; the next call starts another",
-                ) from None
-            except BaseException:  # Ctrl-C: what it answers later must not be taken for another's
+                    answer = self._told(None)
+            except BaseException:  # Ctrl-C, say: what it answers later must not be taken for another's
                 self.close()
                 raise
         if "error" in answer:
             raise _error(**answer["error"])
         return answer["answer"]
 
+    def _told(self, request: dict[str, Any] | None) -> dict[str, Any]:
+        """What it says next, after a request if there is one."""
+        try:
+            if request is not None:
+                self._connection.send_bytes(json.dumps(request).encode())
+            said: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            self.close()
+            raise InfrastructureError(
+                f"the process that judges has ended with status {self._process.returncode}",
+                "its last words are on stderr; the next call starts another",
+            ) from None
+        return said
+
     def close(self) -> None:
         """End it, and by that all that it has started."""
-        self._connection.close()
         if self._owner != os.getpid():
             return
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing it alone would not end a read that waits
+        self._socket.close()
+        self._connection.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -101,12 +116,20 @@ def cards() -> list[str]:
     """What torch calls the cards of this machine; of one without any, its processors: cpu."""
     if not driver_present():
         return ["cpu"]
-    if not _cards:
-        found = _judge_for("cuda:0").ask({"cards": None}, lambda line: None)
-        if found == ["cpu"]:  # a driver without a card that torch sees
-            _judges["cpu"] = _judges.pop("cuda:0")
-        _cards.extend(found)
-    return list(_cards)
+    with _counting:
+        if not _cards:
+            found = _judge_for("cuda:0").ask({"cards": None}, lambda line: None)
+            if found == ["cpu"]:  # a driver without a card that torch sees
+                _judges["cpu"] = _judges.pop("cuda:0")
+            _cards.extend(found)
+        return list(_cards)
+
+
+def end(devices: list[str]) -> None:
+    """End the judges of these devices, whatever they are at."""
+    with _starting:
+        for judge in filter(None, (_judges.pop(device, None) for device in devices)):
+            judge.close()
 
 
 def close() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from harness import catalog
 from harness.catalog.config import EvalConfig, load_config
 from harness.errors import PodiumError
+from harness.judge.reference import import_anew
 from harness.judge.spare import Spare
 from harness.library.request import Request
 from harness.machine import lock
@@ -38,7 +39,9 @@ def main() -> None:
         while (request := asked.get()) is not None:
             connection.send_bytes(json.dumps(_answer(request, connection, spare)).encode())
             if asked.empty():
-                spare.renew()
+                with contextlib.suppress(OSError, PodiumError):  # the next call starts a worker of its own
+                    spare.renew()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # on its way, perhaps: nothing is to be ended any more
 
 
 def _listen(connection: Connection, asked: queue.Queue[dict[str, Any] | None]) -> None:
@@ -68,6 +71,7 @@ def _answer(request: dict[str, Any], connection: Connection, spare: Spare) -> di
 def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
     """The run of `request`, stored if it asks for that. Raises PodiumError."""
     problem = catalog.load_problem(request.root, request.problem)
+    import_anew(problem)
     device = detect(request.root, request.device)
     store = Store(request.root) if request.store else None
     if store is not None:

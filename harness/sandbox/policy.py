@@ -82,7 +82,8 @@ def readable(hidden: Iterable[Path]) -> tuple[str, ...]:
     secret = {Path(path).resolve() for path in (ROOT / "harness" if _installed() else ROOT, *hidden)}
     names = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS.split())]
     names += [*filter(_holds_packages, sys.path), *site.getsitepackages()]
-    for variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME"):
+    names += filter(_holds_packages, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    for variable in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME"):
         names += os.environ.get(variable, "").split(os.pathsep)
     names += [folder for name in os.environ.get("PATH", "").split(os.pathsep) for folder in _installation(name)]
     public = [part for name in names if _may_be_shown(name) for part in _without(Path(name), secret)]
@@ -149,7 +150,14 @@ def _without(path: Path, secret: set[Path]) -> Iterator[Path]:
         yield path
         return
     for part in sorted(real.iterdir()):
-        yield from _without(part, secret)
+        if not (part.is_symlink() and _leads_elsewhere(part)):
+            yield from _without(part, secret)
+
+
+def _leads_elsewhere(link: Path) -> bool:
+    """Whether a link leads out of what is shown anyway, to somebody's files."""
+    shown = (*_SYSTEM, *(os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)))
+    return not any(link.resolve().is_relative_to(folder) for folder in shown)
 
 
 def _outermost(names: Iterable[str]) -> Iterator[str]:
