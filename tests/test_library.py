@@ -134,6 +134,30 @@ def test_on_a_gpu_none_is_started_ahead(spare):
     assert spare._waiting is None
 
 
+def test_one_that_cannot_be_started_ahead_is_started_when_it_is_needed(spare, monkeypatch):
+    def full(plan):
+        raise OSError("no space left on device")
+
+    spare.take(plan("double"))
+    monkeypatch.setattr(spares, "Started", full)
+    spare.renew()
+    assert spare.take(plan("double")) is None
+
+
+def test_threads_that_ask_for_the_cards_at_once_are_told_the_same(monkeypatch):
+    class Slow:
+        def ask(self, request, narrate):
+            time.sleep(0.1)
+            return ["cuda:0", "cuda:1"]
+
+    monkeypatch.setattr(judges, "driver_present", lambda: True)
+    monkeypatch.setattr(judges, "_judge_for", lambda device: Slow())
+    monkeypatch.setattr(judges, "_cards", [])
+    with ThreadPoolExecutor(4) as pool:
+        told = [each.result() for each in [pool.submit(judges.cards) for _ in range(4)]]
+    assert told == [["cuda:0", "cuda:1"]] * 4
+
+
 def test_what_a_problem_imports_of_reference_is_read_anew_in_each_call(root):
     (root / "reference").mkdir()
     (root / "reference" / "__init__.py").write_text("")
@@ -222,10 +246,12 @@ def test_what_one_source_meets_ends_those_that_have_not_begun(root, monkeypatch)
         begun.append(request.submission.name)
         raise InfrastructureError("no disk")
 
+    ended = []
     monkeypatch.setattr(judges, "judge", judged)
+    monkeypatch.setattr(judges, "end", ended.extend)
     with pytest.raises(InfrastructureError, match="no disk"):
         evaluate_many("double", [RIGHT] * 5, "cpu", root=root)
-    assert begun == ["submission_1"]
+    assert begun == ["submission_1"] and ended == ["cpu"], "an evaluation under way would be waited for"
 
 
 @pytest.mark.parametrize(

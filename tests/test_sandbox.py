@@ -16,7 +16,7 @@ import pytest
 
 from harness.machine.device import detect
 from harness.model import Isolation
-from harness.sandbox import footprint, keeper, landlock, seccomp, syscalls, tiers
+from harness.sandbox import footprint, keeper, landlock, policy, seccomp, syscalls, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.scratch import scratch
 
@@ -830,3 +830,26 @@ def test_sessions_at_once_find_the_isolation_once(monkeypatch):
     for thread in threads:
         thread.join()
     assert len(tried) == len(list(tiers.candidates(CPU))[:1])
+
+
+def test_of_packages_around_an_installed_harness_a_link_to_somebody_s_files_is_not_shown(tmp_path, monkeypatch):
+    packages, elsewhere = tmp_path / "venv" / "site-packages", tmp_path / "home"
+    (packages / "harness" / "bundled").mkdir(parents=True)
+    (packages / "torch").mkdir()
+    elsewhere.mkdir()
+    (packages / "mine").symlink_to(elsewhere)
+    (packages / "linked").symlink_to(packages / "torch")
+    monkeypatch.setattr(policy, "ROOT", packages)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    shown = policy.readable(())
+    assert str(packages / "torch") in shown and str(packages / "linked") in shown
+    assert not {str(packages / "mine"), str(elsewhere), str(packages), str(packages / "harness")} & set(shown)
+
+
+def test_the_current_directory_is_not_shown_for_being_on_pythonpath(tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{other}")
+    shown = policy.readable(())
+    assert str(tmp_path) not in shown and str(other) in shown

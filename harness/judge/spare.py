@@ -13,6 +13,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import InfrastructureError
 from harness.judge.deadline import Deadline
 from harness.judge.emulation import Emulation
 from harness.judge.session import Session
@@ -75,7 +76,8 @@ class Spare:
         if plan is None or self._waiting is not None or plan.device.kind != "cpu":
             return
         if tiers.strongest(plan.device).bubblewrap:  # without them workers are forked, in milliseconds
-            self._waiting = Started(plan)
+            with contextlib.suppress(OSError, InfrastructureError):  # the next evaluation says why none can be started
+                self._waiting = Started(plan)
 
     def close(self) -> None:
         """End the one that waits."""

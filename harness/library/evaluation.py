@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from harness import catalog
@@ -56,20 +57,10 @@ def evaluate(
     ProblemError where the problem's files are broken, InfrastructureError where this machine cannot judge; all are
     `harness.errors.PodiumError`.
     """
-    found, where = _problem(problem, root)
-    depth, own = _sampling(sampling)
-    request = Request(
-        root=where,
-        problem=str(found.foreign.path) if found.foreign is not None else found.name,
-        submission=_submission(found, source, name or SUBMISSION, name),
-        device=judges.cards()[0] if device == "auto" else _card(device),
-        depth=depth,
-        sampling=own,
-        store=store,
-        stop_at_first=stop_at_first,
-        allow_unsandboxed=allow_unsandboxed,
-    )
-    return judges.judge(request, narrate)
+    found, request = _asked(problem, root, sampling, store, stop_at_first, allow_unsandboxed)
+    submission = _submission(found, source, name or SUBMISSION, name)
+    card = judges.cards()[0] if device == "auto" else _card(device)
+    return judges.judge(request(submission=submission, device=card), narrate)
 
 
 def evaluate_many(
@@ -94,8 +85,7 @@ def evaluate_many(
     All else is as in `evaluate`. What is wrong with a source's name, path or size is raised before any is judged. What
     is raised later ends the evaluations that have not begun; `narrate` may be called from several threads.
     """
-    found, where = _problem(problem, root)
-    depth, own = _sampling(sampling)
+    found, request = _asked(problem, root, sampling, store, stop_at_first, allow_unsandboxed)
     given = list(sources)
     if names is not None and len(names) != len(given):
         raise UsageError(f"there are {len(given)} sources and {len(names)} names", "give each source one name")
@@ -107,35 +97,19 @@ def evaluate_many(
     cards = [_card(each) for each in cards]
     if not cards or len(set(cards)) < len(cards) or "auto" in cards:
         raise UsageError(f"{cards} are no devices to share the work", "name each once: cuda:0, cuda:1")
-    requests = deque(
-        (
-            number,
-            Request(
-                root=where,
-                problem=str(found.foreign.path) if found.foreign is not None else found.name,
-                submission=submission,
-                device=cards[0],
-                depth=depth,
-                sampling=own,
-                store=store,
-                stop_at_first=stop_at_first,
-                allow_unsandboxed=allow_unsandboxed,
-            ),
-        )
-        for number, submission in enumerate(submissions)
-    )
+    waiting = deque(enumerate(submissions))
     runs: dict[int, Run] = {}
 
     def work(card: str) -> None:
         while True:
             try:
-                number, request = requests.popleft()
+                number, submission = waiting.popleft()
             except IndexError:
                 return
             try:
-                runs[number] = judges.judge(request.model_copy(update={"device": card}), narrate)
+                runs[number] = judges.judge(request(submission=submission, device=card), narrate)
             except BaseException:
-                requests.clear()
+                waiting.clear()
                 raise
 
     with ThreadPoolExecutor(len(cards)) as executor:
@@ -144,17 +118,37 @@ def evaluate_many(
             for each in working:
                 each.result()
         except BaseException:
-            requests.clear()
+            waiting.clear()
             judges.end(cards)
             raise
     return [runs[number] for number in range(len(given))]
 
 
-def _problem(problem: str | Path, root: str | Path | None) -> tuple[Problem, Path]:
+def _asked(
+    problem: str | Path,
+    root: str | Path | None,
+    sampling: Depth | Sampling,
+    store: bool,
+    stop_at_first: bool,
+    allow_unsandboxed: bool,
+) -> tuple[Problem, Callable[..., Request]]:
+    """The problem, and what makes a request of a submission and a device."""
     where = catalog.default_root() if root is None else Path(root).absolute()
     if not where.is_dir():
         raise UsageError(f"root is {where}, which is no directory")
-    return catalog.load_problem(where, str(problem)), where
+    found = catalog.load_problem(where, str(problem))
+    depth, own = _sampling(sampling)
+    called = str(found.foreign.path) if found.foreign is not None else found.name
+    return found, partial(
+        Request,
+        root=where,
+        problem=called,
+        depth=depth,
+        sampling=own,
+        store=store,
+        stop_at_first=stop_at_first,
+        allow_unsandboxed=allow_unsandboxed,
+    )
 
 
 def _card(device: str) -> str:

@@ -3,8 +3,8 @@
     judge(request) ─► Judge ── a length and JSON ──►  harness.library.warm_judge
                             ◄── lines of narration, then the run or what went wrong ──
 
-A judge that is kept has imported torch and read the problem, and on a CPU it has the next worker ready. It ends with
-this process, or by `close`.
+A judge that is kept has imported torch, and on a CPU it has the next worker ready. It reads the problem anew for each
+request. It ends with this process, or by `close`.
 """
 
 from __future__ import annotations
@@ -134,10 +134,7 @@ def end(devices: list[str]) -> None:
 
 def close() -> None:
     """End the judges that are kept: their memory, a card's included, is free then. The next call starts them anew."""
-    with _starting:
-        for each in _judges.values():
-            each.close()
-        _judges.clear()
+    end(list(_judges))
 
 
 def _judge_for(device: str) -> Judge:

@@ -1,4 +1,4 @@
-"""The process that judges for a program, one request after another: what it has imported and read it keeps.
+"""The process that judges for a program, one request after another: what it has imported it keeps, but for `reference`.
 
     python3 -m harness.library.warm_judge CONNECTION_FD
 
@@ -39,8 +39,7 @@ def main() -> None:
         while (request := asked.get()) is not None:
             connection.send_bytes(json.dumps(_answer(request, connection, spare)).encode())
             if asked.empty():
-                with contextlib.suppress(OSError, PodiumError):  # the next call starts a worker of its own
-                    spare.renew()
+                spare.renew()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # on its way, perhaps: nothing is to be ended any more
 
 
