@@ -32,7 +32,12 @@ from harness.model import Device, Problem, Run
 from harness.ranking.stats import interquartile_mean
 
 ROOT = Path(__file__).resolve().parents[1]
-CYCLES, SAMPLES, RESAMPLES = 60_000, 100, 2000
+SUITE = ROOT / "tests" / "adversarial" / "41_inside_the_sandwich"
+TWINS = ("honest", "honest, long")
+SUITE_CYCLES = 1_000_000
+"""As the submissions there say."""
+
+CYCLES, LONG_CYCLES, SAMPLES, RESAMPLES = 60_000, 8 * SUITE_CYCLES, 100, 2000
 ALLOWED_SHARE, ALLOWED_US = 0.02, 0.3
 
 HEAD = (
@@ -41,6 +46,7 @@ HEAD = (
 CALL = "def custom_kernel(data):\n    global calls\n    calls += 1\n    x = data[0]\n"
 WORK = "    spin()\n    return x * 2\n"
 HONEST = HEAD + CALL + WORK
+HONEST_LONG = HEAD + CALL + f"    spin({LONG_CYCLES})\n    return x * 2\n"
 
 
 def _lies(us: float) -> str:
@@ -85,7 +91,6 @@ ATTACKS = {
     "arms in 0.9 ms": HEAD + CALL + "    time.sleep(0.0008)\n" + WORK,
     "arms in 1.1 ms": HEAD + CALL + "    time.sleep(0.001)\n" + WORK,
     "arms in 5 ms": HEAD + CALL + "    time.sleep(0.005)\n" + WORK,
-    "claims to wait for the device": HEAD + CALL + "    torch.cuda.synchronize()\n" + WORK,
     # In the pilot's process it makes seven calls of the benchmark case, in the one that counts a hundred.
     "is long in the pilot alone": HEAD + CALL + "    spin(4_000_000 if calls < 8 else 60_000)\n    return x * 2\n",
     "launches from a thread after its answer": HEAD
@@ -98,37 +103,6 @@ ATTACKS = {
     threading.Thread(target=later).start()
     return out
 """,
-    "64 streams": HEAD
-    + "streams = [torch.cuda.Stream() for _ in range(64)]\n"
-    + CALL
-    + """    main = torch.cuda.current_stream()
-    for stream in streams:
-        stream.wait_stream(main)
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(1)
-        main.wait_stream(stream)
-"""
-    + WORK,
-    "a stream of high priority": HEAD
-    + "fast = torch.cuda.Stream(priority=-5)\n"
-    + CALL
-    + """    main, out = torch.cuda.current_stream(), torch.empty_like(x)
-    fast.wait_stream(main)
-    with torch.cuda.stream(fast):
-        spin()
-        torch.mul(x, 2, out=out)
-    main.wait_stream(fast)
-    return out
-""",
-    "leaves work running behind the call": HEAD
-    + "side = torch.cuda.Stream()\n"
-    + CALL
-    + """    spin()
-    out = x * 2
-    with torch.cuda.stream(side):
-        spin(20_000)
-    return out
-""",
     "leaves work running after the tests": HEAD
     + "side = torch.cuda.Stream()\n"
     + CALL
@@ -136,13 +110,6 @@ ATTACKS = {
         with torch.cuda.stream(side):
             for _ in range(100):
                 spin(40_000_000)
-"""
-    + WORK,
-    "copies its input to the host before": HEAD
-    + "pinned = torch.empty(1 << 16, pin_memory=True)\nside = torch.cuda.Stream()\n"
-    + CALL
-    + """    with torch.cuda.stream(side):
-        pinned[:x.numel()].copy_(x.view(-1), non_blocking=True)
 """
     + WORK,
     "80 GiB and a large stack": HEAD
@@ -161,7 +128,18 @@ loop = "import torch\\nwhile True: torch.cuda._sleep(2_000_000); torch.cuda.sync
         child = subprocess.Popen([sys.executable, "-c", loop])
 """
     + WORK,
+    **{
+        path.stem.replace("_", " "): path.read_text().replace(f"CYCLES = {SUITE_CYCLES:_}", f"CYCLES = {CYCLES}")
+        for path in sorted(SUITE.glob("*.py"))
+        if path.stem not in ("honest", "arms_slowly", "writes_its_word_early")
+    },
+    "honest, long": HONEST_LONG,
+    "writes its word early": (SUITE / "writes_its_word_early.py")
+    .read_text()
+    .replace("shape[0] == 64", "shape[0] > 64"),
 }
+"""Those of tests/adversarial/41_inside_the_sandwich with less work. What comes behind `honest, long` is compared with
+it."""
 
 
 def main() -> None:
@@ -169,7 +147,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of the names of attacks; `honest` always runs")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="parts of the names of attacks; the honest ones always run"
+    )
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     device, end = detect(ROOT, given.device), time.monotonic() + given.seconds
@@ -180,13 +160,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="attacks_") as folder:
         problem = _toy(Path(folder))
         for name, source in ATTACKS.items():
-            if given.only and name != "honest" and not any(part in name for part in given.only):
+            if given.only and name not in TWINS and not any(part in name for part in given.only):
                 continue
             if time.monotonic() > end - 15:
                 break
             run = _judge(Path(folder), problem, device, config, source)
             samples = run.measurements[0].samples_ns[0] if run.measurements else ()
-            honest = honest or samples
+            honest = samples if name in TWINS else honest
             rows.append(_row(name, run, samples, honest))
             print(json.dumps(rows[-1], default=str), flush=True)
     print(f"attacks on {device.name}, {time.strftime('%Y-%m-%d')}")

@@ -119,6 +119,36 @@ def twice(x, y, n, BLOCK: tl.constexpr):
 """,
         Manner.SANDWICH,
     ),
+    "a cooperative launch, dependent ones and a cluster": (
+        HEAD
+        + """import triton, triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+@triton.jit
+def together(arrived, until):
+    tl.atomic_add(arrived, 1)
+    while tl.atomic_add(arrived, 0) < until:
+        pass
+@triton.jit
+def times(x, y, n, factor, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    gdc_launch_dependents()
+    gdc_wait()
+    tl.store(y + at, tl.load(x + at, at < n) * factor, at < n)
+programs = torch.cuda.get_device_properties(0).multi_processor_count
+arrived, launches = torch.zeros((), dtype=torch.int32, device='cuda'), 0
+"""
+        + CALL
+        + """    global launches
+    launches += 1
+    same, out, grid = torch.empty_like(x), torch.empty_like(x), (triton.cdiv(x.numel(), 256),)
+    spin()
+    together[(programs,)](arrived, launches * programs, launch_cooperative_grid=True)
+    times[grid](x, same, x.numel(), 1, BLOCK=256, launch_pdl=True)
+    times[grid](same, out, x.numel(), 2, BLOCK=256, launch_pdl=True, num_ctas=2)
+    return out
+""",
+        Manner.SANDWICH,
+    ),
     "Triton that prints": (
         HEAD
         + """import triton, triton.language as tl
