@@ -265,6 +265,23 @@ def held_for(hold, seconds):
     return in_time, hold.was_taken()
 
 
+def test_a_device_that_is_taken_right_behind_a_hold_is_noticed(neighbour):
+    def taken(look):
+        hold = Hold("cuda:0")
+        hold.begin(limit_ns=1_000_000)
+        until(hold.holds)
+        hold.release()
+        torch.cuda.synchronize()
+        pause(0.01)  # the device is the neighbour's meanwhile
+        if look:
+            hold.look_behind()
+            torch.cuda.synchronize()
+        return hold.was_taken()
+
+    assert sum(taken(look=False) for _ in range(5)) < 5
+    assert [taken(look=True) for _ in range(5)] == [True] * 5
+
+
 def test_a_hold_that_the_device_is_taken_from_notices_it(neighbour):
     hold = Hold("cuda:0")
     assert any(held_for(hold, 0.02)[1] for _ in range(10))  # many slices long

@@ -12,7 +12,7 @@ from harness import catalog
 from harness.catalog.choice import choose
 from harness.catalog.config import Sampling, load_config
 from harness.judge.clock import StopClock, Void
-from harness.judge.entrant import MOST_VOIDS, Entrant
+from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
 from harness.judge.evaluate import _unranked_because, evaluate, replay
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
@@ -56,7 +56,7 @@ def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):
     assert all(len(m.samples_ns) == 2 and all(map(all, m.samples_ns)) for m in run.measurements)
 
 
-def voiding(monkeypatch, every):
+def voiding(monkeypatch, every, void=Void.NOT_STOPPED):
     """Have the judge's clock find each `every`-th call that may count void."""
     seen, time = [], StopClock.time
 
@@ -65,7 +65,7 @@ def voiding(monkeypatch, every):
         if null is None and label == "rows=64 cols=64":
             seen.append(answer)
             if len(seen) > 6 and len(seen) % every == 0:
-                return replace(answer, void=Void.NOT_STOPPED)
+                return replace(answer, void=void)
         return answer
 
     monkeypatch.setattr(StopClock, "time", sometimes_void)
@@ -95,6 +95,13 @@ def test_one_that_cannot_be_timed_is_accepted_and_not_ranked_and_it_is_said_why(
     assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == "voided" and run.score is None
     assert "it could not be timed" in run.ending.message and Void.NOT_STOPPED.value in run.ending.message
     assert not run.measurements and len(seen) < 60 + MOST_VOIDS
+
+
+def test_calls_that_stand_still_for_their_host_are_not_waited_for_again_and_again(toy_root, monkeypatch, roomy):
+    seen = voiding(monkeypatch, 1, Void.NEEDS_ITS_HOST)
+    run = judge(toy_root, HONEST)
+    assert run.unranked_because == "voided" and Void.NEEDS_ITS_HOST.value in run.ending.message
+    assert len(seen) <= 6 + 2 + MOST_WAITS + 1
 
 
 def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, roomy):

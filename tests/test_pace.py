@@ -85,6 +85,10 @@ class TestTheManner:
         void = [answer(void=Void.DISTURBED), *[answer()] * 7]
         assert next_manner(manner, void, [False, *[True] * 7], SWITCHES_NS) is None, "of a void call nothing is learnt"
 
+    @pytest.mark.parametrize("manner", [Manner.LONG, Manner.GATED_LONG])
+    def test_one_stream_that_waited_for_its_host_is_enough_too(self, manner):
+        assert following(manner, answer(void=Void.NEEDS_ITS_HOST), *[answer(3e6)] * 7) is Manner.STOPPED
+
     def test_a_minority_decides_nothing_else(self):
         odd = [answer(void=Void.FAILED_ARMED), answer(void=Void.SLOW_TO_ARM), answer(SWITCHES_NS + 2 * LONG_ABOVE_NS)]
         for manner in ARMED:

@@ -57,6 +57,9 @@ class World:
     def release(self):
         return self._say("release", not self.hold_expired)
 
+    def look_behind(self):
+        self._say("look behind the hold")
+
     def was_taken(self):
         assert "b" in self.log  # it has ended by then
         return self.hold_taken
@@ -160,7 +163,8 @@ def timed(world, manner=Manner.SANDWICH, state=(), due=()):
         request={"tail": 1}, arena="arena", places=[], fresh_bytes=(), due=list(due),
         state_specs=dict(enumerate(state)),
     )  # fmt: skip
-    hold = SimpleNamespace(begin=world.begin, holds=world.holds, release=world.release, was_taken=world.was_taken)
+    world_as_hold = {name: getattr(world, name) for name in ("holds", "release", "look_behind", "was_taken")}
+    hold = SimpleNamespace(begin=world.begin, **world_as_hold)
     return Sandwich("cuda:0", manner, hold).time(world, world, call, "a case")
 
 
@@ -171,7 +175,8 @@ class TestTheSandwich:
     def test_the_device_is_held_while_the_call_is_enqueued_and_the_worker_stands_still_from_a_to_b(self, world):
         answer = timed(world)
         assert world.log == [
-            *["set up", "ready", "hold", "go", "poured_from", "pour", "flush", "a", "stop", "release"],
+            *["set up", "ready", "hold", "go", "poured_from", "look behind the hold", "pour", "flush", "a"],
+            *["stop", "release"],
             *END, "collect",
         ]  # fmt: skip
         assert answer.void is None and answer.snapshot == "what lay there" and answer.inside_ns == 9.0
@@ -294,7 +299,8 @@ class TestBehindAGate:
     def test_nothing_is_held_and_the_gate_opens_when_the_pour_is_done(self, world):
         answer = timed(world, Manner.GATED)
         assert world.log == [
-            *["set up", "ready", "go", "stop", "hold", "poured_from", "pour", "flush", "a", "release"], *END, "collect"
+            *["set up", "ready", "go", "stop", "hold", "poured_from", "look behind the hold", "pour", "flush", "a"],
+            *["release", *END, "collect"],
         ]  # fmt: skip
         assert answer.void is None and world.asked["gated"] is True
         assert world.words["a"] == 0 and world.words["b"] == TURN
@@ -350,7 +356,8 @@ class TestHostBoundCalls:
     def test_the_worker_stands_still_until_a_and_its_own_stop_is_the_end(self, world):
         answer = timed(world, Manner.STOPPED)
         assert world.log == [
-            *["set up", "ready", "stops itself", "stop", "hold", "poured_from", "pour", "flush", "a", "release"],
+            *["set up", "ready", "stops itself", "stop"],
+            *["hold", "poured_from", "look behind the hold", "pour", "flush", "a", "release"],
             *["continue", "stops itself", "stop"], *END,
         ]  # fmt: skip
         assert answer.void is None and answer.inside_ns is None and world.asked["manner"] == "awaited"

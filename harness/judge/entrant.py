@@ -18,7 +18,7 @@ from typing import Any
 from harness.catalog.config import Sampling
 from harness.judge.calibration import calibrate
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
-from harness.judge.clock import Answer
+from harness.judge.clock import Answer, Void
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
@@ -38,6 +38,8 @@ from harness.wire.flusher import Flusher
 MOST_VOIDS, VOIDS_A_CALL = 60, 1
 """Of one sitting: then it cannot be timed here. A busy host is slow for a second or two, in 40 calls."""
 
+MOST_WAITS = 5
+"""Of one sitting: calls that stood still for their host. Each takes two seconds."""
 
 CALLS_TO_CHANGE = 2
 """Times as many more calls are made before another manner is tried: a host is slow for some calls, not for others."""
@@ -293,7 +295,8 @@ class Entrant:
         answer = self.caller.put_timed(session, series, self.clocks.of(pace.manner), probe)
         if answer.void is not None:
             sitting.voids[answer.void] += 1
-            if sum(sitting.voids.values()) > MOST_VOIDS + VOIDS_A_CALL * pace.count:
+            waits = sitting.voids[Void.NEEDS_ITS_HOST]
+            if waits > MOST_WAITS or sum(sitting.voids.values()) > MOST_VOIDS + VOIDS_A_CALL * pace.count:
                 raise Unclockable(_reasons(sitting.voids))
         return answer
 

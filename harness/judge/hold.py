@@ -2,7 +2,8 @@
 
 While it runs, no kernel of another process does: processes share a GPU by time slices. It ends by itself after its
 limit, which must be shorter than a slice. If its slice ends all the same, another process's kernels run in the midst of
-it: it sees that by the device's clock, which has then gone on without it.
+it: it sees that by the device's clock, which has then gone on without it. If they run right behind it, before what the
+judge has enqueued next, a second kernel there sees it (`look_behind`).
 
 The kernel is written in PTX, which the driver compiles: the judge needs no compiler.
 """
@@ -21,7 +22,7 @@ AWAY_NS = 100_000
 """Between two looks at the device's clock, which are 1 to 2 us apart. Two switches of the device alone take 280 us
 (H200, 2026-11-22)."""
 
-_STARTED, _RELEASED, _EXPIRED, _TAKEN = 0, 64, 128, 192  # bytes, each in a cache line of its own
+_STARTED, _RELEASED, _EXPIRED, _TAKEN, _LAST = 0, 64, 128, 192, 256  # bytes, each in a cache line of its own
 _PTX = b"""
 .version 7.0
 .target sm_70
@@ -54,6 +55,21 @@ WAIT:
 TAKEN:
     st.volatile.global.u32 [%w+192], %turn;
 DONE:
+    st.volatile.global.u64 [%w+256], %now;
+    ret;
+}
+.visible .entry look_behind(.param .u64 words, .param .u32 turn)
+{
+    .reg .u64 %w, %last, %now, %spent;
+    .reg .u32 %turn;
+    .reg .pred %p;
+    ld.param.u64 %w, [words];
+    ld.param.u32 %turn, [turn];
+    mov.u64 %now, %globaltimer;
+    ld.volatile.global.u64 %last, [%w+256];
+    sub.u64 %spent, %now, %last;
+    setp.gt.u64 %p, %spent, AWAY_NS;
+    @%p st.volatile.global.u32 [%w+192], %turn;
     ret;
 }
 \0""".replace(b"AWAY_NS", str(AWAY_NS).encode())
@@ -63,23 +79,30 @@ class Hold:
     """Raises OSError where the driver does not take the kernel."""
 
     def __init__(self, torch_device: str) -> None:
-        self._words = torch.zeros(64, dtype=torch.int32, pin_memory=True)  # mapped at the same address on the device
+        self._words = torch.zeros(80, dtype=torch.int32, pin_memory=True)  # mapped at the same address on the device
         torch.zeros(1, device=torch_device)  # the context is made and current from here on
         self._cuda = ctypes.CDLL("libcuda.so.1")
-        module, self._kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        module, self._kernel, self._behind = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         _succeed(self._cuda.cuModuleLoadData(ctypes.byref(module), ctypes.c_char_p(_PTX)), "loading")
-        _succeed(self._cuda.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"hold"), "finding")
+        for kernel, name in ((self._kernel, b"hold"), (self._behind, b"look_behind")):
+            _succeed(self._cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name), "finding")
         self._turn = 0
 
     def begin(self, limit_ns: int = LIMIT_NS) -> None:
         """Enqueue the kernel on the default stream."""
         self._turn += 1
-        words = ctypes.c_uint64(self._words.data_ptr())
-        turn, limit = ctypes.c_uint32(self._turn), ctypes.c_uint64(limit_ns)
-        addresses = [ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in (words, turn, limit)]
-        parameters = (ctypes.c_void_p * 3)(*addresses)
+        self._launch(self._kernel, ctypes.c_uint32(self._turn), ctypes.c_uint64(limit_ns))
+
+    def look_behind(self) -> None:
+        """Enqueue what finds out whether the device ran something else since the kernel ended."""
+        self._launch(self._behind, ctypes.c_uint32(self._turn))
+
+    def _launch(self, kernel: Any, *values: Any) -> None:
+        given = (ctypes.c_uint64(self._words.data_ptr()), *values)
+        addresses = [ctypes.addressof(value) for value in given]
         grid = block = (1, 1, 1)
-        _succeed(self._cuda.cuLaunchKernel(self._kernel, *grid, *block, 0, None, parameters, None), "launching")
+        parameters = (ctypes.c_void_p * len(addresses))(*addresses)
+        _succeed(self._cuda.cuLaunchKernel(kernel, *grid, *block, 0, None, parameters, None), "launching")
 
     def holds(self) -> bool:
         """Whether the kernel has begun to run."""
@@ -91,7 +114,7 @@ class Hold:
         return bool(self._word(_EXPIRED).value != self._turn)
 
     def was_taken(self) -> bool:
-        """Whether the device ran something else in the midst of it, once the kernel has ended."""
+        """Whether the device ran something else in the midst of it or right behind it, once both kernels have ended."""
         return bool(self._word(_TAKEN).value == self._turn)
 
     def _word(self, offset: int) -> Any:

@@ -38,18 +38,20 @@ def next_manner(manner: Manner, answers: Sequence[Answer], right: Sequence[bool]
     """What to try when `manner` has been, of which these are the answers and whether their outputs were right; None if
     it suits. A call that is slow to enqueue waits at a gate, one that is longer than a time slice has a word behind it,
     and one that needs its inputs earlier gets them before it is made: it waits for the device, or has another engine of
-    the device copy them. That goes well most of the time, so one wrong answer is enough."""
+    the device copy them. That goes well most of the time, so one wrong answer is enough, and so is one stream
+    that waited for its host."""
     if manner in (Manner.STOPPED, Manner.WORKER):
         return None
     slow = sum(answer.void is Void.SLOW_TO_ARM for answer in answers)
     sound = [answer for answer, is_right in zip(answers, right, strict=True) if answer.void is None and is_right]
     failed = sum(answer.void is Void.FAILED_ARMED for answer in answers)
+    waited = any(answer.void is Void.NEEDS_ITS_HOST for answer in answers)
     wrong = sum(answer.void is None and not is_right for answer, is_right in zip(answers, right, strict=True))
     timed = [answer for answer in answers if answer.void in (None, Void.CUT)]
     too_long = sum(answer.void is Void.CUT or answer.elapsed_ns - constant_ns > LONG_ABOVE_NS for answer in timed)
     if manner in _LONGER and 2 * too_long > len(timed):
         return _LONGER[manner]  # cut off by the end of the slice, it may look wrong
-    if wrong or 2 * failed > len(answers) or not (sound or slow):
+    if wrong or waited or 2 * failed > len(answers) or not (sound or slow):
         return Manner.STOPPED
     if 2 * slow > len(answers):
         return _BEHIND_A_GATE.get(manner, Manner.STOPPED)

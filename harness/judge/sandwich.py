@@ -176,6 +176,7 @@ class Sandwich:
 
     def _pour(self, stage: Stage) -> None:
         self._stamps.poured_from.record()
+        self._hold.look_behind()  # behind the stamp: whoever takes the device in between is seen by one of them
         stage.pour()
         stage.flush()
         self._stamps.a.record()
