@@ -1,6 +1,7 @@
 """How often honest work is void, unranked or accused: on a busy machine, and in the runs that are stored.
 
     python bench/voids.py [--runs 20] [--seconds 540]        on this machine's CPU; 20 to 30 s a run
+    python bench/voids.py --quick ...                        the same as `eval --quick` judges it, in one process: 4 s
     python bench/voids.py --stored [RESULTS]                 of the runs in RESULTS (default: results), at once
 
 An honest submission to a toy problem is judged again and again on the CPU, every second time beside as many busy
@@ -52,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=540, help="start no run after so much time")
+    parser.add_argument("--quick", action="store_true", help="time one process, which is never ranked")
     parser.add_argument("--stored", nargs="?", type=Path, const=ROOT / "results", metavar="RESULTS")
     given = parser.parse_args()
     if given.stored is not None:
@@ -66,7 +68,7 @@ def main() -> None:
                 break
             state = ("quiet", "busy")[number % 2]
             with busy_processes(os.cpu_count() or 1) if state == "busy" else contextlib.nullcontext():
-                run = evaluate(problem, submission, here, load_config(ROOT), allow_unsandboxed=True)
+                run = evaluate(problem, submission, here, load_config(ROOT), quick=given.quick, allow_unsandboxed=True)
             runs[state].append(run)
             words = f"{run.ending.verdict.words}, {run.unranked_because or 'ranked'}, {run.duration_s:.0f} s"
             print(f"run {number + 1}, {state}: {words}", file=sys.stderr, flush=True)

@@ -22,17 +22,12 @@ The queries are rounded to e4m3 by a scale a head. Keys and values are exact whi
 that is for scales from 2^-17 to 2^9; a scale below is taken as 2^-18, one above as 2^9.
 
 Tiles. 64 tokens, 18 KiB of codes; three programs a multiprocessor, for which 168 registers a thread and 62 KiB suffice
-with one place for codes: it is filled again as soon as all have read it, while weights and output are computed. (Twice
-the places for half of the codes, and decoding the next tile while the output is added up, have been measured and are
-slower; so was twice the tokens with two warpgroups, but in a version that was wrong.)
+with one place for codes: it is filled again as soon as all have read it, while weights and output are computed.
 
-Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16.
-
-Measured on an NVIDIA H200, 2026-11-22 (docs/kernels.md has every case): 0.99 to 1.07 times gluon_fp8.py's time but at
-4 x 1024, where that one has a kernel for short caches, and at 256 x 8192 tokens 49 % of its own floor. What limits it:
-a tile takes a warp 911 instructions, half of them permutations, masks, shifts and comparisons, whose unit has half of
-the schedulers' rate. There, by ncu and before the partial results were fp16, schedulers issued half of the time, that
-unit was busy for 52 % of it and shared memory's for 61 %. Only for Hopper (sm_90): elsewhere see triton_mxfp4.py.
+Bytes. 306 a token, and 32 KiB a (sequence, split) for the partial results, which are fp16. Limited by instructions: a
+tile takes a warp 911, half of them permutations, masks, shifts and comparisons, whose unit has half of the schedulers'
+rate. docs/kernels.md has what was measured, and what was slower. Only for Hopper (sm_90): elsewhere see
+triton_mxfp4.py.
 """
 
 import functools
@@ -450,13 +445,10 @@ def attend(
     acc7 = gl.zeros([64, HEADS], gl.float32, o_layout)
     for tile in range(tiles):
         mbarrier.wait(full, tile & 1)
-        keys = decode_rope(rope_codes, rope_e8m0, plus, none)
-        score = warpgroup_mma(keys, q_rope_smem.permute((1, 0)), none, use_acc=False, is_async=True)
         even, odd = load_codes(code_panels.index(0))
         keys = decode_latent(even, pairs0.to(gl.int32) & 0xFF, plus, none)
-        score = warpgroup_mma(keys, q_smem.index(0).permute((1, 0)), score, is_async=True)
+        score = warpgroup_mma(keys, q_smem.index(0).permute((1, 0)), none, use_acc=False, is_async=True)
         panel0.store(keys)
-        score = warpgroup_mma_wait(1, deps=[score])
         keys = decode_latent(odd, pairs0.to(gl.int32) >> 8 & 0xFF, plus, none)
         score = warpgroup_mma(keys, q_smem.index(1).permute((1, 0)), score, is_async=True)
         panel1.store(keys)
@@ -469,6 +461,10 @@ def attend(
         keys = decode_latent(odd, pairs1.to(gl.int32) >> 8 & 0xFF, plus, none)
         score = warpgroup_mma(keys, q_smem.index(3).permute((1, 0)), score, is_async=True)
         panel3.store(keys)
+        score = warpgroup_mma_wait(1, deps=[score])
+        # The fp8 instruction loses what is small beside its largest summand. Those of the rope dims may be large: last.
+        keys = decode_rope(rope_codes, rope_e8m0, plus, none)
+        score = warpgroup_mma(keys, q_rope_smem.permute((1, 0)), score, is_async=True)
         row = begin + tile * BLOCK_N
         pairs0, pairs1, rope_e8m0 = load_scales(pair_ptr, byte_ptr, row + BLOCK_N, end, BLOCKS)
         score = warpgroup_mma_wait(0, deps=[score])
@@ -564,7 +560,7 @@ def launch(data, per_multiprocessor=None):
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
         raise NoDevice("gluon_mxfp4 needs a Hopper GPU (sm_90): its instructions exist nowhere else")
-    packed, e8m0 = kv_data["mxfp4"]
+    packed, e8m0 = (tensor.view(torch.uint8) for tensor in kv_data["mxfp4"])
     packed = packed.view(-1, (LATENT + ROPE) // 2)
     batch, longest = q.shape[0], config["kv_seq_len"]
     out = torch.empty(batch, HEADS, LATENT, dtype=torch.bfloat16, device=q.device)
