@@ -102,8 +102,8 @@ def _watch(child: int, report_fd: int, all_of_it: bool) -> int:
 def _next() -> tuple[int, int]:
     """What becomes of a child next, as os.waitpid has it.
 
-    One that has ended is taken without priority. Its last thread may be about to leave /proc, and there the kernel waits
-    for it awake (d_invalidate in release_task): with priority, on the processor that the thread needs, for 0.95 s.
+    One that has ended is taken without priority. Its last thread may be about to leave /proc, and there the kernel
+    waits for it awake (d_invalidate in release_task): with priority, on the processor that the thread needs, 0.95 s.
     """
     what = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOWAIT)
     assert what is not None  # it waits
