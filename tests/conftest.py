@@ -12,7 +12,7 @@ import pytest
 from harness.machine import lock
 from harness.machine.device import detect
 from harness.model import NO_ISOLATION
-from harness.sandbox import bubblewrap, tiers
+from harness.sandbox import bubblewrap, forked, tiers
 
 # Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
 _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
@@ -170,6 +170,27 @@ def custom_kernel(data):
 """
 
 
+@pytest.fixture(scope="session")
+def _folder_of_programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    folder.chmod(0o755)  # for a process with a user id of its own
+    return folder
+
+
+@pytest.fixture
+def a_program(_folder_of_programs, monkeypatch):
+    """Makes a module of a text, which `harness.compile.processes` may run; returns its name. All are in one folder: for
+    each environment, and so for each search path, a server starts, and it imports torch and Triton."""
+    monkeypatch.setenv("PYTHONPATH", str(_folder_of_programs))
+
+    def make(text: str) -> str:
+        name = f"a_program_{len(list(_folder_of_programs.iterdir()))}"
+        (_folder_of_programs / f"{name}.py").write_text(text)
+        return name
+
+    return make
+
+
 @pytest.fixture
 def roomy(monkeypatch):
     """The machine is never too crowded for a verdict: beside other tests it may be."""
@@ -186,6 +207,12 @@ def _without_bubblewrap():
     if bubblewrap.program():
         held = (tier for tier in tiers.candidates(cpu) if not tier.bubblewrap and tiers.holds(tier, cpu))
         tiers._found[cpu.torch_device] = next(held, NO_ISOLATION)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _servers_are_kept():
+    """Tests ask for more kinds of workers in turn than a person does: for each a server has imported torch."""
+    forked.MOST_SERVERS = 10
 
 
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
