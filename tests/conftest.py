@@ -218,9 +218,6 @@ def _servers_are_kept():
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
 """Programs that a test may not be skipped for the want of: .ci/run has installed them."""
 
-SKIPPED_FOR = {"bubblewrap", "chromium", "zsh", "fish"}
-"""What .ci/run installs. PODIUM_SKIPPED names the file that gets the tests which were skipped for the want of these."""
-
 
 def lacks(report, programs):
     """Whether a test was skipped for the want of one of `programs`."""
@@ -237,7 +234,21 @@ def pytest_runtest_makereport(item, call):
 
 
 LEFT_OUT = pytest.StashKey[list[str]]()
-"""The tests that `-m "not slow"` leaves out: the end of the output names them, so that no claim goes missing unseen."""
+"""The slow tests that are left out: the end of the output names them, so that no claim goes missing unseen."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--short", action="store_true", help="of each file's slow tests the first alone")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("short"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        kept = {item.path: item for item in reversed(slow)}.values()
+        left_out = [item for item in slow if item not in kept]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_configure(config):
@@ -246,7 +257,8 @@ def pytest_configure(config):
 
 def pytest_deselected(items):
     for item in items:
-        if item.get_closest_marker("slow") and "not slow" in item.config.getoption("markexpr"):
+        deliberate = item.config.getoption("short") or "not slow" in item.config.getoption("markexpr")
+        if item.get_closest_marker("slow") and deliberate:
             item.config.stash[LEFT_OUT].append(item.nodeid)
 
 
@@ -266,8 +278,3 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.section(f"left out: {len(left_out)} slow tests, which make test-all runs")
         counts = Counter(node.partition("::")[0] for node in left_out)
         terminalreporter.line(", ".join(f"{count} of {file}" for file, count in counts.items()))
-    if "PODIUM_SKIPPED" in os.environ:
-        reports = terminalreporter.stats.get("skipped", [])
-        skipped = dict.fromkeys(report.nodeid for report in reports if lacks(report, SKIPPED_FOR))
-        with open(os.environ["PODIUM_SKIPPED"], "a") as file:
-            file.writelines(f"{nodeid}\n" for nodeid in skipped)
