@@ -8,7 +8,7 @@
     launch        a launch, in batches ─► machine   waves, barriers, limits, counts
     code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
     pseudocode    AMD's pseudocode to numpy             written     corrections, and what is prose there
-    vector, scalar, matrix, access, atomics, lanes      what each kind of instruction does
+    vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races
 
 It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what
