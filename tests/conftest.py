@@ -12,7 +12,7 @@ import pytest
 from harness.machine import lock
 from harness.machine.device import detect
 from harness.model import NO_ISOLATION
-from harness.sandbox import bubblewrap, tiers
+from harness.sandbox import bubblewrap, forked, tiers
 
 # Tests start makes of their own, which must not take over the variables of a `make test` that these run under.
 _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
@@ -170,6 +170,27 @@ def custom_kernel(data):
 """
 
 
+@pytest.fixture(scope="session")
+def _folder_of_programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    folder.chmod(0o755)  # for a process with a user id of its own
+    return folder
+
+
+@pytest.fixture
+def a_program(_folder_of_programs, monkeypatch):
+    """Makes a module of a text, which `harness.compile.processes` may run; returns its name. All are in one folder: for
+    each environment, and so for each search path, a server starts, and it imports torch and Triton."""
+    monkeypatch.setenv("PYTHONPATH", str(_folder_of_programs))
+
+    def make(text: str) -> str:
+        name = f"a_program_{len(list(_folder_of_programs.iterdir()))}"
+        (_folder_of_programs / f"{name}.py").write_text(text)
+        return name
+
+    return make
+
+
 @pytest.fixture
 def roomy(monkeypatch):
     """The machine is never too crowded for a verdict: beside other tests it may be."""
@@ -188,11 +209,14 @@ def _without_bubblewrap():
         tiers._found[cpu.torch_device] = next(held, NO_ISOLATION)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _servers_are_kept():
+    """Tests ask for more kinds of workers in turn than a person does: for each a server has imported torch."""
+    forked.MOST_SERVERS = 10
+
+
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
 """Programs that a test may not be skipped for the want of: .ci/run has installed them."""
-
-SKIPPED_FOR = {"bubblewrap", "chromium", "zsh", "fish"}
-"""What .ci/run installs. PODIUM_SKIPPED names the file that gets the tests which were skipped for the want of these."""
 
 
 def lacks(report, programs):
@@ -210,7 +234,21 @@ def pytest_runtest_makereport(item, call):
 
 
 LEFT_OUT = pytest.StashKey[list[str]]()
-"""The tests that `-m "not slow"` leaves out: the end of the output names them, so that no claim goes missing unseen."""
+"""The slow tests that are left out: the end of the output names them, so that no claim goes missing unseen."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--short", action="store_true", help="of each file's slow tests the first alone")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("short"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        kept = {item.path: item for item in reversed(slow)}.values()
+        left_out = [item for item in slow if item not in kept]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_configure(config):
@@ -219,7 +257,8 @@ def pytest_configure(config):
 
 def pytest_deselected(items):
     for item in items:
-        if item.get_closest_marker("slow") and "not slow" in item.config.getoption("markexpr"):
+        deliberate = item.config.getoption("short") or "not slow" in item.config.getoption("markexpr")
+        if item.get_closest_marker("slow") and deliberate:
             item.config.stash[LEFT_OUT].append(item.nodeid)
 
 
@@ -239,8 +278,3 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.section(f"left out: {len(left_out)} slow tests, which make test-all runs")
         counts = Counter(node.partition("::")[0] for node in left_out)
         terminalreporter.line(", ".join(f"{count} of {file}" for file, count in counts.items()))
-    if "PODIUM_SKIPPED" in os.environ:
-        reports = terminalreporter.stats.get("skipped", [])
-        skipped = dict.fromkeys(report.nodeid for report in reports if lacks(report, SKIPPED_FOR))
-        with open(os.environ["PODIUM_SKIPPED"], "a") as file:
-            file.writelines(f"{nodeid}\n" for nodeid in skipped)

@@ -303,12 +303,10 @@ def test_links_pipes_second_names_strange_names_and_large_files_are_left(tmp_pat
         "print('x' * (17 << 20))",
     ],
 )
-def test_a_document_that_is_no_file_of_a_document_s_size_counts_as_none(tmp_path, monkeypatch, printed):
-    tmp_path.chmod(0o755)  # for a process with a user id of its own
-    (tmp_path / "a_program.py").write_text(printed)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def test_a_document_that_is_no_file_of_a_document_s_size_counts_as_none(a_program, printed):
+    name = a_program(printed)
     with Processes() as processes:
-        processes.start([Job("job", ("a_program",))])
+        processes.start([Job("job", (name,))])
         ((_, finished),) = processes.results()
     assert (finished.status, finished.printed) == (0, "")
 

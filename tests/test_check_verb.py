@@ -589,18 +589,20 @@ def test_stopped_it_takes_its_processes_along(toy_root, stop):
 # The processes themselves
 
 
-def finished(tmp_path: Path, program: str, limit: int = 1, count: int = 1) -> dict[str, Finished]:
-    """What came of `count` processes that run a program, `limit` at once."""
-    tmp_path.chmod(0o755)  # for a process with a user id of its own
-    (tmp_path / "a_program.py").write_text(program)
-    with pytest.MonkeyPatch.context() as patch, Processes(limit=limit) as processes:
-        patch.setenv("PYTHONPATH", str(tmp_path))
-        processes.start([Job(f"job{number}", ("a_program", str(number))) for number in range(count)])
-        return dict(processes.results())
+@pytest.fixture
+def finished(a_program):
+    def run(program: str, limit: int = 1, count: int = 1) -> dict[str, Finished]:
+        """What came of `count` processes that run a program, `limit` at once."""
+        name = a_program(program)
+        with Processes(limit=limit) as processes:
+            processes.start([Job(f"job{number}", (name, str(number))) for number in range(count)])
+            return dict(processes.results())
+
+    return run
 
 
-def test_what_a_process_prints_is_read_and_more_wait_than_there_is_room_for(tmp_path):
-    found = finished(tmp_path, "import sys\nprint(sys.argv[1])\n", limit=2, count=5)
+def test_what_a_process_prints_is_read_and_more_wait_than_there_is_room_for(finished):
+    found = finished("import sys\nprint(sys.argv[1])\n", limit=2, count=5)
     assert {name: one.printed for name, one in found.items()} == {f"job{n}": f"{n}\n" for n in range(5)}
     assert all(one.trouble is None for one in found.values())
 
@@ -613,62 +615,54 @@ def test_what_a_process_prints_is_read_and_more_wait_than_there_is_room_for(tmp_
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "takes too much memory"),
     ],
 )
-def test_how_a_process_ended_is_said_in_a_sentence(tmp_path, program, trouble):
-    assert trouble in finished(tmp_path, program)["job0"].trouble
+def test_how_a_process_ended_is_said_in_a_sentence(finished, program, trouble):
+    assert trouble in finished(program)["job0"].trouble
 
 
-def test_a_process_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
+def test_a_process_that_takes_too_long_is_stopped(finished, monkeypatch):
     monkeypatch.setattr("harness.compile.processes.TIMEOUT_S", 0.5)
-    assert "took longer than 0.5 s" in finished(tmp_path, "import time; time.sleep(600)")["job0"].trouble
+    assert "took longer than 0.5 s" in finished("import time; time.sleep(600)")["job0"].trouble
 
 
-def test_of_a_submission_that_hangs_what_does_not_get_on_is_given_up_and_no_more_are_begun(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    tmp_path.chmod(0o755)
+def test_of_a_submission_that_hangs_what_does_not_get_on_is_given_up_and_no_more_are_begun(a_program):
     words = "import os, sys, time\n"
     tells = "for step in range(8):\n    os.write(2, b'podium is at: step %d\\n' % step)\n    time.sleep(0.5)\n"
-    (tmp_path / "hangs.py").write_text(words + "os.write(2, b'podium is at: kernel slow\\n')\ntime.sleep(600)\n")
-    (tmp_path / "gets_on.py").write_text(words + tells + "print('done')\n")
+    hangs = a_program(words + "os.write(2, b'podium is at: kernel slow\\n')\ntime.sleep(600)\n")
+    programs = {"gets_on": a_program(words + tells + "print('done')\n"), "hangs": hangs, "waits": hangs}
     with Processes(limit=2) as processes:
-        names = ("gets_on", "hangs", "waits")
-        processes.start([Job(name, ("hangs" if name == "waits" else name,)) for name in names])
+        processes.start([Job(name, (program,)) for name, program in programs.items()])
         found = dict(processes.results(patience_s=2.5))
     assert found["gets_on"].printed == "done\n" and found["gets_on"].trouble is None
     said = "given up: the submission hangs in its test cases"
-    assert [found[name].trouble for name in names[1:]] == [f"{said}, and here at kernel slow", said]
+    assert [found[name].trouble for name in ("hangs", "waits")] == [f"{said}, and here at kernel slow", said]
 
 
-def test_what_a_process_is_at_is_told_while_it_lasts_and_is_nothing_that_it_said(tmp_path, monkeypatch):
+def test_what_a_process_is_at_is_told_while_it_lasts_and_is_nothing_that_it_said(a_program, monkeypatch):
     monkeypatch.setattr("harness.compile.processes.TELL_S", 0.2)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    tmp_path.chmod(0o755)
     mark = "os.write(2, b'podium is at: kernel\\x1b[2Jslow\\n')"
     program = f"import os, time\n{mark}\ntime.sleep(2)\nraise SystemExit('no')\n"
-    (tmp_path / "a_program.py").write_text(program)
     told = []
     with Processes(limit=1) as processes:
-        processes.start([Job("job", ("a_program",))])
+        processes.start([Job("job", (a_program(program),))])
         ((_, one),) = processes.results(lambda: told.append(processes.doing()))
     assert {"job": "kernel [2Jslow"} in told and set().union(*told) == {"job"}
     assert one.said.strip() == "no" and "slow" not in one.trouble
 
 
-def test_leaving_the_block_kills_all_that_still_runs(tmp_path, monkeypatch):
-    tmp_path.chmod(0o755)
-    (tmp_path / "a_program.py").write_text("import os, time\nos.fork()\ntime.sleep(600)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def test_leaving_the_block_kills_all_that_still_runs(a_program):
+    name = a_program("import os, time\nos.fork()\ntime.sleep(600)\n")
     with Processes(limit=1) as processes:
-        processes.start([Job("job", ("a_program",))])
+        processes.start([Job("job", (name,))])
         deadline = time.monotonic() + 300
         while len(started := below(os.getpid())) < 3 and time.monotonic() < deadline:  # the keeper and two of its own
             time.sleep(0.05)
     assert len(started) >= 3 and not any(map(alive, started))
 
 
-def test_a_process_sees_no_gpu_and_nothing_of_the_callers_environment(tmp_path, monkeypatch):
+def test_a_process_sees_no_gpu_and_nothing_of_the_callers_environment(finished, monkeypatch):
     monkeypatch.setenv("A_SECRET", "1")
     program = "import os\nprint(os.environ.get('A_SECRET'), repr(os.environ['CUDA_VISIBLE_DEVICES']))\n"
-    assert finished(tmp_path, program)["job0"].printed == "None ''\n"
+    assert finished(program)["job0"].printed == "None ''\n"
 
 
 # The table

@@ -34,6 +34,10 @@ NAMED_WRONG = [
 ]
 
 
+LONG = pytest.param("prefill", marks=pytest.mark.slow)
+"""Its one timed case is long: a fault takes a second."""
+
+
 @functools.cache
 def run_of(name):
     return runs(catalog.load_problem(ROOT, name), CPU, seed=0, benchmarks=1, calls=2)
@@ -61,7 +65,7 @@ def test_what_is_wrong_is_rejected_over_all_calls_whatever_cache_it_reads(tolera
         assert not standing.rejected(tolerance, single_only=True)
 
 
-@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("name", [LONG if name == "prefill" else name for name in MOVED])
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -76,13 +80,14 @@ def test_the_score_of_a_key_known_by_its_place_is_no_maximum_in_any_dtype(name, 
         assert run.standing(corruption(wrong).fault(1)).rejected(tolerance, single_only=True)
 
 
+@pytest.mark.slow
 def test_int8_in_late_rows_shows_over_all_calls_of_a_long_benchmark():
     (run,) = run_of("prefill").values()
     standing = run.standing(corruption("q and k of plain inputs in int8 from row n on").fault(512))
     assert standing.limits("bf16")["row_rms"] > 1.1
 
 
-@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("name", [LONG if name == "prefill" else name for name in MOVED])
 def test_no_honest_rounding_is_refused(name):
     (tolerance,) = run_of(name)[next(iter(run_of(name)))].problem.tolerances
     for dtype, run in run_of(name).items():
@@ -103,7 +108,7 @@ def test_no_honest_arithmetic_of_mla_is_refused():
     assert [way.name for way in honest.HONEST if standings[way.name].rejected(way.tolerance)] == []
 
 
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", [LONG if name == "prefill" else name for name in ATTENTION])
 def test_an_answer_without_a_fault_meets_every_tolerance_of_each_problem(name):
     first, *_ = run_of(name).values()
     assert claims(first) == list(first.problem.tolerances)

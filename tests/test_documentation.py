@@ -19,6 +19,7 @@ import yaml
 from bench import kernel_table
 from harness import catalog, evaluate
 from harness.catalog.config import load_config
+from harness.cli import main
 from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
@@ -218,11 +219,16 @@ def test_the_tables_of_the_kernels_are_those_of_the_published_runs():
     assert kernel_table.renewed(page, files) == page, "make them anew: python bench/kernel_table.py"
 
 
-def test_a_published_run_of_another_source_than_the_bundled_file_s_is_marked_on_the_board(copy):
+def test_a_published_run_of_another_source_than_the_bundled_file_s_is_marked_on_the_board(copy, capsys):
     """Each file that has a ranked run, held against that run's source."""
+
+    def leaderboard(problem, *words):
+        assert main(["--root", str(copy), "leaderboard", problem, "--device", "nvidia-h200", *words]) == 0
+        return capsys.readouterr().out
+
     compared = 0
     for problem in sorted({run.problem for run in judged_runs()}):
-        printed = run(f"python3 -m harness leaderboard {problem} --device nvidia-h200 --json", copy)
+        printed = leaderboard(problem, "--json")
         ranked = json.loads(printed)["boards"][0]["ranked"]
         unranked = [e for e in json.loads(printed)["boards"][0]["unranked"] if e["clock"] == "judge"]
         for entry in (*ranked, *unranked):
@@ -230,7 +236,7 @@ def test_a_published_run_of_another_source_than_the_bundled_file_s_is_marked_on_
             now = (CHECKOUT / "submissions" / problem / f"{entry['submission']}.py").read_bytes()
             assert entry["older_source"] == (judged != now), entry["submission"]
             compared += 1
-        rows = run(f"python3 -m harness leaderboard {problem} --device nvidia-h200", copy).splitlines()
+        rows = leaderboard(problem).splitlines()
         marked = [row for row in rows if row.startswith("│") and OLDER_SOURCE in row]
         assert len(marked) == sum(entry["older_source"] for entry in ranked)
     assert compared >= 7

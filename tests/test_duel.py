@@ -57,7 +57,7 @@ def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
 
 
 def test_one_that_is_far_slower_is_found_slower(fight, toy_root, roomy):
-    found = fight(SLEEPING.replace("SECONDS", "0.03"), SLEEPING.replace("SECONDS", "0.2"), pairs=4)
+    found = fight(SLEEPING.replace("SECONDS", "0.01"), SLEEPING.replace("SECONDS", "0.07"), pairs=4)
     noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 4)
     compared = compare_pairs("double", "here", ("first", "second"), found.measurements, noise, 0.95)
     assert compared.finding.speed is Speed.SLOWER and compared.finding.ratio.value > 2

@@ -45,6 +45,12 @@ def test_no_other_module_lies_loose_at_the_top():
     assert house.loose() == LOOSE
 
 
+def test_no_module_is_much_longer_than_300_lines():
+    """One that outgrows that is two nouns."""
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in house.modules().items()}
+    assert not {module: length for module, length in lengths.items() if length > 330}
+
+
 def test_a_class_has_a_name_of_its_own():
     found = defaultdict(list)
     for module, path in house.modules().items():

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -288,6 +289,32 @@ def test_its_end_is_seen_and_how_it_ended(isolation, ending, status):  # noqa: F
         with pytest.raises(Ended):
             inside.leash.stop()
         assert inside.leash.processor_ns() == 0
+
+
+def test_its_end_does_not_keep_its_last_thread_from_ending():
+    """The waiter comes before all others, and in the kernel it would wait awake for what that thread still does."""
+    program = """
+        import sys, threading, time
+        for _ in range(8):
+            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        print("up", flush=True)
+        sys.stdin.read()
+    """
+    processors = os.sched_getaffinity(0)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_stime
+    for _ in range(5):
+        os.sched_setaffinity(0, {min(processors)})
+        try:
+            inside = OnALeash(NO_ISOLATION, program)
+        finally:
+            os.sched_setaffinity(0, processors)
+        with inside:
+            inside.await_line("up")
+            assert not waiter.is_stopped(inside.leash.pid)  # each thread has been looked at
+            inside.leash.stop()
+            os.kill(inside.leash.pid, signal.SIGKILL)
+            assert inside.enclosure.wait(300) == -signal.SIGKILL
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_stime - spent < 0.9, "a spell of such waiting is 0.95 s"
 
 
 def test_a_program_that_cannot_be_started_is_an_end(tmp_path):

@@ -28,12 +28,23 @@ FEW = Sampling(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _judges_end():
+    yield
+    close()
+
+
 @pytest.fixture
 def root(toy_root):
-    """The checkout in miniature; the judge that a test has started ends with it."""
+    """The checkout in miniature. A judge that an earlier test has started serves this one as well."""
+    return toy_root
+
+
+@pytest.fixture
+def own_judge(root):
+    """For a test that looks for what a judge leaves in `root`: it is started there."""
     close()
-    yield toy_root
-    close()
+    return root
 
 
 def python(program, **environment):
@@ -179,7 +190,8 @@ def test_what_the_caller_s_own_narrate_raises_ends_the_call_and_the_next_one_has
     assert evaluate("double", RIGHT, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
 
 
-def test_closing_ends_a_call_of_another_thread_at_once(root):
+def test_closing_ends_a_call_of_another_thread_at_once(own_judge):
+    root = own_judge
     with ThreadPoolExecutor(1) as pool:
         slow = "import time\ndef custom_kernel(data):\n    time.sleep(1000)\n"
         call = pool.submit(evaluate, "double", slow, "cpu", "verdict", root=root)

@@ -386,7 +386,7 @@ def live_tensors():
     return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
 
-@pytest.mark.parametrize("name", ["ref_kernel", "torch_sdpa"])
+@pytest.mark.parametrize("name", [pytest.param("ref_kernel", marks=pytest.mark.slow), "torch_sdpa"])
 def test_a_thousand_steps_leave_no_memory_behind(name):
     """Each draws 32 KiB of queries, keys and values: 32 MB if they were kept."""
     kernel = reference.ref_kernel if name == "ref_kernel" else imported(SUBMISSIONS / "torch_sdpa.py").custom_kernel

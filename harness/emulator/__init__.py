@@ -7,8 +7,9 @@
 
     launch        a launch, in batches ─► machine   waves, barriers, limits, counts
     code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
-    pseudocode    AMD's pseudocode to numpy             written     corrections, and what is prose there
-    vector, scalar, matrix, access, atomics, lanes      what each kind of instruction does
+    pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
+    written       corrections, and what is prose there, by handwritten and conversions
+    vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races
 
 It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what

@@ -15,8 +15,9 @@ from harness.emulator.arithmetic import U32, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import NotEmulated
+from harness.emulator.results import check_registers
 from harness.emulator.state import VCC, Rows, State, lanes_of
-from harness.emulator.vector import Step, check_registers
+from harness.emulator.vector import Step
 
 
 def dual(instruction: Instruction, kernel: KernelCode) -> Step:

@@ -28,6 +28,7 @@ from harness.emulator.arithmetic import F32, U32, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import NotEmulated
+from harness.emulator.results import check_registers
 from harness.emulator.state import Rows, State
 
 Step = Callable[[State, Rows], None]
@@ -167,8 +168,6 @@ def _registers(code: int, count: int, shift: int, kernel: KernelCode) -> Any:
 
 
 def _check(kernel: KernelCode, first: int, count: int) -> None:
-    from harness.emulator.vector import check_registers
-
     check_registers(kernel, first, count)
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import arithmetic as ar
 from harness.emulator import lanes, operands, written
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
 from harness.emulator.findings import NotEmulated
+from harness.emulator.moves import MOVES
 from harness.emulator.operands import Read
+from harness.emulator.results import check_registers, refuse_overflow, write64, write_half, write_lanes
 from harness.emulator.state import EXEC, VCC, Rows, State
 
 Step = Callable[[State, Rows], None]
@@ -36,8 +37,8 @@ def vector(instruction: Instruction, kernel: KernelCode) -> Step:
     """Raises NotEmulated by name."""
     if instruction.mnemonic in ("v_nop", "v_clrexcp"):
         return lambda state, rows: None
-    if instruction.mnemonic in SPECIAL:
-        return SPECIAL[instruction.mnemonic](instruction, kernel)
+    if instruction.mnemonic in MOVES:
+        return MOVES[instruction.mnemonic](instruction, kernel)
     if instruction.mnemonic.startswith("v_mfma") or instruction.mnemonic.startswith(("v_wmma", "v_smfmac")):
         from harness.emulator.matrix import matrix
 
@@ -91,7 +92,7 @@ class _Builder:
                 vcc = _lanes_of(state, carry_in, rows)
             found = apply(s0, s1, s2, d0, state.clamped[rows][:, None], vcc, None, simm, state.lane_numbers, opsel)
             if half_float and state.clamped[rows].any():
-                _refuse_overflow(found["D0"], name)
+                refuse_overflow(found["D0"], name)
             if writes_vcc:
                 register = carry_out
                 on = found["VCC"] & state.lanes[rows]
@@ -249,15 +250,15 @@ class _Builder:
             if self.encoding.startswith("VOP3") and not self.encoding.startswith("VOP3P"):
                 high = self.fields.get("opsel", 0) >> 3 & 1
             if high or rdna or KEEPS_HIGH_HALF.match(mnemonic):
-                return lambda state, rows, value, valid: _write_half(state, rows, register, value, high, valid)
+                return lambda state, rows, value, valid: write_half(state, rows, register, value, high, valid)
         if self.d0_bits == 64:
-            return lambda state, rows, value, valid: _write64(state, rows, register, value, valid)
-        return lambda state, rows, value, valid: _write(state, rows, register, value, valid)
+            return lambda state, rows, value, valid: write64(state, rows, register, value, valid)
+        return lambda state, rows, value, valid: write_lanes(state, rows, register, value, valid)
 
     def write_subdword(self, register: int) -> Callable[[State, Rows, Array, Any], None]:
         select, unused = self.fields["dst_sel"], self.fields["dst_unused"]
         if select == 6:
-            return lambda state, rows, value, valid: _write(state, rows, register, value, valid)
+            return lambda state, rows, value, valid: write_lanes(state, rows, register, value, valid)
         width, place = (8, select) if select < 4 else (16, select - 4)
         mask, shift = U32((1 << width) - 1), U32(width * place)
         if unused == 1:
@@ -267,22 +268,9 @@ class _Builder:
             part = (np.asarray(value) & mask) << shift
             if unused == 2:
                 part = part | (state.vector[register, rows] & ~(mask << shift))
-            _write(state, rows, register, part, valid)
+            write_lanes(state, rows, register, part, valid)
 
         return write
-
-
-def _refuse_overflow(raw: Array, name: str) -> None:
-    """What MODE.FP16_OVFL makes of infinities in float16 is not emulated; anything else it leaves alone."""
-    halves = np.stack([np.asarray(raw) & U32(0x7FFF), np.asarray(raw) >> U32(16) & U32(0x7FFF)])
-    if (halves == 0x7C00).any():
-        raise NotEmulated(f"an infinity in {name} with MODE.FP16_OVFL set is not emulated")
-
-
-def check_registers(kernel: KernelCode, first: int, count: int) -> None:
-    """Raises NotEmulated for a register beyond the kernel's own."""
-    if first < 0 or first + count > kernel.vgprs:
-        raise NotEmulated(f"it uses v{first + count - 1}, and says that it has {kernel.vgprs} registers; that")
 
 
 def _is_half(form: str, bits: int) -> bool:
@@ -301,199 +289,3 @@ def _lanes_of(state: State, register: int, rows: Rows) -> Array:
         count = state.position[rows].shape[0]
         return lanes_of(np.full(count, value & ((1 << 64) - 1), U64), state.wave_size)
     return lanes_of(state.mask(register, rows), state.wave_size)
-
-
-def _write(state: State, rows: Rows, register: int, value: Array, valid: Any) -> None:
-    if valid is None:
-        state.write(register, rows, value)
-    else:
-        state.write(register, rows, np.where(valid(state, rows), value, state.vector[register, rows]))
-
-
-def _write64(state: State, rows: Rows, register: int, value: Array, valid: Any) -> None:
-    low, high = (value & U64(0xFFFFFFFF)).astype(U32), (value >> U64(32)).astype(U32)
-    _write(state, rows, register, low, valid)
-    _write(state, rows, register + 1, high, valid)
-
-
-def _write_half(state: State, rows: Rows, register: int, value: Array, high: int, valid: Any) -> None:
-    held = state.vector[register, rows]
-    part = np.asarray(value) & U32(0xFFFF)
-    merged = held & U32(0xFFFF) | part << U32(16) if high else held & U32(0xFFFF0000) | part
-    _write(state, rows, register, merged, valid)
-
-
-# Instructions that are no arithmetic of one lane
-
-
-def _readfirstlane(instruction: Instruction, kernel: KernelCode) -> Step:
-    read = operands.source(instruction.fields["src0"], 0, "FMT_NUM_B32", 32)
-    target = instruction.fields["vdst"] & 127 if instruction.fields["vdst"] >= 256 else instruction.fields["vdst"]
-
-    def step(state: State, rows: Rows) -> None:
-        values = np.broadcast_to(read(state, rows), state.lanes[rows].shape)
-        state.set_scalar(target, rows, lanes.of_lane(values, lanes.first_active(state, rows)))
-
-    return step
-
-
-def _readlane(instruction: Instruction, kernel: KernelCode) -> Step:
-    fields = instruction.fields
-    read = operands.source(fields["src0"], 0, "FMT_NUM_B32", 32)
-    lane = operands.scalar_source(fields["src1"], 0, "FMT_NUM_B32", 32)
-    target = fields["vdst"] & 127 if fields["vdst"] >= 256 else fields["vdst"]
-
-    def step(state: State, rows: Rows) -> None:
-        values = np.broadcast_to(read(state, rows), state.lanes[rows].shape)
-        chosen = np.broadcast_to(lane(state, rows) % U32(state.wave_size), values.shape[:1]).astype(np.int64)
-        state.set_scalar(target, rows, lanes.of_lane(values, chosen))
-
-    return step
-
-
-def _writelane(instruction: Instruction, kernel: KernelCode) -> Step:
-    fields = instruction.fields
-    value = operands.scalar_source(fields["src0"], fields.get("literal", 0), "FMT_NUM_B32", 32)
-    lane = operands.scalar_source(fields["src1"], 0, "FMT_NUM_B32", 32)
-    register = fields["vdst"] - 256
-    check_registers(kernel, register, 1)
-
-    def step(state: State, rows: Rows) -> None:
-        held = state.vector[register, rows].copy()
-        chosen = np.broadcast_to(lane(state, rows) % U32(state.wave_size), held.shape[:1]).astype(np.int64)
-        held[np.arange(held.shape[0]), chosen] = value(state, rows)
-        state.vector[register, rows] = held
-
-    return step
-
-
-def _swap(instruction: Instruction, kernel: KernelCode) -> Step:
-    first, second = instruction.fields["vdst"] - 256, instruction.fields["src0"] - 256
-    check_registers(kernel, max(first, second), 1)
-    width = {"v_permlane16_swap_b32": 16, "v_permlane32_swap_b32": 32}.get(instruction.mnemonic)
-
-    def step(state: State, rows: Rows) -> None:
-        a, b = state.vector[first, rows].copy(), state.vector[second, rows].copy()
-        if width:
-            b, a = lanes.swap(a, b, width)
-        state.write(first, rows, b)
-        state.write(second, rows, a)
-
-    return step
-
-
-def _accvgpr(instruction: Instruction, kernel: KernelCode) -> Step:
-    fields, accum = instruction.fields, min(kernel.accum_offset, kernel.vgprs)
-    read_from = accum if instruction.mnemonic != "v_accvgpr_write_b32" and fields["src0"] >= 256 else 0
-    target = fields["vdst"] - 256 + (accum if instruction.mnemonic != "v_accvgpr_read_b32" else 0)
-    read = operands.source(fields["src0"], fields.get("literal", 0), "FMT_NUM_B32", 32, read_from)
-    check_registers(kernel, target, 1)
-    if fields["src0"] >= 256:
-        check_registers(kernel, fields["src0"] - 256 + read_from, 1)
-    return lambda state, rows: state.write(target, rows, read(state, rows))
-
-
-def _bitop3(instruction: Instruction, kernel: KernelCode) -> Step:
-    fields = instruction.fields
-    truth = fields["neg"] | fields["abs"] << 3 | fields["omod"] << 6
-    if instruction.mnemonic != "v_bitop3_b32":
-        raise NotEmulated(f"{instruction.mnemonic} is not emulated")
-    reads = [operands.source(fields[f"src{n}"], fields.get("literal", 0), "FMT_NUM_B32", 32) for n in range(3)]
-    register = fields["vdst"] - 256
-    check_registers(kernel, register, 1)
-
-    def step(state: State, rows: Rows) -> None:
-        a, b, c = (read(state, rows) for read in reads)
-        result = np.zeros(state.lanes[rows].shape, U32)
-        for place in range(8):
-            if truth >> place & 1:
-                result |= (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
-        state.write(register, rows, result)
-
-    return step
-
-
-def _mix(instruction: Instruction, kernel: KernelCode) -> Step:
-    """v_fma_mix: float32 a·b + c, each operand a float32 or one half of a register; NEG_HI is |x| here."""
-    fields, mnemonic = instruction.fields, instruction.mnemonic
-    if fields.get("clmp"):
-        raise NotEmulated(f"{mnemonic} with a clamp is not emulated")
-    register = fields["vdst"] - 256
-    check_registers(kernel, register, 1)
-
-    def operand(number: int) -> Callable[[State, Rows], Array]:
-        low = fields["opsel"] >> number & 1
-        is_half = fields["opsel_hi2"] if number == 2 else fields["opsel_hi"] >> number & 1
-        form = "FMT_NUM_F16" if is_half else "FMT_NUM_F32"
-        read = operands.source(fields[f"src{number}"], fields.get("literal", 0), form, 32)
-        absolute, negated = fields["neg_hi"] >> number & 1, fields["neg"] >> number & 1
-
-        def value(state: State, rows: Rows) -> Array:
-            raw = read(state, rows)
-            if is_half:
-                found = (raw >> U32(16 * low)).astype(np.uint16).view(np.float16).astype(np.float32)
-            else:
-                found = raw.view(np.float32)
-            found = np.abs(found) if absolute else found
-            return -found if negated else found
-
-        return value
-
-    values = [operand(number) for number in range(3)]
-
-    def step(state: State, rows: Rows) -> None:
-        total = ar.fma(*(value(state, rows) for value in values))
-        if mnemonic == "v_fma_mix_f32":
-            return state.write(register, rows, total.view(U32))
-        half = total.astype(np.float16).view(np.uint16).astype(U32)
-        if state.clamped[rows].any():
-            _refuse_overflow(half, mnemonic)
-        _write_half(state, rows, register, half, int(mnemonic == "v_fma_mixhi_f16"), None)
-
-    return step
-
-
-def _permlane(instruction: Instruction, kernel: KernelCode) -> Step:
-    """v_permlane16 and v_permlanex16: a lane of the own, or of the other, row of 16, chosen by 4 bits of two scalars
-    (RDNA3 ISA guide). A lane that is not active is left out, unless FI (OPSEL[0]) fetches it all the same; with
-    BOUND_CTRL (OPSEL[1]) it reads as 0."""
-    fields, other = instruction.fields, "x16" in instruction.mnemonic
-    selects = [
-        operands.scalar_source(fields[name], fields.get("literal", 0), "FMT_NUM_B32", 32) for name in ("src1", "src2")
-    ]
-    source, register = fields["src0"] - 256, fields["vdst"] - 256
-    fetch, bound = fields["opsel"] & 1, fields["opsel"] >> 1 & 1
-    check_registers(kernel, max(source, register), 1)
-    lane = np.arange(kernel.wave_size)
-
-    def step(state: State, rows: Rows) -> None:
-        low, high = (np.broadcast_to(read(state, rows), state.position[rows].shape) for read in selects)
-        word = low.astype(U64) | high.astype(U64) << U64(32)
-        choice = (word[:, None] >> (lane % 16 * 4).astype(U64) & U64(15)).astype(np.int64)
-        goal = (lane // 16 * 16 ^ (16 if other else 0)) + choice
-        value = np.take_along_axis(state.vector[source, rows], goal, axis=1)
-        if not fetch:
-            usable = np.take_along_axis(state.lanes[rows], goal, axis=1)
-            value = np.where(usable, value, U32(0) if bound else state.vector[register, rows])
-        state.write(register, rows, value)
-
-    return step
-
-
-SPECIAL: dict[str, Callable[[Instruction, KernelCode], Step]] = {
-    "v_readfirstlane_b32": _readfirstlane,
-    "v_readlane_b32": _readlane,
-    "v_writelane_b32": _writelane,
-    "v_swap_b32": _swap,
-    "v_permlane16_swap_b32": _swap,
-    "v_permlane32_swap_b32": _swap,
-    "v_accvgpr_read_b32": _accvgpr,
-    "v_accvgpr_write_b32": _accvgpr,
-    "v_accvgpr_mov_b32": _accvgpr,
-    "v_bitop3_b32": _bitop3,
-    "v_permlane16_b32": _permlane,
-    "v_permlanex16_b32": _permlane,
-    "v_fma_mix_f32": _mix,
-    "v_fma_mixlo_f16": _mix,
-    "v_fma_mixhi_f16": _mix,
-}

@@ -1,0 +1,80 @@
+"""Conversions between number formats, written by hand, and added to WRITTEN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.emulator import arithmetic as ar
+from harness.emulator import number_formats
+from harness.emulator.arithmetic import F32, U32, U64, Array
+from harness.emulator.handwritten import WRITTEN, Apply, by_hand, floats, raw_result
+
+__all__ = ["WRITTEN"]
+
+
+@by_hand("v_ldexp_f32", reads="S0 S1")
+def _ldexp(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    value = np.asarray(S0).view(F32)
+    return raw_result(np.where(np.isnan(value), ar.quiet(value), ar.ldexp(value, np.asarray(S1).view(np.int32))))
+
+
+@by_hand("v_cvt_f32_bf16")
+def _from_bf16(S0: Any, **_: Any) -> dict[str, Any]:
+    return {"D0": np.asarray(S0) << U32(16)}
+
+
+def _pair(low: Array, high: Array) -> dict[str, Any]:
+    return {"D0": low.astype(U32) | high.astype(U32) << U32(16)}
+
+
+@by_hand("v_cvt_pk_bf16_f32", reads="S0 S1")
+def _pk_bf16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return _pair(*(ar.bf16_bits(one) for one in floats(S0, S1)))
+
+
+@by_hand("v_cvt_pk_f16_f32", reads="S0 S1")
+def _pk_f16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return _pair(*(one.astype(np.float16).view(np.uint16) for one in floats(S0, S1)))
+
+
+@by_hand("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", reads="S0 S1")
+def _pkrtz(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    halves = []
+    for value in floats(S0, S1):
+        near = value.astype(np.float16)
+        beyond = np.abs(near.astype(F32)) > np.abs(value)
+        halves.append((near.view(np.uint16) - beyond.astype(np.uint16)).astype(np.uint16))
+    return _pair(*halves)
+
+
+def _to_small(name: str) -> Apply:
+    def apply(S0: Any, S1: Any, D0: Any, SCC: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
+        # A vector instruction is given MODE.FP16_OVFL, by wave, in the place of SCC.
+        low, high = (number_formats.encoded(one, target, name, SCC) for one in floats(S0, S1))
+        pair = low | high << U32(8)
+        if OPSEL >> 3 & 1:
+            return {"D0": (D0 & U32(0xFFFF)) | pair << U32(16)}
+        return {"D0": (D0 & U32(0xFFFF0000)) | pair}
+
+    return apply
+
+
+def _from_small(name: str, pair: bool) -> Apply:
+    def apply(S0: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
+        raw = np.asarray(S0)
+        if pair:
+            raw = raw >> U32(16 * (OPSEL & 1))
+            low, high = (number_formats.decoded(raw >> U32(8 * place), target, name).view(U32) for place in (0, 1))
+            return {"D0": low.astype(U64) | high.astype(U64) << U64(32)}
+        byte = (OPSEL & 1) * 2 + (OPSEL >> 1 & 1)  # OPSEL is read with its bits in reverse (CDNA4 ISA guide, 6.2.6)
+        return raw_result(number_formats.decoded(raw >> U32(8 * byte), target, name))
+
+    return apply
+
+
+for _kind in ("fp8", "bf8"):
+    by_hand(f"v_cvt_pk_{_kind}_f32", reads="S0 S1 D0 OPSEL TARGET")(_to_small(_kind))
+    by_hand(f"v_cvt_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, False))
+    by_hand(f"v_cvt_pk_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, True))

@@ -1,0 +1,260 @@
+"""What instructions do, written by hand: arithmetic. Conversions are in `conversions`; `written` says why.
+
+WRITTEN[mnemonic] ─► inputs it reads, outputs it writes, apply(**inputs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.emulator import arithmetic as ar
+from harness.emulator.arithmetic import F32, U32, U64, Array
+
+Apply = Callable[..., dict[str, Any]]
+WRITTEN: dict[str, tuple[frozenset[str], frozenset[str], Apply]] = {}
+
+
+def by_hand(*names: str, reads: str = "S0", writes: str = "D0") -> Callable[[Apply], Apply]:
+    def keep(function: Apply) -> Apply:
+        for name in names:
+            WRITTEN[name] = frozenset(reads.split()), frozenset(writes.split()), function
+        return function
+
+    return keep
+
+
+def floats(*raw: Any) -> list[Array]:
+    return [np.asarray(one).view(F32) for one in raw]
+
+
+def raw_result(value: Array) -> dict[str, Any]:
+    kind = {2: np.uint16, 4: U32, 8: U64}[value.dtype.itemsize]
+    word = np.ascontiguousarray(value).view(kind).reshape(np.shape(value))
+    return {"D0": word.astype(U32) if kind is np.uint16 else word}
+
+
+# Largest, smallest, rounding
+
+
+def _family(kind: str, view: Callable[[Any], Array]) -> None:
+    def two(function: Callable[..., Array]) -> Apply:
+        return lambda S0, S1, **_: raw_result(function(view(S0), view(S1)))
+
+    def three(function: Callable[..., Array]) -> Apply:
+        return lambda S0, S1, S2, **_: raw_result(function(view(S0), view(S1), view(S2)))
+
+    for word, function in (("max", ar.largest), ("min", ar.smallest)):
+        by_hand(f"v_{word}_{kind}", reads="S0 S1")(two(function))
+        by_hand(f"v_{word}3_{kind}", reads="S0 S1 S2")(
+            three(lambda a, b, c, function=function: function(function(a, b), c))
+        )
+    by_hand(f"v_med3_{kind}", reads="S0 S1 S2")(three(ar.median))
+    by_hand(f"v_maxmin_{kind}", reads="S0 S1 S2")(three(lambda a, b, c: ar.smallest(ar.largest(a, b), c)))
+    by_hand(f"v_minmax_{kind}", reads="S0 S1 S2")(three(lambda a, b, c: ar.largest(ar.smallest(a, b), c)))
+    by_hand(f"v_rndne_{kind}")(lambda S0, **_: raw_result(np.rint(view(S0))))
+
+
+_family("f32", lambda raw: np.asarray(raw).view(F32))
+_family("f16", lambda raw: np.asarray(raw).astype(np.uint16).view(np.float16))
+_family("f64", lambda raw: np.asarray(raw).view(np.float64))
+
+
+def _packed_halves(function: Callable[..., Array]) -> Apply:
+    def apply(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+        result: Any = np.uint32(0)
+        for shift in (U32(0), U32(16)):
+            a, b = ((np.asarray(one) >> shift).astype(np.uint16).view(np.float16) for one in (S0, S1))
+            result = result | (np.asarray(function(a, b)).view(np.uint16).astype(U32) << shift)
+        return {"D0": result}
+
+    return apply
+
+
+by_hand("v_pk_max_f16", reads="S0 S1")(_packed_halves(ar.largest))
+by_hand("v_pk_min_f16", reads="S0 S1")(_packed_halves(ar.smallest))
+
+
+# The functions that the hardware gives to 1 ulp: here correctly rounded; in float32 denormals are taken as zero
+# (LLVM's AMDGPU backend, AMDGPULegalizerInfo.cpp: "v_rcp_f32 and v_rsq_f32 do not support denormals", and the scaling
+# that it puts around v_exp_f32, v_log_f32 and v_sqrt_f32).
+
+
+def _flushed(value: Array) -> Array:
+    return np.where(np.abs(value) < F32(2.0**-126), np.copysign(F32(0), value), value)
+
+
+def _approximate(function: Callable[[Array], Array]) -> Apply:
+    def apply(S0: Any, **_: Any) -> dict[str, Any]:
+        value = _flushed(np.asarray(S0).view(F32))
+        result = function(value.astype(np.float64)).astype(F32)
+        return raw_result(np.where(np.isnan(value), ar.quiet(value), _flushed(result)))
+
+    return apply
+
+
+by_hand("v_exp_f32")(_approximate(np.exp2))
+by_hand("v_log_f32")(_approximate(np.log2))
+by_hand("v_rcp_f32", "v_rcp_iflag_f32")(_approximate(lambda x: 1.0 / x))
+by_hand("v_rsq_f32")(_approximate(lambda x: 1.0 / np.sqrt(x)))
+by_hand("v_sqrt_f32")(_approximate(np.sqrt))
+by_hand("v_sin_f32")(_approximate(lambda x: np.sin(2 * np.pi * np.mod(x, 1.0))))
+by_hand("v_cos_f32")(_approximate(lambda x: np.cos(2 * np.pi * np.mod(x, 1.0))))
+
+
+# Division
+
+
+def _denormal(value: Array) -> Array:
+    return (value != 0) & (np.abs(value) < F32(2.0**-126))
+
+
+@by_hand("v_div_scale_f32", reads="S0 S1 S2", writes="D0 VCC")
+def _div_scale(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    s0, s1, s2 = floats(S0, S1, S2)
+    denominator, numerator = s0.view(U32) == s1.view(U32), s0.view(U32) == s2.view(U32)
+    inverse = F32(1) / s1
+    tiny_inverse, tiny_quotient = _denormal(inverse), _denormal(s2 / s1)
+    zero = (s1 == 0) | (s2 == 0)
+    far = ar.exponent(s2) - ar.exponent(s1) >= 96
+    cases = [zero, far, _denormal(s1), tiny_inverse & tiny_quotient, tiny_inverse, tiny_quotient, ar.exponent(s2) <= 23]
+    up, down = np.ldexp(s0, 64), np.ldexp(s0, -64)
+    either = np.where(denominator, up, s0)
+    results = [
+        np.full_like(s0, np.nan),
+        either,
+        up,
+        np.where(denominator, down, s0),
+        down,
+        np.where(numerator, up, s0),
+        up,
+    ]
+    shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
+    flags = [np.False_, np.True_, np.False_, np.True_, np.False_, np.True_, np.False_]
+    cases = [np.broadcast_to(case, shape) for case in cases]
+    vcc = np.select(cases, [np.broadcast_to(flag, shape) for flag in flags], False)
+    result = np.select(cases, [np.broadcast_to(one, shape) for one in results], np.broadcast_to(s0, shape))
+    return {**raw_result(result.astype(F32)), "VCC": vcc}
+
+
+@by_hand("v_div_fmas_f32", reads="S0 S1 S2 VCC")
+def _div_fmas(S0: Any, S1: Any, S2: Any, VCC: Any, **_: Any) -> dict[str, Any]:
+    s0, s1, s2 = floats(S0, S1, S2)
+    plain = ar.fma(s0, s1, s2)
+    # Unscaled and rounded once: the scaled sum is far from the denormals, and the power is exact but for the rounding.
+    exact = s0.astype(np.float64) * s1.astype(np.float64) + s2.astype(np.float64)
+    scaled = np.ldexp(exact, np.where(ar.exponent(s2) > 127, 64, -64)).astype(F32)
+    return raw_result(np.where(VCC, scaled, plain))
+
+
+@by_hand("v_div_fixup_f32", reads="S0 S1 S2")
+def _div_fixup(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    s0, s1, s2 = floats(S0, S1, S2)
+    sign = np.where(np.signbit(s1) ^ np.signbit(s2), F32(-1), F32(1))
+    invalid = ((s1 == 0) & (s2 == 0)) | (np.isinf(s1) & np.isinf(s2))
+    shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
+    cases = [np.isnan(s2), np.isnan(s1), invalid, (s1 == 0) | np.isinf(s2), np.isinf(s1) | (s2 == 0)]
+    cases += [ar.exponent(s2) - ar.exponent(s1) < -150]
+    overflowed = np.isnan(s0)  # the estimate was an infinity, and the residual of that is none
+    cases += [overflowed]
+    minus_nan = np.array(0xFFC00000, U32).view(F32)
+    results = [ar.quiet(s2), ar.quiet(s1), minus_nan, sign * F32(np.inf), sign * F32(0), sign * F32(0)]
+    results += [sign * F32(np.inf)]
+    chosen = np.select(
+        [np.broadcast_to(case, shape) for case in cases],
+        [np.broadcast_to(one, shape) for one in results],
+        np.copysign(np.broadcast_to(s0, shape), sign),
+    )
+    return raw_result(chosen.astype(F32))
+
+
+# Integers
+
+
+@by_hand("v_mad_u64_u32", reads="S0 S1 S2", writes="D0 VCC")
+def _mad_u64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    addend = np.asarray(S2)
+    total = np.asarray(S0).astype(U64) * np.asarray(S1).astype(U64) + addend
+    return {"D0": total, "VCC": total < addend}
+
+
+@by_hand("v_mad_i64_i32", reads="S0 S1 S2", writes="D0 VCC")
+def _mad_i64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    a, b = (np.asarray(one).view(np.int32).astype(np.int64) for one in (S0, S1))
+    product, addend = a * b, np.asarray(S2).view(np.int64)
+    total = product + addend
+    overflow = ((product ^ total) & (addend ^ total)) < 0
+    return {"D0": total.view(U64), "VCC": overflow}
+
+
+@by_hand("v_perm_b32", reads="S0 S1 S2")
+def _perm(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    data = np.asarray(S0).astype(U64) << U64(32) | np.asarray(S1).astype(U64)
+    selector = np.asarray(S2)
+    result: Any = U32(0)
+    for byte in range(4):
+        result = result | ar.byte_permute(data, selector >> U32(8 * byte) & U32(255)) << U32(8 * byte)
+    return {"D0": result}
+
+
+@by_hand("s_brev_b32", "v_bfrev_b32")
+def _reverse(S0: Any, **_: Any) -> dict[str, Any]:
+    value = np.asarray(S0)
+    for width, mask in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        value = (value >> U32(width) & U32(mask)) | (value & U32(mask)) << U32(width)
+    return {"D0": value}
+
+
+def _scan(function: Callable[[Array, int], Array], width: int) -> Apply:
+    return lambda S0, **_: {"D0": function(np.asarray(S0), width).view(U32)}
+
+
+for _name, _function, _width in (
+    ("v_ffbh_u32", ar.leading_zeros, 32),
+    ("v_clz_i32_u32", ar.leading_zeros, 32),
+    ("s_flbit_i32_b32", ar.leading_zeros, 32),
+    ("s_clz_i32_u32", ar.leading_zeros, 32),
+    ("s_flbit_i32_b64", ar.leading_zeros, 64),
+    ("v_ffbl_b32", ar.trailing_zeros, 32),
+    ("v_ctz_i32_b32", ar.trailing_zeros, 32),
+    ("s_ff1_i32_b32", ar.trailing_zeros, 32),
+    ("s_ctz_i32_b32", ar.trailing_zeros, 32),
+    ("s_ff1_i32_b64", ar.trailing_zeros, 64),
+    ("s_ctz_i32_b64", ar.trailing_zeros, 64),
+):
+    by_hand(_name)(_scan(_function, _width))
+
+
+@by_hand("s_bcnt1_i32_b32", "s_bcnt1_i32_b64", writes="D0 SCC")
+def _count(S0: Any, **_: Any) -> dict[str, Any]:
+    count = ar.population(np.asarray(S0)).view(U32)
+    return {"D0": count, "SCC": count != 0}
+
+
+@by_hand("v_bcnt_u32_b32", reads="S0 S1")
+def _count_add(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return {"D0": ar.population(np.asarray(S0)).view(U32) + S1}
+
+
+@by_hand("v_mbcnt_lo_u32_b32", reads="S0 S1 LANE")
+def _mbcnt_lo(S0: Any, S1: Any, LANE: Any, **_: Any) -> dict[str, Any]:
+    below = (U64(1) << np.minimum(LANE, 32).astype(U64)) - U64(1)
+    return {"D0": ar.population(np.asarray(S0) & below.astype(U32)).view(U32) + S1}
+
+
+@by_hand("v_mbcnt_hi_u32_b32", reads="S0 S1 LANE")
+def _mbcnt_hi(S0: Any, S1: Any, LANE: Any, **_: Any) -> dict[str, Any]:
+    below = (U64(1) << np.maximum(LANE.astype(np.int64) - 32, 0).astype(U64)) - U64(1)
+    return {"D0": ar.population(np.asarray(S0) & below.astype(U32)).view(U32) + S1}
+
+
+# Packed
+
+
+@by_hand("v_pk_mov_b32", reads="S0 S1 OPSEL")
+def _pk_mov(S0: Any, S1: Any, OPSEL: Any, **_: Any) -> dict[str, Any]:
+    low = np.asarray(S0) >> U64(32 * (OPSEL & 1)) & U64(0xFFFFFFFF)
+    high = np.asarray(S1) >> U64(32 * (OPSEL >> 1 & 1)) & U64(0xFFFFFFFF)
+    return {"D0": low | high << U64(32)}

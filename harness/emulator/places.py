@@ -1,0 +1,90 @@
+"""What lies behind addresses: global memory, a lane's scratch, or what a flat address says."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator import operands
+from harness.emulator.arithmetic import U64, Array
+from harness.emulator.findings import OUT_OF_RANGE, NotEmulated
+from harness.emulator.memory import Outside, gather, scatter
+from harness.emulator.state import Rows, State, WaveFault
+
+
+class Global:
+    """Global memory."""
+
+    def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
+        try:
+            return state.memory.load(addresses, size)
+        except Outside as outside:
+            raise fault(state, rows, chosen, outside.index, f"it reads {size} bytes {outside.near}") from None
+
+    def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
+        try:
+            state.memory.store(addresses, values)
+        except Outside as outside:
+            message = f"it writes {values.shape[1]} bytes {outside.near}"
+            raise fault(state, rows, chosen, outside.index, message) from None
+
+
+class Scratch:
+    """A lane's own memory: spills and local arrays."""
+
+    def _flat(self, state: State, rows: Rows, chosen: Array, offsets: Array, size: int) -> tuple[Array, Array]:
+        if state.scratch is None:
+            raise fault(state, rows, chosen, 0, "it uses scratch, and the kernel says that it has none")
+        length = state.scratch.shape[2]
+        wrong = offsets.view(np.int64) + size > length
+        wrong |= offsets.view(np.int64) < 0
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            message = f"scratch byte {int(offsets.view(np.int64)[first])} of {length} a lane"
+            raise fault(state, rows, chosen, first, message)
+        wave, lane = np.nonzero(chosen)
+        row = numbers(state, rows)[wave]
+        return state.scratch.reshape(-1), ((row * state.wave_size + lane) * length).astype(U64) + offsets
+
+    def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
+        data, offsets = self._flat(state, rows, chosen, addresses, size)
+        return gather(data, offsets, size)
+
+    def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
+        data, offsets = self._flat(state, rows, chosen, addresses, values.shape[1])
+        scatter(data, offsets, values)
+
+
+class Flat(Global):
+    """Flat addresses: global memory, or an aperture."""
+
+    def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
+        self._check(addresses)
+        return super().load(state, rows, chosen, addresses, size)
+
+    def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
+        self._check(addresses)
+        super().store(state, rows, chosen, addresses, values)
+
+    def _check(self, addresses: Array) -> None:
+        top = addresses >> U64(32)
+        for base in operands.APERTURES.values():
+            if (top == U64(base >> 32)).any():
+                raise NotEmulated("a flat access to LDS or scratch is not emulated")
+
+
+def numbers(state: State, rows: Rows) -> Array:
+    """The waves of `rows`, as indices of the state."""
+    return np.arange(state.position.shape[0])[rows]
+
+
+def fault(state: State, rows: Rows, chosen: Array, index: int, message: str) -> WaveFault:
+    """The fault of the index-th active lane."""
+    wave, lane = (int(axis[index]) for axis in np.nonzero(chosen))
+    return WaveFault(OUT_OF_RANGE, message, int(numbers(state, rows)[wave]), lane)
+
+
+def only(chosen: Array, index: Array) -> Array:
+    some = np.zeros_like(chosen)
+    wave, lane = np.nonzero(chosen)
+    some[wave[index], lane[index]] = True
+    return some
