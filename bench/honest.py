@@ -22,6 +22,7 @@ tolerance refuses. Of a wrong file that is the loosest tolerance. A figure of a 
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 import time
 from collections import Counter
@@ -194,7 +195,8 @@ def main() -> None:
         for name in given.problem:
             seeds = range(given.first_seed, given.first_seed + given.seeds)
             asked = name, given.wrong, given.k, given.benchmarks, given.calls
-            runs = [each.result() for each in [pool.submit(_stand, seed, *asked) for seed in seeds]]
+            waiting = [pool.submit(_stand, seed, *asked) for seed in seeds]
+            runs = [pickle.loads(each.result()) for each in waiting]
             passing_too = {entry.name for entry in passing(catalog.load_problem(ROOT, name))}
             for entry in _asked(name, given.wrong, given.k):
                 standings = [run[entry.name] for run in runs]
@@ -222,10 +224,11 @@ def _asked(name: str, is_wrong: bool, texts: Sequence[str]) -> list[Entry]:
     return [entry for entry in found if any(text in entry.name for text in texts)]
 
 
-def _stand(
-    seed: int, name: str, is_wrong: bool, texts: Sequence[str], benchmarks: int, calls: int
-) -> dict[str, Standing]:
-    return stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, _asked(name, is_wrong, texts))
+def _stand(seed: int, name: str, is_wrong: bool, texts: Sequence[str], benchmarks: int, calls: int) -> bytes:
+    """Pickled here: torch would share each tensor by a file descriptor of its own, of which there are not enough."""
+    found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, _asked(name, is_wrong, texts))
+    print(f"{name}: seed {seed}", file=sys.stderr, flush=True)
+    return pickle.dumps(found)
 
 
 if __name__ == "__main__":
