@@ -3,8 +3,8 @@
     dealt(problem, ...)         ─► calls as the judge deals them, in groups whose outputs are tallied together
     pieces(case, call, ...)     ─► a call as softmax(scale q k^T) v, whatever the problem's layout
     answer(call, pieces, fault) ─► its output, in the dtype that is due
-    Standing                    ─► where such answers stand against the problem's tolerances, by the judge's comparison
 
+Where such answers stand against the problem's tolerances is bench/standing's to say.
 All arithmetic is float32; what is rounded to less says so.
 """
 
@@ -13,22 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from harness.judge.check import compare, differences
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
-from harness.judge.reply import CallReply, OutputDescription
+from harness.judge.secret_cases import drawn
 from harness.judge.seeds import Seeds
-from harness.judge.stage import Snapshot, Span
-from harness.judge.tally import Tally
 from harness.judge.trial import ALL_TESTS
-from harness.model import Case, Device, Problem, Tolerance
-from harness.wire.arena import TensorSpec, dtype_name
+from harness.model import Case, Device, Problem
 from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8, quantize_mxfp4
 
 TEST_CALLS = 2
@@ -65,19 +61,29 @@ class Fault:
     spared: int = 0
 
 
+Product = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def multiplied(queries: Tensor, keys: Tensor, _key_step: float) -> Tensor:
+    return queries @ keys.mT
+
+
 @dataclass(frozen=True)
 class Arithmetic:
-    """How mla's operands are rounded: the cache that is read, the queries, the softmax weights (summed before that)."""
+    """How mla's operands are rounded: the cache that is read, the queries, the softmax weights (summed before that);
+    and how queries and keys are multiplied (`Piece.key_step` comes along)."""
 
     cache: str = "fp8"
     queries: Change = unchanged
     weights: Change = unchanged
+    product: Product = multiplied
 
 
 @dataclass(frozen=True)
 class Piece:
     """float32 queries `[n, m, D]` over keys `[n, s, D]` and values `[n, s, Dv]`; `hidden` `[1, m, s]` are keys that a
-    query must not see. `place`: the view of an output to which the result belongs, its elements in that order."""
+    query must not see. `place`: the view of an output to which the result belongs, its elements in that order.
+    `key_step`: the scale of keys that were fp8, for a product that multiplies codes."""
 
     queries: Tensor
     keys: Tensor
@@ -85,6 +91,7 @@ class Piece:
     scale: float
     place: Callable[[Tensor], Tensor]
     hidden: Tensor | None = None
+    key_step: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -95,20 +102,34 @@ class Group:
     calls: list[tuple[Case, Call]]
 
 
-def dealt(problem: Problem, device: Device, seed: int, benchmarks: Sequence[Case], timed_calls: int) -> Iterator[Group]:
+def dealt(
+    problem: Problem,
+    device: Device,
+    seed: int,
+    benchmarks: Sequence[Case],
+    timed_calls: int,
+    whole: bool = False,
+) -> Iterator[Group]:
     """The CPU's test cases, each as often as the judge puts it, then `timed_calls` of each of `benchmarks` and one of
     each of its probes.
 
-    Of a decode loop the first steps. Memory other than outputs is not compared: it is left as it should be.
+    Of a decode loop the first steps. `whole`: also what the run draws in secret, and memory other than outputs is
+    compared as well; otherwise it is left as it should be.
     """
     reference, master_seed = Reference(problem, device), f"{seed:032x}"
 
+    def kept(call: Call, steps: int) -> Call:
+        state = call.expectation.state if whole else {}
+        if steps > 1:  # the next step is made in the same memory
+            state = {name: tensor.clone() for name, tensor in state.items()}
+        return replace(call, expectation=replace(call.expectation, state=state, exact=None))
+
     def deal(phase: str, case: Case, count: int) -> list[tuple[Case, Call]]:
         with closing(Dealer(reference, case, Seeds(master_seed, phase, case))) as dealer:
-            calls = [dealer.deal(everything=phase == "test") for _ in range(count)]
-        return [(case, replace(call, expectation=replace(call.expectation, state={}, exact=None))) for call in calls]
+            return [(case, kept(dealer.deal(everything=phase == "test"), dealer.steps)) for _ in range(count)]
 
-    tests = [call for case in problem.cpu.test for call in deal("test", case, TEST_CALLS)]
+    cases = [*problem.cpu.test, *(drawn(problem.cpu, master_seed) if whole else ())]
+    tests = [call for case in cases for call in deal("test", case, TEST_CALLS)]
     yield Group(ALL_TESTS, tests)
     for case in benchmarks:
         yield Group(case.label, deal("timed", case, timed_calls))
@@ -125,18 +146,24 @@ def pieces(problem: str, case: Case, call: Call, arithmetic: Arithmetic | None =
     return _prefill(tensors, bool(case.parameters["causal"])) if problem == "prefill" else _fmha(tensors)
 
 
-def answer(call: Call, parts: Sequence[Piece], fault: Fault, arithmetic: Arithmetic | None = None) -> Tensor:
-    """The output of the call, whole."""
+def answer(
+    call: Call,
+    parts: Sequence[Piece],
+    fault: Fault | Callable[[Piece], Fault],
+    arithmetic: Arithmetic | None = None,
+) -> Tensor:
+    """The output of the call, whole. A fault may look at what it is to be the fault of."""
     ((name, want),) = call.expectation.outputs.items()
     out = torch.zeros(call.expectation.shape(name), dtype=torch.float32)
     for piece in parts:
         place = piece.place(out)
-        place.copy_(_attend(piece, fault, (arithmetic or REFERENCE).weights).view(place.shape))
+        own = fault if isinstance(fault, Fault) else fault(piece)
+        place.copy_(_attend(piece, own, arithmetic or REFERENCE).view(place.shape))
     return out.to(want.dtype)
 
 
-def _attend(piece: Piece, fault: Fault, rounded: Change) -> Tensor:
-    scores = fault.queries(piece.queries) @ fault.keys(piece.keys).mT * piece.scale
+def _attend(piece: Piece, fault: Fault, arithmetic: Arithmetic) -> Tensor:
+    scores = arithmetic.product(fault.queries(piece.queries), fault.keys(piece.keys), piece.key_step) * piece.scale
     if fault.spared:  # rows are heads of as many queries as there are keys
         first = torch.arange(scores.shape[-2]) % scores.shape[-1] < fault.spared
         scores = torch.where(first[:, None], piece.queries @ piece.keys.mT * piece.scale, scores)
@@ -146,16 +173,18 @@ def _attend(piece: Piece, fault: Fault, rounded: Change) -> Tensor:
     before = torch.exp(scores - fault.maximum(scores))
     weights = fault.weights(before)
     total = (before if fault.all_denominators else weights).sum(dim=-1, keepdim=True)
-    return fault.out(rounded(weights) @ fault.values(piece.values) / torch.where(total > 0, total, 1.0))
+    return fault.out(arithmetic.weights(weights) @ fault.values(piece.values) / torch.where(total > 0, total, 1.0))
 
 
 def _mla(inputs: dict[str, Tensor], arithmetic: Arithmetic) -> list[Piece]:
     keys = cache(inputs, arithmetic.cache)
     queries, starts = arithmetic.queries(inputs["q"].float()), inputs["kv_indptr"].tolist()
+    step = float(inputs["kv_data.fp8.1"]) if arithmetic.cache == "fp8" else 1.0
+    own = [(b, queries[b : b + 1], keys[None, low:high]) for b, (low, high) in enumerate(pairwise(starts))]
     return [
-        Piece(queries[b : b + 1], keys[None, low:high], keys[None, low:high, :512], 576**-0.5, lambda out, b=b: out[b])
-        for b, (low, high) in enumerate(pairwise(starts))
-        if high > low
+        Piece(query, mine, mine[..., :512], 576**-0.5, lambda out, b=b: out[b], key_step=step)
+        for b, query, mine in own
+        if mine.shape[1]
     ]
 
 
@@ -203,59 +232,6 @@ def _fmha(tensors: Sequence[Tensor]) -> list[Piece]:
 def _later(queries: int, keys: int, offset: int) -> Tensor:
     """Which keys come after query i's own, number offset + i: `[queries, keys]`."""
     return torch.arange(keys) > torch.arange(queries)[:, None] + offset
-
-
-@dataclass
-class Standing:
-    """Where answers stand: per tolerance the worst call's value over its limit, and what each group comes to."""
-
-    single: dict[str, float] = field(default_factory=dict)
-    groups: dict[str, tuple[Tally, dict[str, Tolerance]]] = field(default_factory=dict)
-
-    def add(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
-        """One call's outputs, as the judge compares them, into the groups called `what`: none of a probe."""
-        found = differences(call, *_left(outputs), tolerances)
-        for name, excess in compare(call, found, tolerances).excess.items():
-            self.single[name] = max(self.single.get(name, 0.0), excess.ratio)
-        tally = sum((each.tally for each in found if each.tally is not None), Tally())
-        for group in what:
-            before, _ = self.groups.get(group, (Tally(), {}))
-            self.groups[group] = before + tally, tolerances
-
-    def over_all(self, name: str) -> float:
-        """The worst group's value over its limit."""
-        found = [tally.excess(tolerances[name]) for tally, tolerances in self.groups.values()]
-        return max((excess.ratio for excess in found if excess is not None), default=0.0)
-
-    def limits(self, name: str) -> dict[str, float]:
-        """Each limit over all calls: the worst group's value over it."""
-        found: dict[str, float] = {}
-        for tally, tolerances in self.groups.values():
-            for each in tally.figures(tolerances[name]):
-                found[each.limit] = max(found.get(each.limit, 0.0), each.ratio)
-        return found
-
-    def rejected(self, name: str, single_only: bool = False) -> bool:
-        return self.single[name] > 1 or (not single_only and self.over_all(name) > 1)
-
-
-def _left(outputs: Sequence[Tensor]) -> tuple[CallReply, Snapshot]:
-    """A worker's reply that it left `outputs`, and the memory where they are."""
-    specs = [TensorSpec(dtype_name(output.dtype), tuple(output.shape), number) for number, output in enumerate(outputs)]
-    described = [
-        OutputDescription(
-            type="Tensor",
-            dtype=spec.dtype,
-            shape=list(spec.shape),
-            stride=list(output.stride()),
-            device="cpu",
-            region="pool",
-            offset=spec.offset,
-        )
-        for spec, output in zip(specs, outputs, strict=True)
-    ]
-    reply = CallReply(several=len(outputs) > 1, returned=len(outputs), outputs=described, interpreted=False)
-    return reply, Snapshot({}, {Span("pool", spec): output for spec, output in zip(specs, outputs, strict=True)})
 
 
 def to_fp8(x: Tensor) -> Tensor:

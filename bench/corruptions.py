@@ -4,9 +4,9 @@
 
 The CPU's test cases, and `--calls` timed calls of the first `--benchmarks` benchmark cases of mla and of prefill's last
 one, are answered by attention in plain torch with a fault (bench/faults) and compared as the judge compares
-(bench/answers). Nothing else is wrong: memory is left as it should be. An answer is rejected by a tolerance if any call
-is, or what calls come to together. "before" leaves the latter out. The strength told is the weakest from which on all
-those tried are rejected; `none`: the strongest is accepted.
+(bench/standing). Nothing else is wrong: memory is left as it should be. An answer is rejected by a tolerance if any
+call is, or what calls come to together. "before" leaves the latter out. The strength told is the weakest from which on
+all those tried are rejected; `none`: the strongest is accepted.
 
 mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the
 mxfp4 cache with bf16 queries. Where cases differ in dtype, those of each are answered by themselves: a fault may be in
@@ -31,9 +31,10 @@ if not __package__:
 import torch
 from tabulate import tabulate
 
-from bench.answers import REFERENCE, Arithmetic, Fault, Group, Piece, Standing, answer, dealt, pieces
+from bench.answers import REFERENCE, Arithmetic, Fault, Group, Piece, answer, dealt, pieces
 from bench.experiment import ROOT, report
 from bench.faults import ATTENTION, NAMED, Corruption, further
+from bench.standing import Standing
 from harness import catalog
 from harness.judge.inputs import Call
 from harness.machine import device as devices

@@ -1,39 +1,39 @@
-"""What the tolerances of prefill and kv_decode leave to honest rounding, over many seeds.
+"""Ways to round that are no fault, by problem: attention in float32 but for what is rounded.
 
-    python bench/honest_rounding.py [PROBLEM ...] [--seeds 10] [--calls 2]
-
-Each seed is a run: the CPU's test cases, each twice, and of prefill `--calls` timed calls of its last benchmark and its
-probes (bench/corruptions). Answers are computed in float32 but for what is rounded, and compared as the judge compares.
-Told is a value over its limit, the largest of all seeds, and how many seeds the tolerance refuses.
+mla's are in bench/mla_ways. What is rounded goes to the dtype of the case, of fmha, whose output alone is float16, to
+bfloat16.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
-import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-if not __package__:
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-
-import torch
 from torch import Tensor
 
 from bench.answers import Fault, to_bits
-from bench.corruptions import runs
-from bench.experiment import ROOT, report
-from harness import catalog
-from harness.machine import device as devices
+from bench.entries import Simulated
+from harness.model import Case, Problem
 
 BITS = {"float32": 23, "float16": 10, "bfloat16": 7, "exact": 7}
-"""Of mantissa, by the dtype of the cases; prefill's is bfloat16, and no parameter says so."""
+"""Of mantissa, by the dtype of the cases; prefill's and fmha's is bfloat16, and no parameter says so."""
+
+SCALED_QUERIES = "weights, and queries scaled before"
+"""Not with fmha's scores, which are up to 64 times as large: what rounding q costs there is no longer small."""
+
+
+def entries(problem: Problem) -> list[Simulated]:
+    (tolerance,) = problem.tolerances
+
+    def by_case(rounding: str) -> Callable[[Case], Fault]:
+        return lambda case: roundings(BITS[str(case.parameters.get("dtype", "exact"))])[rounding]
+
+    names = [name for name in roundings(7) if problem.name != "fmha" or name != SCALED_QUERIES]
+    return [Simulated(f"rounded: {name}", tolerance, by_case(name)) for name in names]
 
 
 def roundings(bits: int) -> dict[str, Fault]:
-    """Ways to round that are no fault, to so many bits."""
+    """To so many bits of mantissa."""
 
     def to_dtype(x: Tensor) -> Tensor:
         return to_bits(x, bits)
@@ -51,39 +51,5 @@ def roundings(bits: int) -> dict[str, Fault]:
         "weights": Fault(weights=to_dtype, all_denominators=True),
         "weights, summed after rounding": Fault(weights=to_dtype),
         "weights, normalised before": Fault(weights=normalised, all_denominators=True),
-        "weights, and queries scaled before": Fault(queries=scaled, weights=to_dtype, all_denominators=True),
+        SCALED_QUERIES: Fault(queries=scaled, weights=to_dtype, all_denominators=True),
     }
-
-
-def rows(name: str, seeds: int, calls: int) -> list[dict[str, Any]]:
-    problem, device = catalog.load_problem(ROOT, name), devices.detect(ROOT, "cpu")
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    (tolerance,) = problem.tolerances
-    for seed in range(seeds):
-        for dtype, run in runs(problem, device, seed, 0, calls).items():
-            for rounding, fault in roundings(BITS[dtype]).items():
-                standing = run.standing(fault)
-                start = {"problem": name, "dtype": dtype, "rounded": rounding, "one call / limit": 0.0}
-                row = found.setdefault((dtype, rounding), {**start, "all calls / limit": 0.0, "refused": 0})
-                row["one call / limit"] = max(row["one call / limit"], standing.single[tolerance])
-                row["all calls / limit"] = max(row["all calls / limit"], standing.over_all(tolerance))
-                row["refused"] += standing.rejected(tolerance)
-    return list(found.values())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", metavar="PROBLEM", default=["prefill", "kv_decode"])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--calls", type=int, default=2, help="timed calls of prefill's longest benchmark")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    started = time.monotonic()
-    found = [row for name in given.problems for row in rows(name, given.seeds, given.calls)]
-    headline = f"{sum(row['refused'] for row in found)} of {given.seeds * len(found)} honest runs are refused"
-    facts = {"seeds": given.seeds, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
-    report("honest_rounding", devices.detect(ROOT, "cpu"), headline, found, **facts)
-
-
-if __name__ == "__main__":
-    main()

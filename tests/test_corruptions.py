@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from bench import honest, honest_rounding
+from bench import honest_rounding
 from bench.answers import Fault
 from bench.corruptions import ROOT, claims, one_bit, runs, smallest
 from bench.faults import ATTENTION, GRID, MOVED, NAMED, further
@@ -101,11 +101,6 @@ def test_scales_that_are_guessed_are_rejected_by_each_call(cache):
     fault = corruption("latent scales guessed from the codes").fault(1)
     standing = run_of("mla")[cache].standing(fault)
     assert min(standing.single.values()) > 1.5 and standing.rejected("mxfp4", single_only=True)
-
-
-def test_no_honest_arithmetic_of_mla_is_refused():
-    standings = honest.stand(seed=1, benchmarks=0, calls=0, ways=honest.HONEST)
-    assert [way.name for way in honest.HONEST if standings[way.name].rejected(way.tolerance)] == []
 
 
 @pytest.mark.parametrize("name", [LONG if name == "prefill" else name for name in ATTENTION])

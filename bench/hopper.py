@@ -1,0 +1,83 @@
+"""Scores as Hopper's fp8 matrix instruction (wgmma on e4m3 or e5m2) adds them: a model, in plain torch.
+
+    products(order)(queries, keys, key_step) ─► q k^T, the dims taken in the order given, 32 at a time
+
+For each 32 dims the products and the accumulator are aligned to the largest of them, and each is cut off 13 bits below
+its leading bit. What is left is added exactly, and the sum keeps 13 bits of mantissa. So what is small beside a large
+accumulator is lost: which dims come first matters.
+
+Source: DeepSeek-V3's technical report (arXiv 2412.19437, section 3.5.2): 32 products are shifted to the largest
+exponent, 14 bits of each are added and the rest cut off, and the accumulator has 14 bits. That the accumulator is
+aligned with the products is this model's own reading: with it, rope dims that come first cost about what they were seen
+to cost on an H200 (problems/mla/README.md). That the shift goes by the normalised product is an assumption too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bench.answers import Product, to_bits
+
+SLICE = 32
+"""Dims of one instruction: 32 bytes of each operand (PTX ISA, wgmma.mma_async, shape m64nNk32)."""
+
+BITS = 13
+"""Of what is added, below the leading bit of the largest."""
+
+CODE_BITS = 3
+"""Of e4m3's mantissa; e5m2 and what mxfp4 is widened to have fewer."""
+
+LARGEST_CODE = 224.0
+"""Of queries, in each flavour of fp8."""
+
+KEYS = 512
+"""So many at a time stay in a processor's cache."""
+
+LATENT_DIMS, ALL_DIMS = 512, 576
+ROPE_LAST = [slice(0, LATENT_DIMS), slice(LATENT_DIMS, ALL_DIMS)]
+ROPE_FIRST = ROPE_LAST[::-1]
+
+
+def products(order: Sequence[slice]) -> Product:
+    """The scores `[n, m, s]` of queries `[n, m, D]`, as `by_head` rounds them, and keys `[n, s, D]`, before any scale
+    of the softmax. `key_step` is the keys' scale: codes are what is multiplied."""
+    firsts = [first for part in order for first in range(part.start, part.stop, SLICE)]
+
+    def product(queries: Tensor, keys: Tensor, key_step: float) -> Tensor:
+        step = _step(queries)  # the same as before rounding: the largest code is the largest element's
+        q, k = to_bits(queries / step, CODE_BITS), to_bits(keys / key_step, CODE_BITS)
+        found = [_added(q, some, firsts) for some in k.split(KEYS, dim=-2)]
+        return torch.cat(found, dim=-1) * step * key_step
+
+    return product
+
+
+def by_head(queries: Tensor) -> Tensor:
+    """In e4m3 with a scale for each head, as the bundled kernels round them."""
+    step = _step(queries)
+    return (queries / step).to(torch.float8_e4m3fn).float() * step
+
+
+def _step(queries: Tensor) -> Tensor:
+    return queries.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30) / LARGEST_CODE
+
+
+def _added(queries: Tensor, keys: Tensor, firsts: Sequence[int]) -> Tensor:
+    total = queries.new_zeros(*queries.shape[:2], keys.shape[1])
+    for first in firsts:
+        dims = slice(first, first + SLICE)
+        each = queries[:, :, None, dims] * keys[:, None, :, dims]
+        largest = torch.maximum(each.abs().amax(dim=-1), total.abs())
+        unit = torch.exp2(_exponent(largest) - BITS)
+        total = (each / unit[..., None]).trunc_().sum(dim=-1).add_((total / unit).trunc_()).mul_(unit)
+        unit = torch.exp2(_exponent(total) - BITS)
+        total = (total / unit).trunc_() * unit
+    return total
+
+
+def _exponent(x: Tensor) -> Tensor:
+    """That of the leading bit; of zero any."""
+    return torch.frexp(x).exponent.float() - 1

@@ -1,0 +1,89 @@
+"""Where answers stand against a problem's tolerances, by the judge's own comparison.
+
+Standing.add   outputs that lie in memory of their own
+Standing.hold  a call's whole outcome, as a worker's reply and the memory that it left describe it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from harness.judge.check import compare, differences
+from harness.judge.inputs import Call
+from harness.judge.reply import CallReply, OutputDescription
+from harness.judge.stage import Snapshot, Span
+from harness.judge.tally import Tally
+from harness.model import Excess, Tolerance
+from harness.wire.arena import TensorSpec, dtype_name
+
+Outcome = tuple[CallReply, Snapshot]
+"""A worker's reply, and the memory that it left."""
+
+
+@dataclass
+class Standing:
+    """Where answers stand: per tolerance the worst call's value over its limit, and what each group comes to."""
+
+    worst: dict[str, Excess] = field(default_factory=dict)
+    groups: dict[str, tuple[Tally, dict[str, Tolerance]]] = field(default_factory=dict)
+
+    def add(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
+        """One call's outputs, as the judge compares them, into the groups called `what`: none of a probe."""
+        self.hold(what, call, tolerances, in_memory(*outputs))
+
+    def hold(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], outcome: Outcome) -> None:
+        found = differences(call, *outcome, tolerances)
+        for name, excess in compare(call, found, tolerances).excess.items():
+            if name not in self.worst or excess.ratio > self.worst[name].ratio:
+                self.worst[name] = excess
+        tally = sum((each.tally for each in found if each.tally is not None), Tally())
+        for group in what:
+            before, _ = self.groups.get(group, (Tally(), {}))
+            self.groups[group] = before + tally, tolerances
+
+    @property
+    def single(self) -> dict[str, float]:
+        return {name: excess.ratio for name, excess in self.worst.items()}
+
+    def over_all(self, name: str) -> float:
+        """The worst group's value over its limit."""
+        found = [tally.excess(tolerances[name]) for tally, tolerances in self.groups.values()]
+        return max((excess.ratio for excess in found if excess is not None), default=0.0)
+
+    def limits(self, name: str) -> dict[str, float]:
+        """Each limit over all calls: the worst group's value over it."""
+        found: dict[str, float] = {}
+        for tally, tolerances in self.groups.values():
+            for each in tally.figures(tolerances[name]):
+                found[each.limit] = max(found.get(each.limit, 0.0), each.ratio)
+        return found
+
+    def nearest(self, name: str) -> Excess:
+        """The limit that it comes closest to, or is furthest beyond: of a call's and of those over all calls."""
+        over_all = [Excess(limit=limit, ratio=ratio) for limit, ratio in self.limits(name).items()]
+        return max([self.worst[name], *over_all], key=lambda excess: excess.ratio)
+
+    def rejected(self, name: str, single_only: bool = False) -> bool:
+        return self.single[name] > 1 or (not single_only and self.over_all(name) > 1)
+
+
+def in_memory(*outputs: Tensor) -> Outcome:
+    """A worker's reply that it left `outputs`, and the memory where they are."""
+    specs = [TensorSpec(dtype_name(output.dtype), tuple(output.shape), number) for number, output in enumerate(outputs)]
+    described = [
+        OutputDescription(
+            type="Tensor",
+            dtype=spec.dtype,
+            shape=list(spec.shape),
+            stride=list(output.stride()),
+            device="cpu",
+            region="pool",
+            offset=spec.offset,
+        )
+        for spec, output in zip(specs, outputs, strict=True)
+    ]
+    reply = CallReply(several=len(outputs) > 1, returned=len(outputs), outputs=described, interpreted=False)
+    return reply, Snapshot({}, {Span("pool", spec): output for spec, output in zip(specs, outputs, strict=True)})
