@@ -193,8 +193,10 @@ class Trial:
             )
             for sittings in processes
         ]
-        wanted = stats.enough(scores, self._confidence, sampling.target_half_width)
-        return min(wanted, sampling.processes + sampling.extra_processes)
+        most, widest = sampling.processes + sampling.extra_processes, sampling.most_half_width
+        if widest is not None and stats.enough(scores, self._confidence, widest) > most:
+            return sampling.processes  # it would not be ranked with the most of them either
+        return min(stats.enough(scores, self._confidence, sampling.target_half_width), most)
 
     def _time_process(
         self, number: int, again: str, paces: dict[str, Pace], line: str, null: NullWorker | None
