@@ -225,6 +225,14 @@ def test_every_published_run_is_shown_no_wider_than_the_terminal(monkeypatch, ca
         assert not wide, arguments
 
 
+def test_a_long_list_is_broken_behind_its_commas_and_a_short_one_is_not(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lengths = "[" + ",".join(map(str, range(1000, 1020))) + "]"
+    lines = document.text([Table(["case", "x"], [[f"batch=1 lens={lengths} scores=plain", "1"]])]).splitlines()
+    assert max(map(len, lines)) <= 40 and lengths in "".join(line.strip() for line in lines)
+    assert "lens=[1,2,3]" in document.text([Table(["case"], [["a_case_of_some_length=1 lens=[1,2,3]"]])])
+
+
 def test_an_id_is_never_broken(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     run_id = "20261121T134059-847ee0-a_name_that_is_long"

@@ -48,9 +48,15 @@ def stacked(columns: Sequence[Column], room: int) -> str:
     return "\n".join(line for line in lines if line)
 
 
+class _AtCommas(textwrap.TextWrapper):
+    wordsep_simple_re = re.compile(r"(\s+|(?<=,))")
+
+
 def filled(text: str, room: int, indent: str = "") -> str:
-    """`text` in lines that are no longer than `room`, each behind `indent`."""
-    wrapper = textwrap.TextWrapper(
+    """`text` in lines that are no longer than `room`, each behind `indent`. A word that is longer is broken behind its
+    commas: a case may list the lengths of many sequences."""
+    kind = _AtCommas if longest_word(text) > room - len(indent) else textwrap.TextWrapper
+    wrapper = kind(
         room,
         initial_indent=indent,
         subsequent_indent=indent,
