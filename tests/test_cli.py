@@ -468,6 +468,7 @@ def test_cases_that_are_asked_for_are_judged_alone_and_the_run_is_neither_ranked
         assert code == 0 and run["unranked_because"] == "chosen cases"
     assert not list((toy_root / "results").rglob("2*.json"))
     out = podium("eval", "double", path, "--case", "1")[1]
+    assert "all timed calls are right" in out and "all 0" not in out
     assert "64" in out and "not ranked: chosen cases" in out and "(show " not in out
 
 

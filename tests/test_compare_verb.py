@@ -102,8 +102,10 @@ def test_a_script_can_fail_on_what_is_slower(podium, store, percent, code):
 def test_what_is_not_ranked_is_called_neither_slower_nor_faster_and_it_is_said_why(podium, store, reason):
     store("old", OLD)
     store("new", NEW, (130_000.0, 520_000.0), unranked_because=reason)
-    code, out, _ = podium("compare", "old", "new", "--fail-if-slower", "0")
+    code, out, err = podium("compare", "old", "new", "--fail-if-slower", "0")
     assert code == 0 and f"AMBIGUOUS: new against old: new is not ranked, {reason}: " in out.splitlines()[-1]
+    assert "it cannot be told whether new is slower, so this does not fail; --duel times both in turns" in err
+    assert "it cannot be told" not in podium("compare", "old", "new")[2]
 
 
 def test_a_configuration_that_ranks_worker_s_times_compares_them(podium, store, toy_root):

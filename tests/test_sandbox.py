@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import InfrastructureError
 from harness.machine.device import detect
 from harness.model import Isolation
-from harness.sandbox import footprint, keeper, landlock, policy, seccomp, syscalls, tiers
+from harness.sandbox import bubblewrap, footprint, keeper, landlock, policy, seccomp, syscalls, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.scratch import scratch
 
@@ -853,3 +854,9 @@ def test_the_current_directory_is_not_shown_for_being_on_pythonpath(tmp_path, mo
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{other}")
     shown = policy.readable(())
     assert str(tmp_path) not in shown and str(other) in shown
+
+
+def test_bubblewrap_that_has_gone_since_is_the_machine_s_fault_and_said_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(bubblewrap, "program", lambda: None)
+    with pytest.raises(InfrastructureError, match="bubblewrap was there when this process started and is gone"):
+        bubblewrap.command(["true"], None, tmp_path)

@@ -146,6 +146,7 @@ def compare(
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
     from harness.machine.device import detect
+    from harness.ranking.speed import Speed
     from harness.render import compare as rendered
     from harness.verbs import compare as versions
 
@@ -168,6 +169,11 @@ def compare(
         github.summarise(rendered.markdown(compared, *taken.texts))
     code = 0 if fail_if_slower is None else versions.exit_code(taken, compared, fail_if_slower)
     said = rendered.verdict_line(compared)
+    if fail_if_slower is not None and not code and compared.finding.speed is Speed.AMBIGUOUS:
+        advice = "" if duel else "; --duel times both in turns"
+        click.echo(
+            f"--fail-if-slower: it cannot be told whether {b} is slower, so this does not fail{advice}", err=True
+        )
     github.annotate([github.command("error" if code else "notice", said, "compare", taken.b.submission_path)])
     return code
 

@@ -211,7 +211,8 @@ def _ending(trial: Trial) -> Ending:
     drawn = f", {of_them}drawn in secret," if secret else ""
     met = standing([*trial.checks, *trial.totals])
     within = f", {met}" if met else ""
-    message = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right{how}{within}{untimed}"
+    right = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right" if count else "all timed calls are right"
+    message = f"{right}{how}{within}{untimed}"
     return Ending(verdict=Verdict.ACCEPTED, message=message)
 
 

@@ -246,3 +246,18 @@ def words(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
     assert worst is not None
     allowed = f"{worst.low:.3g} to {worst.high:.3g}" if worst.low > 0 else f"at most {worst.high:.3g}"
     return f"{worst.limit} of {what} together is {worst.value:.4g}, and {allowed} may be; tolerance {name}"
+
+
+def meaning(tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
+    """What the limit of `words` says, and where to read on."""
+    worst = tally.worst(list(tolerances.values())[-1])
+    assert worst is not None
+    if worst.low > 0:
+        side = "too large" if worst.value > worst.high else "too small"
+        said = (
+            f"{worst.limit} is how large outputs are beside the expected ones: they are {side}. Look for a wrong scale"
+        )
+        said += ", or for keys, heads or dims that are left out or counted twice"
+    else:
+        said = f"{worst.limit} is the size of the error: the arithmetic is coarser than this tolerance allows"
+    return f'each case is right by itself. {said}. docs/debugging.md, "Wrong together", says how to find it'

@@ -27,7 +27,7 @@ from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
-from harness.judge.tally import Tally, total, words
+from harness.judge.tally import Tally, meaning, total, words
 from harness.machine.neighbours import Neighbours
 from harness.model import Case, CaseCheck, Device, Round, Tolerance, Total, Verdict
 from harness.progress import Narrate, Step, tell
@@ -40,7 +40,7 @@ class WrongTotal(Fault):
     """Outputs that are right each by itself are wrong together."""
 
     def __init__(self, what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> None:
-        super().__init__(Verdict.WRONG_ANSWER, words(what, tally, tolerances), None)
+        super().__init__(Verdict.WRONG_ANSWER, words(what, tally, tolerances), meaning(tally, tolerances))
 
 
 @dataclass

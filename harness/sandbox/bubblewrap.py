@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.errors import InfrastructureError
 from harness.sandbox.policy import Policy
 
 _NAMESPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -30,10 +31,12 @@ def program() -> str | None:
 def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
     """`inner` run where `policy.read` can be read, `work` written to, and the host's processes and network not seen.
 
-    /dev/shm is a directory in `work`, so that it is private, and bounded as all of `work` is.
+    /dev/shm is a directory in `work`, so that it is private, and bounded as all of `work` is. Raises
+    InfrastructureError without bubblewrap.
     """
     found = program()
-    assert found is not None
+    if found is None:
+        raise InfrastructureError("bubblewrap was there when this process started and is gone", "install it again")
     words = [found, *_NAMESPACES, "--die-with-parent", "--cap-drop", "ALL"]
     if policy.uid is not None:
         words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # given up by confine()
