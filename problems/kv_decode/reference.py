@@ -23,6 +23,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 SCORES = ("plain", "large", "rising", "shuffled")
 
+VALUES = ("normal", "outliers")
+
 SHIFT = 112.0
 """By how much scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of its negative is zero
 (below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
@@ -37,6 +39,10 @@ overflows."""
 SPLIT = (2.0, 3.0)
 """A power of two between these is by how much queries hold more than half of what moves a KV head's scores, and keys
 less, or the other way round: either looks plain."""
+
+OUTLIER = 1024.0
+"""How much larger the values of one key of each KV head are with values="outliers". A power of two, exact in every
+dtype; normal numbers from torch stay below 8, so float16 holds them."""
 
 _PLAUSIBLE = 16.0
 """Garbage with an element beyond that is no key that could be moved."""
@@ -60,6 +66,7 @@ def generate_input(
     update_cache: bool,
     steps: int = 1,
     scores: str = "plain",
+    values: str = "normal",
     seed: int,
     device: str,
 ) -> Data:
@@ -70,12 +77,14 @@ def generate_input(
     k_cache, v_cache: `[batch_size, num_kv_heads, cache_max_len, head_dim]`, unit normal up to each sequence's length,
         garbage past it.
     seq_lens: int32 `[batch_size]`, the keys in the cache before the append; one number stands for all sequences.
-    config: `{"is_causal": bool, "update_cache": bool}`; it does not tell `scores`.
+    config: `{"is_causal": bool, "update_cache": bool}`; it tells neither `scores` nor `values`.
     scores: plain, large, rising or shuffled; see `_shift_scores`.
+    values: normal or outliers. With outliers the values of one key of each KV head, in the cache or new, are OUTLIER
+        times as large, so that a key shows though it weighs little.
 
     Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype or kind of
-    scores, lengths that are not one a sequence or exceed the cache, appends that do not fit into it, and scores that
-    are not plain in more than one step.
+    scores or values, lengths that are not one a sequence or exceed the cache, appends that do not fit into it, and
+    scores that are not plain in more than one step.
     """
     _, _, _, k_cache, v_cache, lens, config = empty_input(
         batch_size=batch_size,
@@ -90,6 +99,7 @@ def generate_input(
         update_cache=update_cache,
         steps=steps,
         scores=scores,
+        values=values,
         device=device,
     )
     generator = torch.Generator(device).manual_seed(seed)
@@ -102,6 +112,8 @@ def generate_input(
     if scores != "plain":
         q, k_new = data[:2]
         _shift_scores(q, k_cache, k_new, lens, scores, generator)
+    if values == "outliers":
+        _enlarge_values(v_cache, data[2], lens, generator)
     return data
 
 
@@ -119,6 +131,7 @@ def empty_input(
     update_cache: bool,
     steps: int = 1,
     scores: str = "plain",
+    values: str = "normal",
     device: str,
 ) -> Data:
     """What `generate_input` returns, with all tensors but seq_lens not yet written."""
@@ -136,6 +149,8 @@ def empty_input(
         raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     if scores not in SCORES:
         raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
+    if values not in VALUES:
+        raise ValueError(f"values is {values!r}; it must be one of {', '.join(VALUES)}")
     if scores != "plain" and steps > 1:
         raise ValueError(f"{scores} scores cannot be kept up over {steps} steps: give one step, or plain scores")
     _check_room(lengths, q_seq_len * steps if update_cache else 0, cache_max_len)
@@ -209,6 +224,7 @@ def cost(
     update_cache: bool,
     steps: int = 1,
     scores: str = "plain",
+    values: str = "normal",
 ) -> dict[str, dict]:
     """One step, the first and cheapest: q, new and cached keys and values read once, output and appended slots written
     once; two products of 2 D flops for every (query, key) pair that is not masked."""
@@ -374,6 +390,17 @@ def _shift_scores(
     u = u[:, :, None, None]
     wanted = sign * (reach * split)[:, :, None, None]
     q.copy_((queries + (wanted - (queries * u).sum(-1))[..., None] * u).flatten(1, 2))
+
+
+def _enlarge_values(v_cache: Tensor, v_new: Tensor, seq_lens: Tensor, generator: torch.Generator) -> None:
+    """Multiply, in place, the values of one key of each KV head by OUTLIER: one in the cache or a new one."""
+    batch, kv_heads, new = v_new.shape[:3]
+    counts = seq_lens.to(torch.int64)[:, None] + new
+    drawn = torch.rand((batch, kv_heads), generator=generator, device=v_new.device, dtype=torch.float64)
+    which = torch.minimum((drawn * counts).to(torch.int64), counts - 1)
+    for b, length in enumerate(seq_lens.tolist()):
+        for h, key in enumerate(which[b].tolist()):
+            (v_cache[b, h, key] if key < length else v_new[b, h, key - length]).mul_(OUTLIER)
 
 
 def _shuffled_levels(per_head: tuple[int, int], generator: torch.Generator) -> Tensor:
