@@ -1,0 +1,246 @@
+"""What the server holds: many submissions at once, and being killed, with a judge in the real one's place.
+
+    python bench/server_load.py [--submissions 1000] [--clients 50]     each client sends one after another
+    python bench/server_load.py --kills 20 --clients 4                  kill -9 at random moments, and started anew
+    python bench/server_load.py --real --submissions 20 --clients 4     through the real judge, mode test
+
+Prints how long accepting took (p50, p99, most), how many verdicts there were a second, and the load before; fails if
+one that was accepted has no verdict, if one was judged twice (unless the server was killed), if a run is stored twice,
+or if one person's were judged in another order than they were sent in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+
+from bench.stand_in import LOG  # noqa: E402
+from harness.server.store import Database  # noqa: E402
+from harness.server.store.rows import JobState  # noqa: E402
+
+SOURCE = "def custom_kernel(data):\n    k, v, k_out, v_out, config = data\n    return k, v  # {number} of {person}\n"
+PATIENCE_S = 600.0
+
+
+@dataclass
+class Found:
+    """What came of a load: seconds of accepting each, what was accepted by whom, seconds until all was judged, and
+    for how many the server itself (since its last start, without the judge) had a processor."""
+
+    accept_s: list[float] = field(default_factory=list)
+    accepted: dict[int, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    whole_s: float = 0.0
+    kills: int = 0
+    processor_s: float = 0.0
+
+
+class ServerProcess:
+    """A server in a process of its own, which can be killed and started anew at the same address."""
+
+    def __init__(self, root: Path, delay_s: float = 0.02, real: bool = False) -> None:
+        self._root, self._real = root, real
+        self._words = ["--delay", str(delay_s)]
+        self.port = 0
+        self._start()
+
+    def _start(self) -> None:
+        log = (self._root / "server.log").open("ab")
+        if self._real:
+            command = [sys.executable, "-m", "harness", "--root", str(self._root), "serve", "--device", "cpu"]
+            command += ["--port", str(self.port)]
+        else:
+            command = [sys.executable, "-m", "bench.stand_in", "serve", str(self._root), "--port", str(self.port)]
+            command += self._words
+        begun = log.tell()
+        self.process = subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=subprocess.DEVNULL)
+        log.close()
+        until = time.monotonic() + 120
+        while True:
+            said = (self._root / "server.log").read_bytes()[begun:].decode()
+            if (found := re.search(r"http://127\.0\.0\.1:(\d+)/ serves", said)) is not None:
+                self.port = int(found[1])
+                return
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the server does not start: {said}")
+            time.sleep(0.02)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def processor_s(self) -> float:
+        """For how many seconds this process had a processor."""
+        ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self) -> None:
+        """kill -9, and start it anew."""
+        self.process.kill()
+        self.process.wait()
+        self._start()
+
+    def end(self) -> None:
+        """As Ctrl-C does."""
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def prepare(root: Path) -> None:
+    """A root with the problem kv_replicate, the configuration and one competition without limits that matter."""
+    for name in ("configs", "problems", "reference", "submissions"):
+        shutil.copytree(ROOT / name, root / name)
+    (root / "results").mkdir()
+    shutil.rmtree(root / "configs" / "competitions", ignore_errors=True)
+    (root / "configs" / "competitions").mkdir()
+    limits = "limits: {per_hour: 100000, waiting: 100000}"
+    (root / "configs" / "competitions" / "load.yml").write_text(f"title: Load\nproblem: kv_replicate\n{limits}\n")
+
+
+def send(url: str, client: str, source: str, mode: str) -> int:
+    """The number of an accepted submission. Raises OSError, urllib.error.HTTPError."""
+    edge = "0123456789abcdef"
+    body = (
+        f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="mine.py"\r\n\r\n{source}\r\n--{edge}--\r\n'
+    )
+    headers = {"X-Popcorn-Cli-Id": client, "Content-Type": f"multipart/form-data; boundary={edge}"}
+    request = urllib.request.Request(f"{url}/submission/load/CPU/{mode}", body.encode(), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return int(json.loads(answer.read())["details"]["id"])
+
+
+def load(
+    root: Path, submissions: int, clients: int, kills: int = 0, seed: int = 0, real: bool = False, delay_s: float = 0.02
+) -> Found:
+    """Send `submissions` by `clients` at once while the server is killed `kills` times; wait for every verdict.
+
+    root: as `prepare` makes it. Raises AssertionError where something was lost, doubled or out of order.
+    """
+    database = Database(str(root / "results" / "server" / "podium.sqlite"))
+    people = {f"person{number}": database.people.add(f"person{number}") for number in range(clients)}
+    server = ServerProcess(root, delay_s, real)
+    found, telling = Found(), threading.Lock()
+    mode = "test" if real else "leaderboard"
+    left = iter(range(submissions))
+    stopped = threading.Event()
+
+    def one(person: str) -> None:
+        number = None
+        while not stopped.is_set():
+            with telling:
+                number = next(left, None) if number is None else number
+            if number is None:
+                return
+            begun = time.monotonic()
+            try:
+                accepted = send(server.url, people[person], SOURCE.format(number=number, person=person), mode)
+            except urllib.error.HTTPError as error:
+                with telling:
+                    found.refused.append(f"{error.code}: {error.read()[:200]!r}")
+            except (OSError, http.client.HTTPException):  # it was killed: sent again, and if need be judged twice
+                time.sleep(0.05)
+                continue
+            else:
+                with telling:
+                    found.accept_s.append(time.monotonic() - begun)
+                    found.accepted[accepted] = person
+            number = None
+
+    begun = time.monotonic()
+    threads = [threading.Thread(target=one, args=(person,)) for person in people]
+    try:
+        for thread in threads:
+            thread.start()
+        moments = random.Random(seed)
+        for _ in range(kills):
+            time.sleep(moments.uniform(0.02, 1.0))
+            server.kill()
+            found.kills += 1
+        for thread in threads:
+            thread.join()
+        until = time.monotonic() + PATIENCE_S
+        while database.queue.totals().keys() & {"pending", "running"}:
+            assert time.monotonic() < until, f"no verdict after {PATIENCE_S:g} s: {database.queue.totals()}"
+            time.sleep(0.1)
+        found.whole_s = time.monotonic() - begun
+        found.processor_s = server.processor_s
+    finally:
+        stopped.set()
+        server.end()
+    check(root, database, found)
+    database.close()
+    return found
+
+
+def check(root: Path, database: Database, found: Found) -> None:
+    """Nothing lost, nothing judged or stored twice, everyone's order kept."""
+    for number in found.accepted:
+        row = database.queue.submission(number)
+        assert row is not None, f"submission {number} was accepted and is not there"
+        assert row.state in (JobState.SUCCEEDED, JobState.FAILED), f"submission {number} is {row.state}"
+        runs = database.queue.runs(number)
+        assert len(runs) == 1, f"submission {number} has {len(runs)} runs"
+    stored = [path.stem for path in (root / "results").glob("*/*/*/*.json")]
+    with database.connections.reading() as rows:
+        known = [run for (run,) in rows("SELECT id FROM runs")]
+        finished = rows("SELECT s.user_id, j.ended_at, s.id FROM submissions s JOIN jobs j ON j.submission_id = s.id")
+    assert sorted(stored) == sorted(known), "the runs in results/ are not those of the database"
+    for user in {user for user, _, _ in finished}:
+        ends = [(at, number) for owner, at, number in finished if owner == user]
+        assert [number for _, number in sorted(ends)] == sorted(number for _, number in ends), f"order of user {user}"
+    log = root / LOG
+    if not found.kills and log.exists():
+        judged = log.read_text().splitlines()
+        assert len(judged) == len(set(judged)) == len(known), "something was judged twice"
+    assert not found.refused, found.refused[:3]
+
+
+def main() -> None:
+    """Print what was measured."""
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--submissions", type=int, default=1000)
+    words.add_argument("--clients", type=int, default=50)
+    words.add_argument("--kills", type=int, default=0)
+    words.add_argument("--seed", type=int, default=random.randrange(10**6))
+    words.add_argument("--real", action="store_true", help="the real judge, in mode test")
+    given = words.parse_args()
+    print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; seed {given.seed}")
+    with tempfile.TemporaryDirectory(prefix="podium-load-") as folder:
+        root = Path(folder)
+        prepare(root)
+        found = load(root, given.submissions, given.clients, given.kills, given.seed, given.real)
+    at = statistics.quantiles(found.accept_s, n=100)
+    print(f"accepted {len(found.accepted)} of {given.submissions} sent by {given.clients} clients; {found.kills} kills")
+    print(f"accepting: p50 {at[49] * 1e3:.0f} ms, p99 {at[98] * 1e3:.0f} ms, most {max(found.accept_s) * 1e3:.0f} ms")
+    print(f"all judged after {found.whole_s:.1f} s: {len(found.accepted) / found.whole_s:.1f} verdicts a second")
+    print(f"the server had a processor for {found.processor_s / len(found.accepted) * 1e3:.1f} ms a submission")
+    print("none lost, none judged twice, none stored twice, everyone's order kept" if not found.kills else
+          "every accepted one has its verdict, and no run is stored twice")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

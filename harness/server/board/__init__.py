@@ -1,0 +1,43 @@
+"""The live board: pages made at the server, which need no script; scripts make what runs and waits live.
+
+site       what every page needs          answers   headers, ETags, pages in place of errors
+results    the boards, held in memory     ledger    whose runs they are
+view       what one board's page shows    pages     front, board, run, compare
+mine       signing in, the upload form, one's own submissions
+live       server-sent events             data      JSON, CSV, Atom, badges
+
+board = LiveSite(serving); app.include_router(board.router); board.start() … board.stop()
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from harness.server.board import data, live, mine, pages
+from harness.server.board.ledger import Ledger
+from harness.server.board.results import Results
+from harness.server.board.site import Site
+from harness.server.serving import Serving
+
+__all__ = ["LiveSite"]
+
+
+class LiveSite:
+    """The live board of a server. `router` has its routes; between `start` and `stop` its boards are kept up to date;
+    `results.wake()` has them looked at now."""
+
+    def __init__(self, serving: Serving) -> None:
+        ledger = Ledger(serving.database)
+        self.results = Results(serving.root, ledger)
+        site = Site(serving, self.results, ledger)
+        self.router = APIRouter()
+        for part in (pages, mine, live, data):
+            self.router.include_router(part.routes(site))
+
+    def start(self) -> None:
+        """Read the boards, now and whenever a run is stored."""
+        self.results.start()
+
+    def stop(self) -> None:
+        """End what `start` began."""
+        self.results.stop()

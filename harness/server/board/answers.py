@@ -1,0 +1,100 @@
+"""What every page answers with: its headers, its ETag, and pages in place of errors.
+
+Nothing that a page holds can run: scripts, styles and requests come from this server's own files alone, forms go to it
+alone, and nobody may frame it (https://www.w3.org/TR/CSP3/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from harness import __version__
+from harness.errors import PodiumError, UsageError
+from harness.render.legible import without_paths
+from harness.server.board.results import digest
+from harness.server.serving import Denied
+from harness.server.sessions import ForgedForm
+from harness.server.store import DatabaseGone
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+RETRY_S = 5
+
+
+def etag(request: Request, *revisions: str) -> str:
+    """Of a page made of what has these `revisions`, at this address. Pages tell ages, so it holds for an hour."""
+    hour = datetime.now(UTC).strftime("%Y-%m-%dT%H")
+    return f'"{digest(__version__, hour, str(request.url.path), str(request.url.query), *revisions)}"'
+
+
+def unless_known(
+    request: Request, tag: str, make: Callable[[], str | bytes], media_type: str, *, private: bool = False
+) -> Response:
+    """304 where the client has it under this `tag`, else what `make` makes. It asks again each time."""
+    headers = {
+        **HEADERS,
+        "ETag": tag,
+        "Cache-Control": "private, no-cache" if private else "no-cache",
+        "Vary": "Cookie",
+    }
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(make(), headers=headers, media_type=media_type)
+
+
+def page(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A page that nobody keeps: of one person, or of this moment."""
+    kept = {"Cache-Control": "private, no-store", **HEADERS, **(headers or {})}
+    return HTMLResponse(text, status_code=status, headers=kept)
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages too: for people, in a sentence."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with a page for each error that it raises."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Denied as error:
+                return _refused(request, error.status, error.sentence, error.retry_s)
+            except ForgedForm as error:
+                return _refused(request, 403, str(error))
+            except DatabaseGone as error:
+                return _refused(request, 503, error.told, RETRY_S)
+            except UsageError as error:
+                return _refused(request, 400, error.message)
+            except PodiumError as error:
+                return _refused(request, 500, without_paths(error.message))
+            except RequestValidationError:
+                return _refused(request, 422, "the address or the form is not one that this page understands")
+            except HTTPException as error:
+                return _refused(request, error.status_code, str(error.detail))
+
+        return handled
+
+
+def _refused(request: Request, status: int, sentence: str, retry_s: int | None = None) -> Response:
+    from harness.server.board.site import render  # which renders with what is here
+
+    headers = {"Retry-After": str(retry_s)} if retry_s is not None else {}
+    return page(render("error.html.j2", status=status, sentence=sentence, account=None, csrf=""), status, headers)

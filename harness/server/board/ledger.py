@@ -1,0 +1,61 @@
+"""What the server's database says of runs: whose they are.
+
+A run's file is there a moment before the database knows of the run; its id names the job, which the database has known
+all along. So a source is never shown for want of a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.server.store import Database
+
+AT_ONCE = 500
+"""Jobs in one query."""
+
+_JUDGED_HERE = re.compile(r"\d{8}T\d{6}-j(\d{1,15})a\d+-(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The submission that a run judged: its number, its author, its competition, and whether it is for the board."""
+
+    submission: int
+    user: str
+    user_id: int
+    competition: str
+    mode: str
+
+
+class Ledger:
+    """Over `database`, or over none, where the runs of `eval` are all that there is. Raises DatabaseGone."""
+
+    def __init__(self, database: Database | None) -> None:
+        self._database = database
+
+    def origins(self, runs: Iterable[str]) -> dict[str, Origin]:
+        """By run id, of those that this server judged."""
+        jobs = {run: int(found[1]) for run in runs if (found := _JUDGED_HERE.fullmatch(run))}
+        if self._database is None or not jobs:
+            return {}
+        by_job: dict[int, tuple[str, Origin]] = {}
+        numbers = sorted(set(jobs.values()))
+        with self._database.connections.reading() as rows:
+            for start in range(0, len(numbers), AT_ONCE):
+                some = numbers[start : start + AT_ONCE]
+                query = f"""SELECT j.id, s.file_name, s.id, u.name, u.id, c.name, s.mode FROM jobs j
+                            JOIN submissions s ON s.id = j.submission_id JOIN users u ON u.id = s.user_id
+                            JOIN competitions c ON c.id = s.competition_id
+                            WHERE j.id IN ({", ".join("?" * len(some))})"""
+                for job, file_name, *values in rows(query, some):
+                    origin = Origin(*values)
+                    by_job[job] = (f"{origin.user}.{file_name.removesuffix('.py')}", origin)
+        of_job = {run: by_job[job] for run, job in jobs.items() if job in by_job}
+        return {run: origin for run, (name, origin) in of_job.items() if run.endswith(f"-{name}")}
+
+
+def judged_by_a_server(run: str) -> bool:
+    """Whether this is the id of a run that some server's queue gave to its judge."""
+    return _JUDGED_HERE.fullmatch(run) is not None

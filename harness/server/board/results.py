@@ -1,0 +1,268 @@
+"""The boards as pages show them: held in memory, and brought up to date when a run file comes, changes or goes.
+
+    results/**.json ─► records.Index, each file parsed once ─► Results: a LiveBoard a problem and device ─► pages
+
+A look at the folders costs some stats. Only where one of them has changed are its files looked at; only boards whose
+runs have changed are ranked anew. Pages read what is there and wait for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import __version__, catalog
+from harness.catalog import places
+from harness.catalog.config import load_config
+from harness.errors import PodiumError
+from harness.model import Problem, Run
+from harness.ranking.board import Board, rank
+from harness.records.entry import CaseFigures, Entry
+from harness.records.index import Index
+from harness.records.run_file import load_run
+from harness.records.scan import SETTLED_NS, TIERS
+from harness.records.store import Store
+from harness.records.tables import cases_of
+from harness.render.legible import without_paths
+from harness.server.board.ledger import Ledger, Origin
+from harness.server.store import DatabaseGone
+
+LOOK_S = 2.0
+"""From one look at the folders to the next."""
+
+TRIALS = "trials"
+"""Beside the TIERS of results/: runs that are not for boards, which their authors see."""
+
+Key = tuple[str, str]
+"""A problem's name and a device's folder."""
+
+
+@dataclass(frozen=True)
+class LiveBoard:
+    """A problem on one device.
+
+    records: the runs that were the best until then. texts: of each ranked run, by its id, what `figures` reads. best:
+    where no floor is known, the least latency on each case, by its key. origins: by run id whose submission it is,
+    where the server judged it. of_competition: by its name the run that stands for each of its submissions, of its own
+    runs alone: what one sends to another competition changes nothing. revision: another text after any change of what
+    is here. confidence: of the intervals. worker_timed_too: a board without any other ranked run may rank those that
+    the submissions' own processes timed.
+    """
+
+    problem: Problem
+    device: str
+    device_name: str
+    board: Board
+    records: tuple[Entry, ...]
+    texts: Mapping[str, str]
+    best: Mapping[str, float]
+    origins: Mapping[str, Origin]
+    of_competition: Mapping[str, tuple[Entry, ...]]
+    runs: int
+    revision: str
+    confidence: float
+    worker_timed_too: bool
+
+    def figures(self, run: str) -> tuple[CaseFigures, ...]:
+        """What a ranked run measured, case by case."""
+        return cases_of(self.texts[run]) if run in self.texts else ()
+
+    def author(self, run: str) -> str:
+        """Who sent what this run judged; "" where the server did not judge it."""
+        origin = self.origins.get(run)
+        return origin.user if origin else ""
+
+
+@dataclass
+class _Look:
+    """What the last look found."""
+
+    folders: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, int] | None = None
+    revisions: dict[Key, str] = field(default_factory=dict)
+    settled: bool = False
+
+
+class Results:
+    """The boards of the problems of `root` over the runs under `root/results`. `ledger` says whose runs they are."""
+
+    def __init__(self, root: Path, ledger: Ledger | None = None) -> None:
+        self.root = root
+        self._problems: dict[str, Problem] = {}
+        self._faults: list[str] = []
+        self._ledger = ledger or Ledger(None)
+        self._boards: dict[Key, LiveBoard] = {}
+        self._look = _Look()
+        self._refreshing = threading.Lock()
+        self._awake, self._ended = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self.fault: str | None = None
+
+    @property
+    def boards(self) -> Mapping[Key, LiveBoard]:
+        """As of the last look; a later one replaces the mapping and leaves this one as it is."""
+        return self._boards
+
+    @property
+    def revision(self) -> str:
+        """Another text after any board has changed."""
+        return digest(*(board.revision for board in self._boards.values()))
+
+    def start(self) -> None:
+        """Look now, and then every LOOK_S in a thread, until `stop`."""
+        self._thread = threading.Thread(target=self._keep_looking, name="results", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread that `start` began."""
+        self._ended.set()
+        self._awake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Look at once: a run was stored, or a submission was removed. In any thread."""
+        self._awake.set()
+
+    def _keep_looking(self) -> None:
+        while not self._ended.is_set():
+            self._awake.clear()
+            try:
+                self.refresh()
+                self.fault = without_paths("; ".join(self._faults)) or None
+            except DatabaseGone as error:  # it may come back
+                self.fault = error.told
+            except PodiumError as error:  # so may a disk
+                self.fault = without_paths(error.message)
+            except Exception as error:  # pages go on with what is known, and the front page says so
+                self.fault = f"the results could not be read: {type(error).__name__}"
+            self._awake.wait(LOOK_S)
+
+    def refresh(self) -> bool:
+        """Bring the boards up to date; whether any has changed. Raises InfrastructureError."""
+        with self._refreshing:
+            folders, problems = self._folders(), self._files_of_problems()
+            if folders == self._look.folders and problems == self._look.problems and self._look.settled:
+                return False
+            if problems != self._look.problems:
+                self._load_problems()
+            settled_ns = time.time_ns() - SETTLED_NS
+            with Store(self.root).index() as index:
+                revisions = index.revisions()
+                anew = problems != self._look.problems
+                changed = {key for key, text in revisions.items() if anew or text != self._look.revisions.get(key)}
+                boards = {key: board for key, board in self._boards.items() if key in revisions}
+                for name, device in sorted(changed):
+                    if name in self._problems:
+                        boards |= self._board(index, self._problems[name], device, revisions[name, device])
+                boards = {key: board for key, board in boards.items() if key[0] in self._problems}
+            self._boards = {key: boards[key] for key in sorted(boards) if boards[key].runs}
+            settled = all(touched < settled_ns for touched in folders.values())
+            self._look = _Look(folders, problems, revisions, settled)
+            return bool(changed)
+
+    def _folders(self) -> dict[str, int]:
+        """When each folder of runs was last changed: a run that is stored, replaced or removed changes its folder."""
+        found = {}
+        for tier in TIERS:
+            for path in (self.root / "results" / tier).glob("*/*"):
+                if path.name != "sources":
+                    try:
+                        found[str(path)] = path.stat().st_mtime_ns
+                    except OSError:  # removed this moment
+                        continue
+        return found
+
+    def _load_problems(self) -> None:
+        """What the problems' files say; one that cannot be read stays as it was."""
+        loaded, faults = {}, []
+        for name in catalog.problem_names(self.root):
+            try:
+                loaded[name] = catalog.load_problem(self.root, name)
+            except PodiumError as error:
+                faults.append(error.message)
+                if name in self._problems:
+                    loaded[name] = self._problems[name]
+        self._problems, self._faults = loaded, faults
+
+    def _files_of_problems(self) -> dict[str, int]:
+        """When each file that says what a problem is was last changed."""
+        found = {}
+        for name in catalog.problem_names(self.root):
+            for path in places.find(self.root, f"problems/{name}").glob("*.*"):
+                if path.suffix in (".py", ".yml"):
+                    found[str(path)] = path.stat().st_mtime_ns
+        return found
+
+    def _board(self, index: Index, problem: Problem, device: str, revision: str) -> dict[Key, LiveBoard]:
+        store, config = Store(self.root), load_config(self.root)
+        entries = store.mark_sources(index.standings(problem, device))
+        board = rank(entries, problem.baselines, config.rank_worker_timed)
+        ranked = [standing.entry for standing in board.standings]
+        origins = self._ledger.origins(index.ids(problem.name, device))
+        parts = {run: origin.competition for run, origin in origins.items()}
+        theirs = {
+            name: tuple(store.mark_sources(each)) for name, each in index.standings_of(problem, device, parts).items()
+        }
+        timed = [*ranked, *(entry for each in theirs.values() for entry in each if entry.ranked)]
+        measured = index.cases({entry.path for entry in timed})
+        texts = {entry.id: measured[entry.path] for entry in timed if entry.path in measured}
+        known = [texts[entry.id] for entry in ranked if entry.id in texts]
+        best = {} if any(entry.floor_ns for entry in ranked) else _best(known)
+        records = tuple(index.records(problem, device, board.clock))
+        name = index.devices(problem.name).get(device, device)
+        runs = index.count(problem.name, device)
+        said = digest(revision, problem.sha256, repr(board.standings), __version__)
+        made = LiveBoard(
+            problem=problem,
+            device=device,
+            device_name=name,
+            board=board,
+            records=records,
+            texts=texts,
+            best=best,
+            origins=origins,
+            of_competition=theirs,
+            runs=runs if entries else 0,
+            revision=said,
+            confidence=config.confidence,
+            worker_timed_too=config.rank_worker_timed,
+        )
+        return {(problem.name, device): made}
+
+    def run(self, run_id: str) -> tuple[str, Run] | None:
+        """The path under results/ and the run of this id; None where there is none, or it cannot be read.
+
+        A run's file is called by its id, so no list of them is needed.
+        """
+        if not run_id or any(mark in run_id for mark in "/\\\0") or len(run_id) > 200:
+            return None
+        results = self.root / "results"
+        for tier in (*TIERS, TRIALS):
+            for folder in (results / tier).glob("*/*"):
+                path = folder / f"{run_id}.json"
+                try:
+                    if path.is_file():
+                        return str(path.relative_to(results)), load_run(path)
+                except (OSError, ValueError):  # a name too long for a file, or no run
+                    continue
+        return None
+
+
+def _best(texts: Iterable[str]) -> dict[str, float]:
+    """The least latency of any of these runs on each case, by the case's key."""
+    found: dict[str, float] = {}
+    for text in texts:
+        for figure in cases_of(text):
+            key = figure.case.key
+            found[key] = min(found.get(key, figure.latency_ns), figure.latency_ns)
+    return found
+
+
+def digest(*parts: str) -> str:
+    """A short text that is another one if any of `parts` is."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -1,0 +1,93 @@
+"use strict";
+// The theme, and what runs and waits, live. Every page reads as well without.
+
+const THEMES = ["automatic", "light", "dark"];
+const button = document.querySelector(".theme");
+
+function remembered() {
+  try {
+    return localStorage.getItem("podium-theme");
+  } catch {
+    return null; // a browser may keep nothing
+  }
+}
+
+function setTheme(theme) {
+  if (theme === "automatic") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  button.textContent = `Theme: ${theme}`;
+  button.dataset.theme = theme;
+}
+
+button.addEventListener("click", () => {
+  const theme = THEMES[(THEMES.indexOf(button.dataset.theme) + 1) % THEMES.length];
+  setTheme(theme);
+  try {
+    localStorage.setItem("podium-theme", theme);
+  } catch {
+    // Then it lasts as long as the page.
+  }
+});
+button.hidden = false;
+setTheme(THEMES.includes(remembered()) ? remembered() : "automatic");
+
+// Text only is ever written: what strangers chose stays text.
+function announce(text) {
+  document.querySelector(".announcement").textContent = text;
+}
+
+function words(event) {
+  const data = event.data;
+  if (event.kind === "queue") return `waits, number ${data.position} of ${data.of} in the queue`;
+  if (event.kind === "record") return "is the new best";
+  if (event.kind === "state") return data.error ? `${data.state}: ${data.error}` : data.state;
+  if (data.line) return data.line;
+  const number = Math.min(Math.floor(data.done) + 1, data.total);
+  const sample = data.sample ? `, process ${data.sample[0]} of ${data.sample[1]}` : "";
+  return `${data.doing}, case ${number} of ${data.total}: ${data.case}${sample}`;
+}
+
+const OVER = ["succeeded", "failed", "timed_out", "hacked"];
+
+// The page of one submission: its state, how far it is, and at the end the page anew, with the run.
+function showOne(place, event) {
+  place.querySelector("[data-state]").textContent = words(event);
+  const bar = place.querySelector("progress");
+  if (event.kind === "step" && event.data.total) {
+    bar.hidden = false;
+    bar.max = event.data.total;
+    bar.value = event.data.done;
+  }
+  if (event.kind === "state") announce(words(event));
+  if (event.kind === "state" && OVER.includes(event.data.state)) location.reload();
+}
+
+// The front page: a line a submission that waits or runs.
+function showAll(place, event) {
+  const list = place.querySelector("[data-jobs]");
+  let line = list.querySelector(`[data-submission="${Number(event.submission)}"]`);
+  if (!line) {
+    line = document.createElement("li");
+    line.dataset.submission = event.submission;
+    const link = document.createElement("a");
+    link.href = `/submission/${Number(event.submission)}`;
+    link.textContent = `#${event.submission}`;
+    const live = document.createElement("span");
+    live.className = "quiet live";
+    line.append(link, ` ${event.user} · ${event.competition} `, live);
+    list.append(line);
+    place.querySelector("[data-idle]")?.remove();
+  }
+  line.querySelector(".live").textContent = words(event);
+  if (event.kind === "record") announce(`submission ${event.submission} is a new best: load the page again to see it`);
+}
+
+const place = document.querySelector("[data-live]");
+if (place) {
+  const source = new EventSource(place.dataset.live);
+  source.addEventListener("message", (message) => {
+    const event = JSON.parse(message.data);
+    if (place.querySelector("[data-jobs]")) showAll(place, event);
+    else showOne(place, event);
+  });
+}

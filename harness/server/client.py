@@ -1,0 +1,194 @@
+"""Our own small client: `podium submit` and `podium status`. Needs nothing but the standard library.
+
+It speaks the interface of popcorn-cli and reads the key `podium` of its answers besides. Who asks is known by the
+`cli_id` of ~/.popcorn.yaml, or by $PODIUM_CLIENT_ID.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InfrastructureError, PodiumError, UsageError, did_you_mean
+
+TIMEOUT_S = 60.0
+POLL_S = 1.0
+PATIENCE_S = 120.0
+"""For how long a server that does not answer is asked again: it may be started anew."""
+
+MOST_ANSWER = 128 << 20
+CONFIG = ".popcorn.yaml"
+_DIRECTIVE = re.compile(r"^(?:#|//)!POPCORN\s+(leaderboard|gpus?)\s+(.+)$")
+
+
+class Client:
+    """A server at `url`, asked as the one whose client id is given."""
+
+    def __init__(self, url: str, client_id: str | None = None) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise UsageError(f"{url!r} is no server's address", "such as --server https://kernels.example.org")
+        self._url = url.rstrip("/")
+        self._id = client_id
+
+    def submit(self, competition: str, gpu: str, mode: str, path: Path) -> int:
+        """Send the file at `path`; its number. Raises UsageError, InfrastructureError."""
+        try:
+            source = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        boundary = uuid.uuid4().hex
+        name = path.name.replace('"', "_").encode("ascii", "replace").decode()
+        body = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+            "Content-Type: text/x-python\r\n\r\n"
+        ).encode()
+        body += source + f"\r\n--{boundary}--\r\n".encode()
+        where = f"/submission/{_part(competition)}/{_part(gpu)}/{_part(mode)}"
+        answer = self._ask("POST", where, body, f"multipart/form-data; boundary={boundary}")
+        return int(answer["details"]["id"])
+
+    def competitions(self) -> list[dict[str, Any]]:
+        """What there is to enter."""
+        found: list[dict[str, Any]] = self._ask("GET", "/leaderboards")
+        return found
+
+    def submissions(self, competition: str | None, limit: int) -> list[dict[str, Any]]:
+        """One's own, the newest first."""
+        query = {"limit": str(limit)} | ({"leaderboard": competition} if competition else {})
+        found: list[dict[str, Any]] = self._ask("GET", f"/user/submissions?{urllib.parse.urlencode(query)}")
+        return found
+
+    def submission(self, number: int) -> dict[str, Any]:
+        """One of one's own."""
+        found: dict[str, Any] = self._ask("GET", f"/user/submissions/{number}")
+        return found
+
+    def run(self, number: int) -> dict[str, Any] | None:
+        """The run that decided a submission, as `podium show --json` prints it; None if there is none."""
+        found: dict[str, Any] | None = self._ask("GET", f"/user/submissions/{number}/run")["run"]
+        return found
+
+    def wait(self, number: int, told: Callable[[str], None]) -> dict[str, Any]:
+        """The submission once it has its verdict; `told` is told each change. Raises InfrastructureError if the server
+        does not answer for long."""
+        last, heard_s = "", time.monotonic()
+        while True:
+            try:
+                found = self.submission(number)
+                heard_s = time.monotonic()
+            except InfrastructureError as error:
+                if time.monotonic() - heard_s > PATIENCE_S:
+                    raise
+                found, said = None, f"{error.message}; asking again"
+            if found is not None:
+                state = found["podium"]["state"] if found["done"] else found["job"]["status"]
+                said = f"submission {number}: {state}"
+            if said != last:
+                told(said)
+            last = said
+            if found is not None and found["done"]:
+                return found
+            time.sleep(POLL_S)
+
+    def _ask(self, method: str, path: str, body: bytes | None = None, kind: str | None = None) -> Any:
+        headers = {"Accept": "application/json"}
+        if self._id is not None:
+            headers["X-Popcorn-Cli-Id"] = self._id
+        if kind is not None:
+            headers["Content-Type"] = kind
+        request = urllib.request.Request(self._url + path, body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.loads(answer.read(MOST_ANSWER))
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise InfrastructureError(f"{self._url} does not answer: {reason}") from None
+        except ValueError:
+            raise InfrastructureError(f"{self._url} answers what is no JSON", "is it Podium's address?") from None
+
+
+def _part(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+def _refused(error: urllib.error.HTTPError) -> PodiumError:
+    """What the server says: our own mistake, or its trouble."""
+    said = f"the server answers {error.code}"
+    try:
+        detail = json.loads(error.read(1 << 20))["detail"]
+        said = detail if isinstance(detail, str) else said
+    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+        pass
+    said = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in said)
+    kind = InfrastructureError if error.code == 429 or error.code >= 500 else UsageError
+    return kind(said)
+
+
+def client_id() -> str:
+    """Whose client this is. Raises UsageError where nothing says so."""
+    given = os.environ.get("PODIUM_CLIENT_ID")
+    if given:
+        return _checked(given)
+    path = Path.home() / CONFIG
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon and key.strip() == "cli_id" and value.strip():
+            return _checked(value.strip().strip("'\""))
+    raise UsageError(
+        f"~/{CONFIG} has no cli_id", "the organisers give you one: put the line `cli_id: …` into that file"
+    )
+
+
+def _checked(given: str) -> str:
+    if not given.isascii() or not given.isprintable():
+        raise UsageError("the cli_id has characters that no header can have")
+    return given
+
+
+def directives(path: Path) -> dict[str, str]:
+    """What a file says of itself in lines like `#!POPCORN leaderboard mla`: leaderboard and gpu. Raises UsageError."""
+    found: dict[str, str] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    for line in text.splitlines():
+        if (said := _DIRECTIVE.match(line)) is not None:
+            words = said[2].split()
+            if said[1] != "leaderboard" and len(words) > 1:
+                raise UsageError(f"{path} names {len(words)} GPUs: one at a time", "name it with --gpu")
+            found["leaderboard" if said[1] == "leaderboard" else "gpu"] = words[0]
+    return found
+
+
+def choose(client: Client, path: Path, competition: str | None, gpu: str | None) -> tuple[str, str]:
+    """The competition and the GPU: as given, as the file says, or the only ones. Raises UsageError."""
+    said = directives(path)
+    there = {each["name"]: each for each in client.competitions()}
+    name = competition or said.get("leaderboard") or (next(iter(there)) if len(there) == 1 else None)
+    if name is None:
+        raise UsageError(f"there are {len(there)} competitions", f"name one with --competition: {', '.join(there)}")
+    if name.lower() not in there:
+        raise UsageError(f"there is no competition {name}", did_you_mean(name, there))
+    gpus = there[name.lower()]["gpu_types"]
+    on = gpu or said.get("gpu") or (gpus[0] if len(gpus) == 1 else None)
+    if on is None:
+        raise UsageError(f"{name} is judged on {len(gpus)} GPUs", f"name one with --gpu: {', '.join(gpus)}")
+    return name.lower(), on

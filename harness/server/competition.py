@@ -1,0 +1,101 @@
+"""Competitions: one YAML file each under configs/competitions/, read as strictly as problem.yml.
+
+    title: Replicate KV heads
+    description: Copy each KV head once for every query head that shares it.
+    problem: kv_replicate
+    gpus: [H200]                      # as the server names its cards; left out: all that it has
+    opens: 2026-12-01T00:00:00Z       # both may be left out
+    closes: 2026-12-24T18:00:00Z
+    entry: invite                     # open (the default): whoever has an account
+    sources: deadline                 # own (the default), deadline, always: who sees another's source
+    limits: {per_hour: 20, waiting: 1, bytes: 1000000}
+
+The file's name is the competition's. Nothing here is asked of the database.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from harness import catalog
+from harness.catalog import places, strict_yaml
+from harness.errors import ProblemError, did_you_mean
+
+FOLDER = "configs/competitions"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+MOST_BYTES = 1_000_000
+"""Of a submission; popcorn-cli's users know this limit."""
+
+
+class EntryLimits(BaseModel):
+    """What one person may send: submissions an hour, how many may wait or run at once, and the bytes of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    per_hour: int = Field(default=20, ge=1, le=100_000)
+    waiting: int = Field(default=1, ge=1, le=100_000)
+    bytes: int = Field(default=MOST_BYTES, ge=1, le=MOST_BYTES)
+
+
+class _CompetitionFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str = Field(min_length=1, max_length=200)
+    description: str = Field(default="", max_length=4000)
+    problem: str
+    gpus: tuple[str, ...] = ()
+    opens: AwareDatetime | None = None
+    closes: AwareDatetime | None = None
+    entry: Literal["open", "invite"] = "open"
+    sources: Literal["own", "deadline", "always"] = "own"
+    limits: EntryLimits = EntryLimits()
+
+    @model_validator(mode="after")
+    def _in_order(self) -> _CompetitionFile:
+        if self.opens is not None and self.closes is not None and self.opens >= self.closes:
+            raise ValueError("closes must be later than opens")
+        return self
+
+
+class Competition(_CompetitionFile):
+    """What a competition's file says. `name` is the file's, in lower case."""
+
+    name: str
+
+    def begun(self, at: datetime | None = None) -> bool:
+        """Whether it has opened."""
+        return self.opens is None or (at or datetime.now(UTC)) >= self.opens
+
+    def over(self, at: datetime | None = None) -> bool:
+        """Whether its deadline has passed: nothing is accepted or taken back any more. What was accepted before still
+        gets its verdict and counts."""
+        return self.closes is not None and (at or datetime.now(UTC)) >= self.closes
+
+    def shows_source(self, author_id: int, viewer_id: int | None, at: datetime | None = None) -> bool:
+        """Whether the source of an account's submission is shown to `viewer_id` (None: nobody has signed in)."""
+        if viewer_id is not None and viewer_id == author_id:
+            return True
+        return self.sources == "always" or (self.sources == "deadline" and self.over(at))
+
+
+def load(root: Path, name: str) -> Competition:
+    """The competition `name`. Raises ProblemError naming the file and what is wrong with it."""
+    path = places.find(root, f"{FOLDER}/{name}.yml")
+    if not NAME.fullmatch(name):
+        raise ProblemError(f"{path}: a competition's name has a-z, 0-9, _ and - only, at most 64", "rename the file")
+    stated = strict_yaml.read(path, _CompetitionFile)
+    problems = catalog.problem_names(root)
+    if stated.problem not in problems:
+        raise ProblemError(f"{path}: problem: there is no {stated.problem}", did_you_mean(stated.problem, problems))
+    return Competition(name=name, **stated.model_dump())
+
+
+def load_all(root: Path) -> dict[str, Competition]:
+    """Every competition, by name. Raises ProblemError."""
+    names = {path.stem for place in places.places(root) for path in (place / FOLDER).glob("*.yml")}
+    return {name: load(root, name) for name in sorted(names)}

@@ -1,0 +1,307 @@
+"""Takes jobs from the queue and has them judged, one after another on each card.
+
+    Dispatcher.start ─► recover: what ran as the last server died is concluded or put back
+                    └─► a thread a card: claim ─► judge, in a process of its own ─► conclude
+
+A run's id is made of its job and attempt, its file is written before the job's state: where the server dies between the
+two, the next one finds the file and judges nothing again. All runs are stored as those of `eval` are; those that were
+not meant to be ranked (test, benchmark) lie in results/trials, which no board reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from harness import catalog
+from harness.catalog import places
+from harness.errors import InfrastructureError, PodiumError
+from harness.library import judges
+from harness.library.judges import Judge
+from harness.library.request import Depth, Request
+from harness.model import Problem, Run, Unranked, Verdict
+from harness.progress import Narrate
+from harness.records.run_file import load_run
+from harness.records.store import Store
+from harness.server import removal
+from harness.server.exhaustion import exhausted
+from harness.server.kept import TIERS, board_name, row_of, run_id
+from harness.server.narration import Told
+from harness.server.serving import Serving
+from harness.server.store import DatabaseGone
+from harness.server.store.rows import JobState, Mode, SubmissionRow
+from harness.server.verdicts import DISTURBED, error_of, state_of
+
+DEPTHS: dict[Mode, Depth] = {Mode.TEST: "verdict", Mode.BENCHMARK: "quick", Mode.LEADERBOARD: "full"}
+
+MOST_CROWDED = 2
+"""How often a run on a disturbed machine is judged again."""
+
+MOST_FAILURES = 3
+"""How often a judge may fail at one submission before that is its verdict."""
+
+SETTLE_S = 30.0
+"""How often what could not be taken off a board is tried again."""
+
+FAILED = "the judge failed: "
+IDLE_S = 1.0
+AGAIN_S = 0.5
+
+Judging = Callable[[Request, Narrate, Callable[[Judge], None]], Run]
+"""As `judges.judge_apart`."""
+
+Done = TypeVar("Done")
+
+
+class Dispatcher:
+    """The one that judges what is in a server's queue. `judge` stands in the real judge's place in tests."""
+
+    def __init__(self, serving: Serving, judge: Judging = judges.judge_apart) -> None:
+        self._serving, self._judge_apart = serving, judge
+        self._queue = serving.database.queue
+        self._store = Store(serving.root)
+        self._threads: list[threading.Thread] = []
+        self._judges: set[Judge] = set()
+        self._problems: dict[str, tuple[int | None, Problem]] = {}
+        self._taken: set[int] = set()  # numbers of jobs that a thread has
+        self._taking = threading.Lock()
+        self._unsure = False  # whether the database failed while something was taken
+        self._stopping = threading.Event()
+        self._settled_s = 0.0  # when what was taken off was last looked through
+
+    def start(self) -> None:
+        """Own the database, settle what the last server left, and begin. Raises InfrastructureError."""
+        self._serving.database.connections.own()
+        self._store.check_writable()
+        self.recover()
+        self._settle_taken_off()
+        for gpu, cards in self._serving.cards.items():
+            for card in cards:
+                thread = threading.Thread(target=self._work, args=(gpu, card), name=f"judging on {card}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End the judges. What they were at waits again, and the next server judges it."""
+        self._serving.close()
+        self._stopping.set()
+        for judge in list(self._judges):
+            judge.close()
+        with self._serving.arrived:
+            self._serving.arrived.notify_all()
+        for thread in self._threads:
+            thread.join(judges.END_S)
+        self._serving.database.close()
+
+    def recover(self) -> None:
+        """Conclude the jobs whose run was stored, and put back the others that ran when the last server ended."""
+        for job in self._queue.running():
+            if job.job_id in self._taken:
+                continue
+            run = self._stored(job)
+            if run is None:
+                self._queue.put_back(job.job_id, job.attempt, "the server was started anew")
+            else:
+                self._conclude(job, run)
+
+    def _stored(self, job: SubmissionRow) -> Run | None:
+        """The run of this attempt, where it was stored before the server died."""
+        competition = self._serving.competitions().get(job.competition)
+        tier = self._serving.root / "results" / TIERS[job.mode]
+        problems = competition.problem if competition is not None else "*"
+        for path in tier.glob(f"{problems}/*/{run_id(job)}.json"):
+            with contextlib.suppress(ValueError):
+                return load_run(path)
+        return None
+
+    def _work(self, gpu: str, card: str) -> None:
+        told = ""
+        while not self._stopping.is_set():
+            try:
+                self._settle_taken_off()
+                job = self._take(gpu)
+                if job is not None:
+                    self._judge(job, card)
+                    continue
+            except DatabaseGone as error:
+                if not self._unsure:
+                    say(f"{error.message}; trying again until it works")
+                self._unsure = True
+                self._stopping.wait(AGAIN_S)
+            except Exception as error:  # a bug of ours must not end the competition
+                said = f"judging on {card}: {type(error).__name__}: {error}"
+                if said != told:
+                    say(said)
+                told = said
+                self._stopping.wait(AGAIN_S)
+            with self._serving.arrived:
+                if not self._stopping.is_set():
+                    self._serving.arrived.wait(IDLE_S)
+
+    def _take(self, gpu: str) -> SubmissionRow | None:
+        """The next job. Where the database had gone, a job may be taken that no thread knows of: it is put back."""
+        with self._taking:
+            if self._unsure:
+                self._serving.database.connections.own()
+                self.recover()
+                self._unsure = False
+                say("the database works again")
+            job = self._queue.claim(gpu)
+            if job is not None:
+                self._taken.add(job.job_id)
+            return job
+
+    def _settle_taken_off(self) -> None:
+        """Now and then, put away what could not be as it was deleted or removed. Raises DatabaseGone."""
+        with self._taking:
+            if self._settled_s and time.monotonic() - self._settled_s < SETTLE_S:
+                return
+            self._settled_s = time.monotonic()
+        try:
+            removal.settle(self._serving.database, self._serving.root)
+        except DatabaseGone:
+            raise
+        except InfrastructureError as error:
+            say(f"{error.message}; it is tried again")
+
+    def _judge(self, job: SubmissionRow, card: str) -> None:
+        """Judge one job and settle it, whatever happens."""
+        try:
+            self._settle(job, card)
+        finally:
+            self._taken.discard(job.job_id)
+
+    def _settle(self, job: SubmissionRow, card: str) -> None:
+        told = Told(self._serving, job)
+        told.state(JobState.RUNNING)
+        told.queue()
+        try:
+            competition = self._serving.competition_of(job)
+            problem = self._until_done(lambda: self._problem(competition.problem), exhausted)
+            source = self._until_done(lambda: self._queue.source(job.id))
+            path = f"{job.competition}/{job.user}/{job.file_name}"
+            submission = catalog.submission_of(problem, source, board_name(job), path)
+            request = Request(
+                root=self._serving.root,
+                problem=competition.problem,
+                submission=submission,
+                device=card,
+                depth=DEPTHS[job.mode],
+                confined=True,
+            )
+            limit_s = 2 * problem.limits.evaluation_s + 3600
+            run = self._until_done(lambda: self._within(limit_s, request, told), exhausted)
+            run = run.model_copy(update={"id": run_id(job)})
+            self._until_done(functools.partial(self._store.write, run, submission, TIERS[job.mode]))
+        except Exception as error:
+            self._failed(job, error)
+            return
+        self._until_done(functools.partial(self._conclude, job, run))
+
+    def _problem(self, name: str) -> Problem:
+        """The problem as its file is now, for its name and limits; the judge reads it anew. Raises ProblemError."""
+        path = places.find(self._serving.root, f"problems/{name}/problem.yml")
+        stamp = path.stat().st_mtime_ns if path.exists() else None
+        known = self._problems.get(name)
+        if known is None or known[0] != stamp:
+            known = self._problems[name] = (stamp, catalog.load_problem(self._serving.root, name))
+        return known[1]
+
+    def _within(self, limit_s: float, request: Request, told: Told) -> Run:
+        """The run, by a judge that is ended after `limit_s`."""
+        begun: list[Judge] = []
+
+        def started(judge: Judge) -> None:
+            begun.append(judge)
+            self._judges.add(judge)
+            if self._stopping.is_set():
+                judge.close()
+
+        timer = threading.Timer(limit_s, lambda: begun[0].close() if begun else None)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._judge_apart(request, told, started)
+        finally:
+            timer.cancel()
+            self._judges.difference_update(begun)
+
+    def _failed(self, job: SubmissionRow, error: Exception) -> None:
+        """The judge has no run: put the job back, and after a few times give up."""
+        said = error.message if isinstance(error, PodiumError) else f"{type(error).__name__}: {error}"
+        if self._stopping.is_set():
+            with contextlib.suppress(DatabaseGone):  # the next server finds it running, and does the same
+                self._queue.put_back(job.job_id, job.attempt, "the server was stopped")
+            return
+        say(f"submission {job.id}, attempt {job.attempt}: {said}")
+
+        def settle() -> None:
+            before = [each for each in self._queue.states(job.job_id) if (each.detail or "").startswith(FAILED)]
+            if len(before) + 1 < MOST_FAILURES:
+                self._queue.put_back(job.job_id, job.attempt, f"{FAILED}{said}")
+            else:
+                self._queue.end(job.job_id, job.attempt, JobState.FAILED, f"it could not be judged here: {said}")
+                Told(self._serving, job).state(JobState.FAILED, f"it could not be judged here: {said}")
+
+        self._until_done(settle)
+        self._stopping.wait(AGAIN_S)
+
+    def _conclude(self, job: SubmissionRow, run: Run) -> None:
+        """Store what boards need of the run, and the job's state, in one transaction. Raises DatabaseGone."""
+        row = row_of(job, run)
+        told = Told(self._serving, job)
+        if run.unranked_because in DISTURBED and job.mode is Mode.LEADERBOARD:
+            again = sum(1 for earlier in self._queue.runs(job.id) if earlier.unranked in DISTURBED)
+            if again < MOST_CROWDED:
+                why = Unranked(run.unranked_because).why
+                self._queue.put_back(job.job_id, job.attempt, f"{why}: it is judged again", row)
+                removal.settle(self._serving.database, self._serving.root, job.id)
+                now_it_is = self._queue.submission(job.id)
+                told.state(now_it_is.state if now_it_is is not None else JobState.PENDING)
+                return
+        if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and run.unranked_because != Unranked.UNJUDGED:
+            self._failed(job, InfrastructureError(run.ending.message))
+            return
+        best = self._queue.best_ns(job.competition, job.gpu, besides=run.id) if row.ranked else None
+        state, error = state_of(run), error_of(run, job.mode)
+        # A second try finds its own run stored, and goes on with what has failed behind it.
+        if not self._queue.end(job.job_id, job.attempt, state, error, row) and self._queue.run(run.id) is None:
+            return
+        removal.settle(self._serving.database, self._serving.root, job.id)
+        told.state(state, error, run.id)
+        found = self._queue.submission(job.id)
+        gone = found is None or found.deleted_at is not None or found.removed_at is not None
+        if not gone and row.ranked and row.score_ns is not None and (best is None or row.score_ns < best):
+            told.record(run.id, row.score_ns)
+        told.queue()
+
+    def _until_done(self, act: Callable[[], Done], waits: Callable[[Exception], bool] = lambda error: True) -> Done:
+        """Do it, however long the disk is full or the database gone. A server that ends meanwhile leaves it to the
+        next one. `waits`: of such errors, those that are worth another try."""
+        said = False
+        while True:
+            try:
+                return act()
+            except (InfrastructureError, OSError) as error:
+                if self._stopping.is_set() or not waits(error):
+                    raise
+                if not said:
+                    say(f"{error}; trying again until it works")
+                said = True
+                self._stopping.wait(AGAIN_S)
+
+
+def say(line: str) -> None:
+    """A line of the server's log."""
+    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    print(f"{stamp_s()} {printable}", file=sys.stderr, flush=True)
+
+
+def stamp_s() -> str:
+    """The time for a log."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,172 @@
+"""What stands before every request: how long it may be, how slowly it may come, how many connections there are.
+
+Guarded     the application, with limits on each request's body
+Patient     uvicorn's protocol, with a limit on how long a request's head may take
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_BODY = 1_200_000
+"""Bytes of any request: the longest submission, in its multipart form."""
+
+BODY_S = 30.0
+"""In which a request's body has to come."""
+
+HEAD_S = 10.0
+"""In which a request's head has to come, and for how long a connection may idle."""
+
+MOST_UNWANTED = 4_000_000
+"""Bytes of a body that are read and thrown away after the answer, before the connection is cut."""
+
+MOST_CONNECTIONS = 2_000
+MOST_OF_ADDRESS = 200
+"""Of them from one address: so many people may share one. A proxy on this machine, which all come through, is not
+counted."""
+
+LOOPBACK = ("127.0.0.1", "::1")
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+}
+
+
+class _TooMuch(HTTPException):
+    """FastAPI lets these through where it reads a body, and answers with them."""
+
+
+class Guarded:
+    """Refuses bodies that are too long before they are read, and those that take too long."""
+
+    def __init__(self, app: ASGIApp, body_s: float = BODY_S) -> None:
+        self._app, self._body_s = app, body_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["path"].startswith("//"):  # popcorn-cli's base address may end with a slash
+            scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
+        answered = False
+
+        async def answer(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                known = {name for name, _ in message["headers"]}
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in extra if each[0] not in known)]
+            await send(message)
+
+        try:
+            _check_length(scope)
+            await self._app(scope, self._limited(receive), answer)
+        except _TooMuch as error:
+            if not answered:
+                await _refuse(answer, error)
+
+    def _limited(self, receive: Receive) -> Receive:
+        received, whole = 0, False
+        until_s = asyncio.get_running_loop().time() + self._body_s
+
+        async def limited() -> Message:
+            nonlocal received, whole
+            if whole:
+                return await receive()  # waits for the client to hang up
+            left_s = until_s - asyncio.get_running_loop().time()
+            try:
+                message = await asyncio.wait_for(receive(), max(left_s, 0.001))
+            except TimeoutError:
+                raise _TooMuch(408, f"the request took longer than {self._body_s:g} s to arrive") from None
+            received += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if received > MOST_BODY:
+                raise _TooMuch(413, _TOO_LONG)
+            return message
+
+        return limited
+
+
+_TOO_LONG = f"the request is longer than {MOST_BODY:,} bytes, which is the most"
+
+
+def _check_length(scope: Scope) -> None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or len(value) > 15 or int(value) > MOST_BODY):
+            raise _TooMuch(413, _TOO_LONG)
+
+
+async def _refuse(send: Send, error: _TooMuch) -> None:
+    body = json.dumps({"detail": error.detail}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": error.status_code,
+            "headers": [*headers, (b"connection", b"close")],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+class Patient(H11Protocol):
+    """Closes a connection whose request's head does not come in time, and each one beyond the most."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    _unwanted = 0  # bytes of a body that came after the answer
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS or self._is_one_too_many():
+            transport.abort()
+            return
+        self._await_head()
+
+    def _is_one_too_many(self) -> bool:
+        address = self.client[0] if self.client else ""
+        if self.config.proxy_headers and address in LOOPBACK:
+            return False
+        clients = [getattr(each, "client", None) for each in self.connections]
+        return sum(client is not None and client[0] == address for client in clients) > MOST_OF_ADDRESS
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
+            self._unwanted += len(data)  # read for a while, for a client that reads the answer only then
+            if self._unwanted > MOST_UNWANTED:
+                self._give_up()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+        elif self._waiting is None:
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._stop_waiting()
+        self._waiting = self.loop.call_later(HEAD_S, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _give_up(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.abort()

@@ -1,0 +1,246 @@
+"""Runs, submissions and queues as popcorn-cli reads them. Scores in seconds, benchmarks in nanoseconds."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from harness.model import Measurement, Run, Verdict
+from harness.records.run_file import load_run
+from harness.server.serving import Serving
+from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
+from harness.server.verdicts import error_of, one_line
+
+MODES = {
+    Mode.TEST: ("test",),
+    Mode.BENCHMARK: ("test", "benchmark"),
+    Mode.LEADERBOARD: ("test", "benchmark", "leaderboard"),
+}
+"""What is public of a submission in each mode. One for the leaderboard also has a secret run: in ours every input is
+secret, so it is the same."""
+
+LONGEST_OUTPUT = 20_000
+
+
+@functools.lru_cache(maxsize=256)
+def _read(path: Path) -> Run:
+    return load_run(path)
+
+
+def run_of(root: Path, row: RunRow) -> Run | None:
+    """The run itself; None where its file cannot be read any more."""
+    try:
+        return _read(root / "results" / row.path)
+    except ValueError:
+        return None
+
+
+def submission(serving: Serving, row: SubmissionRow) -> dict[str, Any]:
+    """GET /user/submissions/{id}."""
+    queue = serving.database.queue
+    runs = queue.runs(row.id)
+    last = runs[-1] if runs and row.state.over else None
+    run = run_of(serving.root, last) if last is not None else None
+    position = queue.position(row.id)
+    state, error = told(row, last)
+    return {
+        "id": row.id,
+        "leaderboard_id": row.competition_id,
+        "leaderboard_name": row.competition,
+        "file_name": row.file_name,
+        "user_id": str(row.user_id),
+        "submission_time": row.submitted_at,
+        "done": row.state.over,
+        "code": queue.source(row.id).decode("utf-8", "replace"),
+        "runs": runs_of(row, last, run) if last is not None else [],
+        "job": {"status": status(row, state, position), "error": error, "last_heartbeat": row.heartbeat_at},
+        "runner_queue": runner_queue(serving, row.gpu) if not row.state.over else None,
+        "podium": {
+            "state": state.value,
+            "mode": row.mode.value,
+            "gpu": row.gpu,
+            "attempt": row.attempt,
+            "position": position,
+            "progress": row.progress,
+            "verdict": last.verdict if last is not None else None,
+            "message": last.message if last is not None else None,
+            "unranked": last.unranked if last is not None else None,
+            "removed_because": row.removed_because,
+            "run_ids": [each.id for each in runs],
+        },
+    }
+
+
+def told(row: SubmissionRow, last: RunRow | None) -> tuple[JobState, str | None]:
+    """A job's state and error as its author is told them. One for the leaderboard that is not ranked has failed to
+    both generations of the client, though it is right."""
+    if row.removed_at is not None:
+        return JobState.FAILED, f"removed by the organisers: {row.removed_because}"
+    if row.state is JobState.SUCCEEDED and row.mode is Mode.LEADERBOARD and (last is None or not last.ranked):
+        return JobState.FAILED, row.error or "right, but not ranked"
+    return row.state, row.error
+
+
+def status(row: SubmissionRow, state: JobState, position: int | None) -> str:
+    """What the client shows while it waits; of a job that is over its state alone."""
+    if state is JobState.PENDING and position is not None:
+        return f"pending, number {position} in the queue"
+    if state is JobState.RUNNING and row.progress:
+        return f"running: {row.progress}"
+    return state.value
+
+
+def runner_queue(serving: Serving, gpu: str) -> dict[str, Any]:
+    """How busy the cards of one kind are."""
+    queued, running = serving.database.queue.counts(gpu)
+    cards = len(serving.cards.get(gpu, ()))
+    return {
+        "runner": "Podium",
+        "gpu": gpu,
+        "queued_jobs": queued,
+        "running_jobs": running,
+        "available_runners": max(0, cards - running),
+        "status": "online",
+        "error": None,
+    }
+
+
+def runs_of(row: SubmissionRow, last: RunRow, run: Run | None) -> list[dict[str, Any]]:
+    """The runs that the client asks for, of the one that decided."""
+    accepted = last.verdict == Verdict.ACCEPTED.value
+    right = accepted or (run is not None and bool(run.checks) and _all_right(run))
+    found = []
+    for mode in MODES.get(row.mode, ()):
+        passed = right if mode == "test" else accepted and (mode != "leaderboard" or last.ranked)
+        score = last.score_ns / 1e9 if mode == "leaderboard" and passed and last.score_ns is not None else None
+        found.append(_run(row, last, mode, passed, score, secret=False))
+        if run is not None and mode != "leaderboard":
+            found[-1]["result"] = _tests(run) if mode == "test" else _benchmarks(run)
+            found[-1]["diagnostics"] = diagnostics(run)
+        if not passed:
+            break
+    if row.mode is Mode.LEADERBOARD and found[-1]["mode"] == "leaderboard":
+        found.append(_run(row, last, "leaderboard", found[-1]["passed"], None, secret=True))
+    return found
+
+
+def _run(
+    row: SubmissionRow, last: RunRow, mode: str, passed: bool, score: float | None, secret: bool
+) -> dict[str, Any]:
+    return {
+        "start_time": last.started_at,
+        "end_time": last.ended_at,
+        "mode": mode,
+        "secret": secret,
+        "runner": row.gpu,
+        "score": score,
+        "passed": passed,
+        "result": None,
+        "diagnostics": None,
+    }
+
+
+def _all_right(run: Run) -> bool:
+    return all(check.verdict is Verdict.ACCEPTED for check in run.checks)
+
+
+def _tests(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {"check": "pass" if _all_right(run) and run.checks else "fail"}
+    found["test-count"] = len(run.checks)
+    for number, check in enumerate(run.checks):
+        right = check.verdict is Verdict.ACCEPTED
+        found[f"test.{number}.spec"] = check.case.label
+        found[f"test.{number}.status"] = "pass" if right else "fail"
+        if not right:
+            found[f"test.{number}.error"] = _cut(check.report or check.verdict.words)
+    return found
+
+
+def _benchmarks(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {"check": "pass" if run.ending.verdict is Verdict.ACCEPTED else "fail"}
+    found["benchmark-count"] = len(run.measurements)
+    for number, measured in enumerate(run.measurements):
+        found |= {f"benchmark.{number}.{key}": value for key, value in _benchmark(measured).items()}
+    return found
+
+
+def _benchmark(measured: Measurement) -> dict[str, Any]:
+    samples = [ns for process in measured.samples_ns for ns in process]
+    spread = statistics.pstdev(samples)
+    return {
+        "spec": measured.case.label,
+        "runs": len(samples),
+        "mean": measured.latency.latency_ns,
+        "std": spread,
+        "err": spread / math.sqrt(len(samples)),
+        "best": min(samples),
+        "worst": max(samples),
+        "status": "pass",
+    }
+
+
+def diagnostics(run: Run) -> dict[str, Any]:
+    """What the program printed, and why it ended."""
+    compiled = run.ending.verdict is not Verdict.COMPILE_ERROR
+    accepted = run.ending.verdict is Verdict.ACCEPTED
+    why = "" if accepted else f"{run.ending.message}\n{run.ending.detail or ''}".strip()
+    return {
+        "stdout": _cut(run.output),
+        "stderr": _cut(why) if compiled else "",
+        "success": accepted,
+        "exit_code": run.ending.verdict.exit_code,
+        "duration": run.duration_s,
+        "compilation": {"success": compiled, "stdout": "", "stderr": "" if compiled else _cut(why)},
+    }
+
+
+def full(row: SubmissionRow, last: RunRow, run: Run) -> dict[str, Any]:
+    """A result of a stream."""
+    passed = error_of(run, row.mode) is None
+    tables = {**_tests(run), **_benchmarks(run)}
+    one = {
+        "start": last.started_at,
+        "end": last.ended_at,
+        "compilation": None,
+        "run": {
+            "success": run.ending.verdict is Verdict.ACCEPTED,
+            "passed": passed,
+            "command": "",
+            "stdout": _cut(run.output),
+            "stderr": diagnostics(run)["stderr"],
+            "exit_code": run.ending.verdict.exit_code,
+            "duration": run.duration_s,
+            "result": {key: str(value) for key, value in tables.items()},
+        },
+        "profile": None,
+    }
+    packages = run.environment.get("packages", {})
+    return {
+        "success": passed,
+        "error": error_of(run, row.mode) or "",
+        "system": {
+            "gpu": run.device.name,
+            "device_count": 1,
+            "cpu": str(run.environment.get("cpu", "")),
+            "runtime": run.device.kind,
+            "platform": str(run.environment.get("platform", "")),
+            "torch": str(packages.get("torch", "")),
+            "hostname": "",
+        },
+        "runs": {mode: one for mode in MODES.get(row.mode, ())},
+    }
+
+
+def report(row: SubmissionRow, run: Run) -> str:
+    """The whole run in words, as `podium show` prints it."""
+    from harness.render import document
+    from harness.render.run import parts
+
+    return f"Submission {row.id}: {one_line(run.ending.message)}\n\n{document.text(parts(run))}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_OUTPUT else f"{text[:LONGEST_OUTPUT]}\n[{len(text) - LONGEST_OUTPUT:,} more]"

@@ -1,0 +1,184 @@
+"""Boards, GPUs, submitting, one's own submissions, the ranked ones: the requests of popcorn-cli's commands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, File, Path, Query, UploadFile
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from harness.server import entry, removal, standings
+from harness.server.popcorn import answers
+from harness.server.popcorn.accounts import Here, Who
+from harness.server.serving import Denied, Serving
+from harness.server.store.rows import Account, SubmissionRow
+
+Number = Annotated[int, Path(ge=1, le=2**53)]
+MOST_LISTED = 100
+
+
+def router() -> APIRouter:
+    """All but streams and what only administrators may."""
+    routes = APIRouter(tags=["popcorn-cli"])
+
+    @routes.get("/health")
+    def health(serving: Here) -> dict[str, Any]:
+        """Whether the server works, its database included."""
+        serving.database.people.competitions()
+        return {"status": "ok"}
+
+    @routes.get("/leaderboards")
+    def leaderboards(serving: Here) -> list[dict[str, Any]]:
+        """The competitions."""
+        return [
+            {
+                "name": each.name,
+                "description": each.description or each.title,
+                "task": {},
+                "title": each.title,
+                "problem": each.problem,
+                "opens": each.opens.isoformat() if each.opens else None,
+                "deadline": each.closes.isoformat() if each.closes else None,
+                "gpu_types": serving.gpus(each),
+            }
+            for each in serving.competitions().values()
+        ]
+
+    @routes.get("/gpus/{board}")
+    def gpus(serving: Here, board: str) -> list[str]:
+        """Where a competition is judged."""
+        return serving.gpus(serving.competition(board))
+
+    @routes.get("/runner_queue/{gpu}")
+    def runner_queue(serving: Here, gpu: str) -> dict[str, Any]:
+        """How busy the cards of one kind are."""
+        for known in serving.cards:
+            if known.lower() == gpu.lower():
+                return answers.runner_queue(serving, known)
+        raise Denied(404, "this server has no such GPU")
+
+    @routes.post("/submission/{board}/{gpu}/{mode}", status_code=202)
+    async def submit(
+        serving: Here, who: Who, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()]
+    ) -> dict[str, Any]:
+        """Queue a file. The answer comes at once, the verdict from GET /user/submissions/{id}."""
+        competition = serving.competition(board)
+        source = await file.read()
+        return await run_in_threadpool(_submit, serving, who, competition.name, gpu, mode, file.filename or "", source)
+
+    @routes.get("/user/submissions")
+    def own(
+        serving: Here,
+        who: Who,
+        leaderboard: Annotated[str | None, Query()] = None,
+        limit: Annotated[int, Query()] = 50,
+        offset: Annotated[int, Query()] = 0,
+    ) -> list[dict[str, Any]]:
+        """One's own submissions, the newest first."""
+        _check_window(limit, offset)
+        board = serving.competition(leaderboard).name if leaderboard else None
+        found = serving.database.queue.of_user(who.id, board, limit, offset)
+        runs = serving.database.queue.runs_of([each.id for each in found])
+        return [_listed(each, runs[each.id][-1].score_ns if runs[each.id] else None) for each in found]
+
+    @routes.get("/user/submissions/{number}")
+    def show(serving: Here, who: Who, number: Number) -> dict[str, Any]:
+        """One submission with its source, its state and what came of it."""
+        return answers.submission(serving, of(serving, who, number))
+
+    @routes.get("/user/submissions/{number}/run")
+    def run(serving: Here, who: Who, number: Number) -> Response:
+        """The run that decided one of one's submissions, in full; null where there is none."""
+        found = of(serving, who, number)
+        runs = serving.database.queue.runs(number) if found.state.over else []
+        last = answers.run_of(serving.root, runs[-1]) if runs else None
+        whole = last.model_dump_json() if last is not None else "null"
+        return Response(f'{{"run": {whole}}}', media_type="application/json")
+
+    @routes.delete("/user/submissions/{number}")
+    def delete(serving: Here, who: Who, number: Number) -> dict[str, Any]:
+        """Take a submission back, until the deadline."""
+        found = of(serving, who, number)
+        competition = serving.competitions().get(found.competition)
+        if competition is not None and competition.over():
+            raise Denied(403, f"{competition.name} has closed: its board stays as it is")
+        removal.delete(serving.database, serving.root, number)
+        return {"status": "ok", "submission_id": number}
+
+    @routes.get("/submissions/{board}/{gpu}")
+    def ranked(
+        serving: Here,
+        board: str,
+        gpu: str,
+        limit: Annotated[int, Query()] = 50,
+        offset: Annotated[int, Query()] = 0,
+    ) -> list[dict[str, Any]]:
+        """The board: everyone's best, the fastest first."""
+        _check_window(limit, offset)
+        competition = serving.competition(board)
+        on = serving.gpu(competition, gpu)
+        places = standings.board(serving.database.queue, competition.name, on)
+        return [
+            {
+                "submission_id": place.submission.id,
+                "rank": place.rank,
+                "submission_name": place.submission.file_name,
+                "submission_time": place.submission.submitted_at,
+                "submission_score": (place.run.score_ns or 0.0) / 1e9,
+                "leaderboard_name": place.submission.competition,
+                "user_id": str(place.submission.user_id),
+                "user_name": place.submission.user,
+                "gpu_type": place.submission.gpu,
+            }
+            for place in places[offset : offset + limit]
+        ]
+
+    @routes.get("/submission_count/{board}/{gpu}")
+    def count(serving: Here, board: str, gpu: str, user_id: Annotated[str | None, Query()] = None) -> dict[str, int]:
+        """How many ranked runs a board has, of everyone or of one person."""
+        competition = serving.competition(board)
+        found = serving.database.queue.runs_of_competition(competition.name, serving.gpu(competition, gpu))
+        return {"count": sum(run.ranked and user_id in (None, str(sent.user_id)) for run, sent in found)}
+
+    return routes
+
+
+def _submit(
+    serving: Serving, who: Account, board: str, gpu: str, mode: str, file_name: str, source: bytes
+) -> dict[str, Any]:
+    competition = serving.competition(board)
+    submission, job = entry.accept(serving, who, competition, gpu, mode, file_name, source)
+    return {
+        "details": {"id": submission, "job_status_id": job},
+        "runner_queue": answers.runner_queue(serving, serving.gpu(competition, gpu)),
+        "status": "accepted",
+    }
+
+
+def of(serving: Serving, who: Account, number: int) -> SubmissionRow:
+    """A submission of one's own. Raises Denied 404, 403."""
+    found = serving.database.queue.submission(number)
+    if found is None or (found.user_id == who.id and found.deleted_at is not None):
+        raise Denied(404, f"there is no submission {number}")
+    if found.user_id != who.id:
+        raise Denied(403, f"submission {number} is not yours")
+    return found
+
+
+def _check_window(limit: int, offset: int) -> None:
+    if not 1 <= limit <= MOST_LISTED or not 0 <= offset <= 10**9:
+        raise Denied(400, f"limit is from 1 to {MOST_LISTED}, and offset not below 0")
+
+
+def _listed(row: SubmissionRow, score_ns: float | None) -> dict[str, Any]:
+    score = score_ns / 1e9 if score_ns is not None and row.state.over else None
+    return {
+        "id": row.id,
+        "leaderboard_name": row.competition,
+        "file_name": row.file_name,
+        "submission_time": row.submitted_at,
+        "done": row.state.over,
+        "runs": [{"gpu_type": row.gpu, "score": score}] if row.state.over else [],
+        "podium": {"state": row.state.value, "mode": row.mode.value, "error": row.error},
+    }

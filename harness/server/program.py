@@ -1,0 +1,145 @@
+"""`podium serve`: one process with the server and its dispatcher.
+
+The threads that judge are started before the server lowers its own priority, which those that answer inherit: what is
+timed on the processors goes before what is asked over the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from harness.errors import InfrastructureError, UsageError
+from harness.library import judges
+from harness.machine.device import detect
+from harness.sandbox import tiers
+from harness.server import app as application
+from harness.server import descriptors
+from harness.server.dispatcher import Dispatcher, Judging, say
+from harness.server.guard import HEAD_S, LOOPBACK, Patient
+from harness.server.serving import Serving
+from harness.server.store import Database
+from harness.server.store.people import hashed
+
+NICE = 10
+GRACE_S = 5
+"""For requests that are being answered as the server ends."""
+
+LEAST_TOKEN = 16
+"""Characters of an administrator's token."""
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, serving: Serving) -> None:
+        super().__init__(config)
+        self._serving = serving
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._serving.close()
+        super().handle_exit(sig, frame)
+
+
+def serve(
+    root: Path,
+    database: str,
+    host: str,
+    port: int,
+    devices: tuple[str, ...] = (),
+    token: str | None = None,
+    behind_proxy: bool = False,
+    judge: Judging = judges.judge_apart,
+    ready: Callable[[Serving], None] = lambda serving: None,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. `devices` as torch calls them (none: all that are here). `behind_proxy`: a proxy
+    on this machine says in X-Forwarded-For and X-Forwarded-Proto who asks and how; without one anybody could.
+
+    Raises UsageError, ProblemError of a competition's file, InfrastructureError where the port is taken, the database
+    is another server's, or nothing can confine a submission.
+    """
+    if token is not None and len(token) < LEAST_TOKEN:
+        raise UsageError(f"the administrator's token is too short: at least {LEAST_TOKEN} characters")
+    tiers.require(detect(root, "cpu"))
+    with _listening(host, port) as listener:
+        serving = Serving(
+            root=root,
+            database=Database(database),
+            cards=cards(judges.names(root), devices),
+            admin_sha256=hashed(token) if token is not None else None,
+        )
+        serving.load()
+        dispatcher = Dispatcher(serving, judge)
+        dispatcher.start()
+        _give_way(serving)
+        http = descriptors.at_most(descriptors.connections())
+        logging.getLogger("asyncio").addFilter(descriptors.Seldom())
+        app = application.create(serving, dispatcher)
+        config = configured(app, behind_proxy, http=http, backlog=descriptors.BACKLOG)
+        names = ", ".join(serving.competitions()) or f"none yet: write {root}/configs/competitions/NAME.yml"
+        where = listener.getsockname()
+        say(f"http://{where[0]}:{where[1]}/ serves {names}; judging on {', '.join(serving.cards)}")
+        ready(serving)
+        with contextlib.suppress(KeyboardInterrupt):
+            _Server(config, serving).run(sockets=[listener])
+
+
+def configured(app: ASGIApp, behind_proxy: bool = False, **changes: Any) -> uvicorn.Config:
+    """How uvicorn serves the application; `changes` are other words of uvicorn.Config."""
+    words: dict[str, Any] = {
+        "http": Patient,
+        "ws": "none",
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "timeout_keep_alive": int(HEAD_S),
+        "timeout_graceful_shutdown": GRACE_S,
+        "proxy_headers": behind_proxy,
+        "forwarded_allow_ips": list(LOOPBACK),  # given, so that no variable of the environment says otherwise
+    }
+    return uvicorn.Config(app, **(words | changes))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise InfrastructureError(f"{host}:{port} cannot be listened on: {said}", "name another: --port") from None
+
+
+def cards(here: list[tuple[str, str]], wanted: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """By the name that people type, what torch calls the cards of it. Raises UsageError for one that is not here."""
+    known = dict(here)
+    unknown = [device for device in wanted if device not in known and device != "cpu"]
+    if unknown:
+        raise UsageError(f"there is no {unknown[0]} here: there is {', '.join(known)}")
+    found: dict[str, tuple[str, ...]] = {}
+    for device in wanted or known:
+        name = gpu_name(known.get(device, "CPU"))
+        found[name] = (*found.get(name, ()), device)
+    return found
+
+
+def gpu_name(model: str) -> str:
+    """`H200` for NVIDIA H200, `H100` for NVIDIA H100 80GB HBM3, `MI300X` for AMD Instinct MI300X: the first word with a
+    digit, else the model's name without spaces."""
+    words = re.findall(r"[A-Za-z0-9]+", model)
+    return next((word for word in words if re.search(r"\d", word)), "".join(words) or "GPU").upper()
+
+
+def _give_way(serving: Serving) -> None:
+    """Lower this thread's priority, where processors are what is timed. Threads that it starts later inherit it."""
+    if "CPU" in serving.cards and hasattr(os, "setpriority"):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

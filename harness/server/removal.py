@@ -1,0 +1,66 @@
+"""What is taken off the boards: by its author, or by an administrator, with a reason that is shown.
+
+The submission stays in the database, its runs go from results/local to results/removed, which no board reads. Runs that
+their author has deleted stay in results/local, or come back, while another submission of the same bytes stands there:
+they count against it, so that nobody deletes their disqualification or their bad luck.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.errors import InfrastructureError, ProblemError
+from harness.server import competition as competitions
+from harness.server.serving import Denied
+from harness.server.store import Database
+from harness.server.store.rows import Mode
+
+TIER = "removed"
+
+
+def delete(database: Database, root: Path, submission: int) -> None:
+    """For its author: nobody sees it any more. Raises Denied after the deadline, also of a competition that was taken
+    down, DatabaseGone, InfrastructureError."""
+    found = database.queue.submission(submission)
+    if found is not None:
+        _check_open(root, found.competition)
+    database.queue.delete(submission)
+    settle(database, root, submission)
+
+
+def remove(database: Database, root: Path, submission: int, reason: str) -> None:
+    """For an administrator: off the board, with all submissions of the same bytes to the competition, and everyone who
+    looks for them is told why. Raises DatabaseGone, InfrastructureError."""
+    database.queue.remove(submission, reason)
+    settle(database, root, submission)
+
+
+def settle(database: Database, root: Path, submission: int | None = None) -> None:
+    """Put the runs of what was taken off where they belong: those of one submission's source, or all. Done again it
+    changes nothing. Raises DatabaseGone, and InfrastructureError where a file cannot be moved; others were."""
+    fault: InfrastructureError | None = None
+    for each in database.queue.taken_off(submission):
+        tier, _, rest = each.path.partition("/")
+        wanted = "local" if each.counts and each.mode is Mode.LEADERBOARD else TIER
+        if tier == wanted:
+            continue
+        old, new = root / "results" / each.path, root / "results" / wanted / rest
+        try:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            if old.exists():
+                old.replace(new)
+        except OSError as error:
+            fault = InfrastructureError(f"{old} cannot be moved to {new.parent}: {error.strerror}")
+            continue
+        database.queue.moved(each.run, f"{wanted}/{rest}")
+    if fault is not None:
+        raise fault
+
+
+def _check_open(root: Path, name: str) -> None:
+    try:
+        competition = competitions.load(root, name)
+    except ProblemError:
+        raise Denied(503, f"whether {name} has closed is not known: its file cannot be read") from None
+    if competition.over():
+        raise Denied(403, f"{name} has closed: its board stays as it is")

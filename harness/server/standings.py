@@ -1,0 +1,57 @@
+"""The board of a competition on one GPU, as popcorn-cli asks for it: one line a person, the fastest first.
+
+A source that was judged several times counts with the median of its ranked runs (the slower of two middles), so that
+judging again until lucky gains nothing; one that was ever found wrong does not count. Runs of a submission that its
+author has deleted go on counting so, for whatever else was judged of the same bytes. A source of which a submission was
+removed does not count. A person counts with the fastest of their sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.model import Verdict
+from harness.server.store.queue import Queue
+from harness.server.store.rows import RunRow, SubmissionRow
+
+
+@dataclass(frozen=True)
+class Place:
+    """A person's line: rank from 1, and the run and submission that stand for them. People with the same score share a
+    rank."""
+
+    rank: int
+    run: RunRow
+    submission: SubmissionRow
+
+
+def board(queue: Queue, competition: str, gpu: str) -> list[Place]:
+    """Everyone's line. Raises DatabaseGone."""
+    by_source: dict[tuple[int, str], list[tuple[RunRow, SubmissionRow]]] = {}
+    wrong: set[str] = set()
+    for run, submission in queue.runs_of_competition(competition, gpu, all_of_them=True):
+        if Verdict(run.verdict).disqualifies or submission.removed_at is not None:
+            wrong.add(submission.sha256)
+        if run.ranked:
+            by_source.setdefault((submission.user_id, submission.sha256), []).append((run, submission))
+    best: dict[int, tuple[RunRow, SubmissionRow]] = {}
+    for (user, sha256), runs in by_source.items():
+        standing = [submission for _, submission in runs if submission.deleted_at is None]
+        if sha256 in wrong or not standing:
+            continue
+        in_order = sorted(runs, key=lambda each: (each[0].score_ns or 0.0, each[0].id))
+        median = in_order[len(in_order) // 2]
+        if median[1].deleted_at is not None:  # nobody sees that one any more: the latest that stands is named
+            median = (median[0], max(standing, key=lambda each: each.id))
+        if user not in best or _score(median) < _score(best[user]):
+            best[user] = median
+    ordered = sorted(best.values(), key=lambda each: (_score(each), each[1].id))
+    places: list[Place] = []
+    for number, (run, submission) in enumerate(ordered, 1):
+        same = places and places[-1].run.score_ns == run.score_ns
+        places.append(Place(places[-1].rank if same else number, run, submission))
+    return places
+
+
+def _score(found: tuple[RunRow, SubmissionRow]) -> float:
+    return found[0].score_ns or 0.0

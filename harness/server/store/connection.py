@@ -1,0 +1,216 @@
+"""Connections to SQLite or PostgreSQL, one way to use both: transactions, and the numbered migrations.
+
+    sqlite:///podium.sqlite  or a path ─► sqlite3     one writer at a time, readers beside it (WAL)
+    postgresql://…                     ─► psycopg     where the extra `postgres` is installed
+
+SQL is written with ? for values. What the database refuses (a full disk, no connection) is a DatabaseGone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.errors import InfrastructureError, UsageError
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+BUSY_S = 20.0
+"""How long a write waits for another process's, such as that of `podium user add`."""
+
+MOST_CONNECTIONS = 24
+_ADVISORY_LOCK = 7_064_211_026
+"""Of PostgreSQL: whose database this is. Any number that no other program uses."""
+
+
+class DatabaseGone(InfrastructureError):
+    """The database cannot be read or written now. What was asked did not happen; asked again later, it may.
+
+    The message is for whoever runs the server: it may name files and hosts. `told` is for everyone else.
+    """
+
+    told = "the database cannot be used now"
+
+
+class Rows(Protocol):
+    """A transaction: what is executed in it holds together, or not at all."""
+
+    def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+
+class Connections:
+    """Connections to one database, opened as they are needed and kept."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.postgres = url.startswith(("postgresql://", "postgres://"))
+        if not self.postgres and "://" in url and not url.startswith("sqlite:///"):
+            raise UsageError(f"{url.partition(':')[0]}:// is no database", "a file's path, or postgresql://…")
+        self.path = None if self.postgres else Path(url.removeprefix("sqlite:///"))
+        self._idle: list[Any] = []
+        self._writing = threading.Lock()
+        self._most = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._sole: Any = None
+        if self.postgres:
+            try:
+                import psycopg
+            except ModuleNotFoundError:
+                raise UsageError("PostgreSQL needs psycopg", "pip install 'podium[postgres]'") from None
+            self._failures: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
+        else:
+            self._failures = (sqlite3.OperationalError, sqlite3.DatabaseError)
+
+    def _open(self) -> Any:
+        if self.postgres:
+            import psycopg
+
+            return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
+        assert self.path is not None
+        self._keep_private(self.path)
+        opened = sqlite3.connect(self.path, BUSY_S, isolation_level=None, check_same_thread=False)
+        opened.execute("PRAGMA journal_mode = WAL")
+        opened.execute("PRAGMA synchronous = FULL")
+        opened.execute("PRAGMA foreign_keys = ON")
+        return opened
+
+    @staticmethod
+    def _keep_private(path: Path) -> None:
+        """The file is its owner's alone, for it holds everyone's sources and codes. SQLite makes its companions (-wal,
+        -shm) with the same rights."""
+        with contextlib.suppress(OSError):  # SQLite then says better what is wrong
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+                if each.exists() and each.stat().st_mode & 0o077:
+                    each.chmod(0o600)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Rows]:
+        """A transaction that may write. Raises DatabaseGone; then nothing was written."""
+        with contextlib.nullcontext() if self.postgres else self._writing:
+            yield from self._transaction("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Rows]:
+        """A transaction that sees one state of the database. Raises DatabaseGone."""
+        yield from self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ" if self.postgres else "BEGIN")
+
+    def _transaction(self, begin: str) -> Iterator[Rows]:
+        with self._most:
+            connection = None
+            try:
+                connection = self._taken()
+
+                def rows(sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+                    cursor = connection.execute(sql.replace("?", "%s") if self.postgres else sql, values)
+                    return cursor.fetchall() if cursor.description else []
+
+                self._begin(connection, begin)
+                yield rows
+                connection.execute("COMMIT")
+            except BaseException as error:
+                if connection is not None:
+                    with contextlib.suppress(Exception):
+                        connection.execute("ROLLBACK")
+                    with contextlib.suppress(Exception):
+                        connection.close()
+                if self.failed(error):
+                    said = " ".join(str(error).split())
+                    raise DatabaseGone(f"{DatabaseGone.told}: {said or type(error).__name__}") from error
+                raise
+            self._idle.append(connection)
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether it says that the database cannot be used, and not that what it was told makes no sense."""
+        return isinstance(error, self._failures) and not _a_bug(error)
+
+    def _taken(self) -> Any:
+        with contextlib.suppress(IndexError):
+            connection = self._idle.pop()
+            if self.path is not None and not self.path.exists():  # somebody took it away: do not write to a ghost
+                connection.close()
+                self._forget()
+                raise sqlite3.OperationalError(f"there is no {self.path} any more")
+            return connection
+        if self.path is not None and not self.path.exists() and self._sole is not None:
+            raise sqlite3.OperationalError(f"there is no {self.path} any more")
+        return self._open()
+
+    def _begin(self, connection: Any, begin: str) -> None:
+        connection.execute(begin)
+
+    def _forget(self) -> None:
+        while self._idle:
+            with contextlib.suppress(Exception):
+                self._idle.pop().close()
+
+    def migrate(self) -> int:
+        """Bring the tables up to date; the number of the last migration. Raises DatabaseGone, and InfrastructureError
+        where a newer Podium made them."""
+        if self.path is not None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise DatabaseGone(f"{self.path.parent} cannot be made: {error.strerror}") from None
+        files = {int(path.stem): path for path in MIGRATIONS.glob("*.sql")}
+        with self.writing() as rows:
+            rows("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)")
+            if self.postgres:
+                rows("LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+            done = {number for (number,) in rows("SELECT number FROM migrations")}
+            if done - files.keys():
+                raise InfrastructureError("the database was made by a newer Podium", "start that, or name another")
+            for number in sorted(files.keys() - done):
+                for statement in _statements(files[number].read_text(encoding="utf-8"), self.postgres):
+                    rows(statement)
+                rows("INSERT INTO migrations VALUES (?)", (number,))
+        return max(files)
+
+    def own(self) -> None:
+        """Be the one server of this database until `close`. Raises InfrastructureError where another is."""
+        taken = InfrastructureError("another server runs on this database", "end it, or name another: --database")
+        if self.postgres:
+            with contextlib.suppress(AttributeError):
+                self._sole.close()
+            try:
+                self._sole = self._open()
+                if not self._sole.execute("SELECT pg_try_advisory_lock(%s)", (_ADVISORY_LOCK,)).fetchone()[0]:
+                    raise taken
+            except self._failures as error:
+                raise DatabaseGone(f"{DatabaseGone.told}: {error}") from error
+            return
+        assert self.path is not None
+        if self._sole is not None:  # a lock on a file stays, whatever becomes of the database
+            return
+        lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise taken from None
+        self._sole = os.fdopen(lock)
+
+    def close(self) -> None:
+        """Close what is idle, and let another server have the database."""
+        self._forget()
+        if self._sole is not None:
+            self._sole.close()
+            self._sole = None
+
+
+def _a_bug(error: BaseException) -> bool:
+    """Whether what the database was told makes no sense."""
+    return isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError) or bool(
+        re.search(r"no such (table|column)|syntax error", str(error))
+    )
+
+
+def _statements(text: str, postgres: bool) -> list[str]:
+    key = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY" if postgres else "INTEGER PRIMARY KEY AUTOINCREMENT"
+    bare = re.sub(r"--[^\n]*", "", text).replace("SERIAL_KEY", key)
+    return [statement for statement in map(str.strip, bare.split(";")) if statement]

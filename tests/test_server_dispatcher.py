@@ -1,0 +1,292 @@
+"""What the server's dispatcher makes of a judge's runs, and of judges, disks and databases that fail."""
+
+import errno
+import json
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from databases import Postgres, programs
+from served import Server, saying
+
+from harness.errors import InfrastructureError
+from harness.records.store import Store
+from harness.server import dispatcher as dispatching
+from harness.server.events import Event, Hub, TooManyListeners
+from harness.server.exhaustion import exhausted
+from harness.server.program import cards, gpu_name
+from harness.server.store.rows import JobState
+
+
+@pytest.fixture
+def server(toy_root):
+    server = Server(toy_root)
+    yield server
+    server.close()
+
+
+def until(happened):
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_ranked_run_lies_where_those_of_eval_do_under_an_id_of_job_and_attempt(server):
+    found = server.judged(server.person("ada"))
+    (run_id,) = found["podium"]["run_ids"]
+    assert run_id.endswith("-j1a1-ada.mine")
+    run = Store(server.root).read(run_id)
+    assert (run.id, run.submission, run.problem) == (run_id, "ada.mine", "double")
+    with Store(server.root).index() as index:
+        assert [entry.id for entry in index.runs()] == [run_id]
+
+
+def test_tests_and_quick_looks_are_on_no_board(server):
+    client = server.person("ada")
+    for mode in ("test", "benchmark"):
+        server.judged(client, mode=mode)
+    with Store(server.root).index() as index:
+        assert index.runs() == []
+    assert len(list(server.root.glob("results/trials/double/*/*.json"))) == 2
+
+
+def test_a_crowded_run_is_judged_again_at_most_twice_and_each_is_kept(server):
+    client = server.person("ada")
+    ranked = server.judged(client, saying(unranked="crowded,", score_ns=1))
+    assert (ranked["job"]["status"], len(ranked["podium"]["run_ids"])) == ("succeeded", 2)
+    never = server.judged(client, saying(unranked="crowded", score_ns=2))
+    assert (never["podium"]["attempt"], never["podium"]["unranked"]) == (3, "crowded")
+    assert never["job"]["status"] == "failed" and "not ranked" in never["job"]["error"]
+    quick = server.judged(client, saying(unranked="crowded", score_ns=3), mode="benchmark")
+    assert quick["podium"]["attempt"] == 1
+
+
+def test_a_judge_that_fails_is_tried_three_times_and_the_next_one_has_its_turn(server, monkeypatch):
+    monkeypatch.setattr(dispatching, "AGAIN_S", 0.01)
+    client = server.person("ada")
+    server.judge.failures = 2
+    assert server.judged(client)["job"]["status"] == "succeeded"
+    server.judge.failures = 3
+    found = server.judged(client, saying(score_ns=7))
+    assert found["job"]["status"] == "failed"
+    assert found["job"]["error"] == "it could not be judged here: RuntimeError: the judge has a bug"
+    assert server.judged(client, saying(score_ns=8))["job"]["status"] == "succeeded"
+
+
+def test_a_machine_that_has_run_out_of_something_is_waited_for_and_no_submission_fails(server, monkeypatch, capfd):
+    monkeypatch.setattr(dispatching, "AGAIN_S", 0.01)
+    errors = [
+        OSError(errno.EMFILE, "too many open files"),
+        OSError(errno.ENOSPC, "no room"),
+    ] * dispatching.MOST_FAILURES
+    judge = server.judge
+
+    def starved(request, narrate, started):
+        if errors:
+            raise errors.pop()
+        return judge(request, narrate, started)
+
+    server.dispatcher._judge_apart = starved
+    found = server.judged(server.person("ada"))
+    assert (found["job"]["status"], found["podium"]["attempt"], errors) == ("succeeded", 1, [])
+    assert capfd.readouterr().err.count("trying again until it works") == 1
+
+
+def test_only_what_runs_out_is_waited_for():
+    caused = InfrastructureError("no worker")
+    caused.__cause__ = OSError(errno.ENFILE, "too many open files in system")
+    assert exhausted(caused) and exhausted(OSError(errno.ENOMEM, "no memory"))
+    assert not exhausted(OSError(errno.EACCES, "no")) and not exhausted(RuntimeError("a bug"))
+
+
+def test_one_that_is_removed_while_it_is_judged_never_reaches_a_board(server):
+    client = server.person("ada")
+    server.judge.free.clear()
+    number = server.sent(client)
+    until(lambda: server.judge.judged)
+    server.ask("DELETE", f"/user/submissions/{number}", client)
+    server.judge.free.set()
+    until(lambda: server.serving.database.queue.submission(number).state.over)
+    until(lambda: list(server.root.glob("results/removed/double/*/*.json")))
+    assert not list(server.root.glob("results/local/double/*/*.json"))
+
+
+def test_results_that_cannot_be_written_hold_the_run_up_and_lose_nothing(server, monkeypatch):
+    monkeypatch.setattr(dispatching, "AGAIN_S", 0.01)
+    (server.root / "results" / "local").write_text("in the way")
+    client = server.person("ada")
+    number = server.sent(client)
+    until(lambda: server.judge.judged)
+    time.sleep(0.1)
+    assert server.serving.database.queue.submission(number).state is JobState.RUNNING
+    (server.root / "results" / "local").unlink()
+    assert server.over(client, number)["podium"]["attempt"] == 1
+    assert len(server.judge.judged) == 1
+
+
+def test_a_run_that_was_stored_before_the_server_died_is_concluded_and_not_judged_again(toy_root):
+    first = Server(toy_root)
+    client = first.person("ada")
+    number = first.judged(client)["id"]
+    first.close()
+    again = Server(toy_root, judging=False)
+    job = again.serving.database.queue.submission(number).job_id
+    with again.serving.database.connections.writing() as rows:  # as it was between the run's file and its state
+        rows("DELETE FROM runs")
+        rows("UPDATE jobs SET state = 'running', ended_at = NULL WHERE id = ?", (job,))
+    again.dispatcher.start()
+    found = again.over(client, number)
+    assert (found["job"]["status"], found["podium"]["attempt"]) == ("succeeded", 1)
+    assert again.judge.judged == []
+    again.close()
+
+
+def test_what_ran_as_the_server_was_stopped_waits_and_is_judged_by_the_next(toy_root):
+    first = Server(toy_root)
+    client = first.person("ada")
+    first.judge.free.clear()
+    numbers = [first.sent(client, saying(score_ns=ns)) for ns in (1, 2)]
+    until(lambda: first.judge.judged)
+    first.judge.failures = 1  # as one that was ended
+    threading.Timer(0.3, first.judge.free.set).start()
+    first.dispatcher.stop()
+    first.close()
+    again = Server(toy_root)
+    assert [again.over(client, number)["job"]["status"] for number in numbers] == ["succeeded"] * 2
+    assert again.serving.database.queue.submission(numbers[0]).attempt == 2
+    again.close()
+
+
+def test_a_postgresql_that_goes_in_mid_run_costs_no_verdict(toy_root, monkeypatch):
+    if programs() is None:
+        pytest.skip("postgresql is not installed")
+    pytest.importorskip("psycopg")
+    cluster = Postgres()
+    try:
+        server = Server(toy_root, cluster.url)
+        client = server.person("ada")
+        server.judge.free.clear()
+        numbers = [server.sent(client, saying(score_ns=ns)) for ns in (1, 2, 3)]
+        until(lambda: server.judge.judged)
+        cluster.stop()
+        status, said = server.send(client)
+        assert status == 503 and said["detail"].endswith("try again later")
+        server.judge.free.set()
+        time.sleep(0.3)
+        cluster.start()
+        assert [server.over(client, number)["job"]["status"] for number in numbers] == ["succeeded"] * 3
+        assert len(server.judge.judged) == 3
+        server.close()
+    finally:
+        cluster.close()
+
+
+def test_a_sqlite_file_that_goes_and_comes_back_costs_no_verdict(server):
+    client = server.person("ada")
+    server.judge.free.clear()
+    number = server.sent(client)
+    until(lambda: server.judge.judged)
+    path = server.root / "server.sqlite"
+    path.rename(server.root / "elsewhere")
+    assert server.send(client)[0] == 503
+    assert server.ask("GET", "/health")[0] == 503
+    server.judge.free.set()
+    time.sleep(0.2)
+    (server.root / "elsewhere").rename(path)
+    assert server.over(client, number)["job"]["status"] == "succeeded"
+    assert len(server.judge.judged) == 1
+
+
+def test_two_cards_of_a_kind_share_a_queue(toy_root):
+    server = Server(toy_root, judging=False)
+    server.serving.cards = {"CPU": ("cpu", "cpu")}
+    server.dispatcher.start()
+    client = server.person("ada")
+    numbers = [server.sent(client, saying(score_ns=ns)) for ns in range(1, 21)]
+    assert {server.over(client, number)["job"]["status"] for number in numbers} == {"succeeded"}
+    assert len(server.judge.judged) == len(set(server.judge.judged)) == 20
+    server.close()
+
+
+def test_those_who_wait_are_told_their_place_and_each_step_of_the_judge(server, monkeypatch):
+    told = []
+    monkeypatch.setattr(server.serving.hub, "publish", told.append)
+    monkeypatch.setattr(Hub, "listeners", property(lambda hub: 1))
+    client = server.person("ada")
+    server.judge.free.clear()
+    first = server.sent(client, saying(score_ns=1))
+    until(lambda: server.judge.judged)
+    second = server.sent(client, saying(score_ns=2))
+    server.judge.free.set()
+    server.over(client, second)
+    until(lambda: [e for e in told if e.kind == "state" and e.submission == second and e.data.get("run")])
+    states = [(event.submission, event.data["state"]) for event in told if event.kind == "state"]
+    assert [state for number, state in states if number == first] == ["pending", "running", "succeeded"]
+    assert any(event.kind == "step" and event.submission == first for event in told)
+    assert any(event.kind == "record" and event.submission == first for event in told)
+    assert not any(event.kind == "record" and event.submission == second for event in told)
+    json.dumps([event.data for event in told])
+
+
+def test_a_listener_that_is_too_slow_loses_the_oldest_events_alone():
+    import asyncio
+
+    async def listen():
+        hub = Hub(most=2, most_of_one=1)
+        with hub.subscribe(submission=1, address="a") as listener:
+            for number in range(1000):
+                hub.publish(Event("step", "double", number % 2, "ada", {"done": number}))
+            assert (await listener.next(1)).data["done"] == 999 - 2 * 63
+            with pytest.raises(TooManyListeners, match="from your address"), hub.subscribe(address="a"):
+                pass
+            late = hub.subscribe(address="c")
+            with hub.subscribe(address="b"), pytest.raises(TooManyListeners, match="the most"), late:
+                pass
+        assert hub.listeners == 0
+
+    asyncio.run(listen())
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("AMD Instinct MI300X", "MI300X"), ("CPU", "CPU")],
+)
+def test_a_card_is_called_by_the_word_that_people_type(model, name):
+    assert gpu_name(model) == name
+
+
+def test_cards_of_one_model_are_one_gpu():
+    here = [("cuda:0", "NVIDIA H200"), ("cuda:1", "NVIDIA H200")]
+    assert cards(here, ()) == {"H200": ("cuda:0", "cuda:1")}
+    assert cards(here, ("cuda:1", "cpu")) == {"H200": ("cuda:1",), "CPU": ("cpu",)}
+
+
+def test_the_server_answers_at_a_lower_priority_than_it_judges(toy_root):
+    """As `podium serve` does: threads that were started before are left alone."""
+    import os
+
+    from harness.server.program import NICE, _give_way
+
+    found = {}
+
+    def main(serving):
+        begun = threading.Event()
+        judging = threading.Thread(target=lambda: (begun.wait(), found.update(judge=os.getpriority(0, 0))))
+        judging.start()
+        _give_way(serving)
+        answering = threading.Thread(target=lambda: found.update(answers=os.getpriority(0, 0)))
+        answering.start()
+        answering.join()
+        begun.set()
+        judging.join()
+
+    server = Server(toy_root, judging=False)
+    thread = threading.Thread(target=main, args=(server.serving,))
+    thread.start()
+    thread.join()
+    server.close()
+    assert found["answers"] - found["judge"] == NICE or found["answers"] == 19
