@@ -1,0 +1,84 @@
+"""Submissions an hour with 1, 2 and 4 cards of a cluster, and whether busy neighbours change what is timed.
+
+    python3 -m harness node --head
+    .venv/bin/python -m bench.cluster_throughput kv_replicate --cards 1 2 4 --submissions 8
+
+Not yet measured on any machine. One submission is judged again and again, each time in full, by N threads that are each
+pinned to a card. Shown: submissions an hour, the efficiency (N cards against N times one), and the ratio of the mean
+score beside N - 1 busy cards to that alone, card by card, with its interval: 1 lies in it where neighbours disturb
+nothing.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from harness import catalog
+from harness.cluster.placement import Placement
+from harness.library.request import Request
+from harness.model import Run, Submission
+from harness.ranking import stats
+
+CONFIDENCE = 0.95
+
+
+def judged(placement: Placement, root: Path, submission: Submission, cards: Sequence[str], count: int) -> dict:
+    """`count` runs of `submission` on each of `cards` at once: the runs by card, and the seconds that all took."""
+
+    def on(card: str) -> list[Run]:
+        request = Request(root=root, problem=submission.problem, submission=submission, device=card, depth="full")
+        return [placement.judge(request) for _ in range(count)]
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(cards)) as executor:
+        runs = dict(zip(cards, executor.map(on, cards), strict=True))
+    return {"runs": runs, "seconds": time.monotonic() - began}
+
+
+def scores_ns(runs: Sequence[Run]) -> list[float]:
+    return [run.score.latency_ns for run in runs if run.score is not None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problem")
+    parser.add_argument("--cluster", default="auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--cards", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--submissions", type=int, default=4, help="runs on each card")
+    asked = parser.parse_args()
+    root = catalog.default_root()
+    problem = catalog.load_problem(root, asked.problem)
+    submission = next(each for each in catalog.submissions(root, problem) if each.name in problem.baselines)
+    with Placement(asked.cluster, root) as placement:
+        device = placement.device(asked.device)
+        cards = placement.cards(device.slug)
+        if max(asked.cards) > len(cards):
+            raise SystemExit(f"there are {len(cards)} cards of {device.name}")
+        print(f"{submission.name} of {problem.name}, {asked.submissions} runs a card, {device.name}")
+        judged(placement, root, submission, cards[: max(asked.cards)], 1)  # compilations are kept from here on
+        one_an_hour, alone = 0.0, {}
+        for card in cards[: max(asked.cards)]:
+            found = judged(placement, root, submission, [card], asked.submissions)
+            alone[card] = found["runs"][card]
+            one_an_hour += 3600 * asked.submissions / found["seconds"] / max(asked.cards)
+        print(f"1 card: {one_an_hour:.0f} submissions an hour, the mean of each card alone")
+        for count in (count for count in asked.cards if count > 1):
+            found = judged(placement, root, submission, cards[:count], asked.submissions)
+            an_hour = 3600 * count * asked.submissions / found["seconds"]
+            efficiency = an_hour / count / one_an_hour
+            print(f"{count} cards: {an_hour:.0f} submissions an hour, {efficiency:.0%} of {count} × one")
+            for card, runs in found["runs"].items():
+                busy, quiet = scores_ns(runs), scores_ns(alone[card])
+                if len(busy) > 1 and len(quiet) > 1:
+                    ratio = stats.ratio_of_scores(busy, quiet, CONFIDENCE)
+                    print(f"  {card}: {ratio.value:.4f} of alone ({ratio.low:.4f} to {ratio.high:.4f})")
+            unranked = [run.unranked_because for runs in found["runs"].values() for run in runs if not run.ranked]
+            if unranked:
+                print(f"  not ranked: {', '.join(str(why) for why in unranked)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Evaluations on many machines: a Ray cluster places them, and the judge is the same as of `eval`.
+
+    eval --cluster ─► placement ── judge_job, a Ray task ──► job ─► harness.library.judges ─► the run
+                         │  attempts: which result counts             on one card of one node
+                         └─ pins: which nodes may judge   ◄── facts: what a node has
+
+engine       Ray itself, imported late: nothing else needs it
+facts        what a machine has: cards, versions, the sandbox, the hash of the code
+pins         what a job asks of a node, and where a node differs
+parcel       a problem's files, sent by their hash
+job          the task: the judge as a process of its own
+attempts     which result of a job counts
+placement    jobs placed, and tried again where they are lost
+watching     one job's attempts, watched
+calibration  the same submissions on every card: `doctor --calibrate --fleet`
+fleet        all submissions of an evaluation at once
+node         `podium node`: starts and stops Ray here
+census       `podium cluster`: the nodes, and what is wrong with them
+
+It needs no server. Ray holds no truth: what it forgets is judged again.
+"""

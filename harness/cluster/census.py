@@ -1,0 +1,160 @@
+"""`podium cluster`: the nodes of a cluster, their cards and versions, what runs there and what is wrong with them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.cluster import facts, job, parcel
+from harness.cluster.facts import Inventory
+from harness.cluster.pins import Pins, differences
+from harness.render.document import Part, Table
+
+ANSWER_S = 30.0
+"""How long a node may take to say what it has. Ray starts a process there first."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node. `facts` is None where it does not tell, and `silent` says why."""
+
+    id: str
+    address: str
+    alive: bool
+    facts: Inventory | None = None
+    silent: str = ""
+    running: tuple[dict[str, Any], ...] = ()
+    parcels: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts.host} ({self.address})" if self.facts else self.address
+
+    def refuses(self, pins: Pins, slug: str) -> list[str]:
+        """Why it may not judge a job with these pins; none if it may."""
+        if self.facts is None:
+            return [self.silent]
+        return [*differences(pins, self.facts), *([] if self.facts.counts.get(slug) else [f"it has no {slug}"])]
+
+
+def tell() -> dict[str, Any]:
+    """What a node says of itself. Runs there."""
+    found = facts.now()
+    folder = parcel.cache()
+    return {
+        "facts": found.model_dump_json() if found else None,
+        "running": job.running(),
+        "parcels": sorted(path.name for path in folder.glob("*")) if folder.is_dir() else [],
+    }
+
+
+def take(ray: Any) -> list[Node]:
+    """All nodes that Ray knows, those that live first; each that answers within ANSWER_S with its facts."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    known = sorted(ray.nodes(), key=lambda node: (not node["Alive"], node["NodeManagerAddress"], node["NodeID"]))
+    task = ray.remote(tell)
+    asked = {
+        node["NodeID"]: task.options(
+            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote()
+        for node in known
+        if node["Alive"]
+    }
+    until = time.monotonic() + ANSWER_S
+    nodes = []
+    for node in known:
+        number, address = node["NodeID"], node["NodeManagerAddress"]
+        if number not in asked:
+            nodes.append(Node(number, address, False, silent="it is dead"))
+            continue
+        try:
+            said = ray.get(asked[number], timeout=max(until - time.monotonic(), 0.1))
+        except Exception as error:  # it died meanwhile, is stuck, or cannot import Podium
+            why = f"it does not say what it has: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            nodes.append(Node(number, address, True, silent=why))
+            continue
+        running, parcels = tuple(said["running"]), tuple(said["parcels"])
+        if said["facts"] is None:
+            nodes.append(Node(number, address, True, None, "it was not started by `podium node`", running, parcels))
+        else:
+            nodes.append(
+                Node(number, address, True, Inventory.model_validate_json(said["facts"]), "", running, parcels)
+            )
+    return judged(nodes, facts.code_sha256())
+
+
+def judged(nodes: Sequence[Node], code: str) -> list[Node]:
+    """The nodes, each with what is `wrong` with it. `code` is the hash of this Podium's."""
+    told = [node.facts for node in nodes if node.facts]
+    usual = {name: _most([getattr(each, name) for each in told]) for name in ("torch", "triton", "driver", "python")}
+    return [
+        Node(n.id, n.address, n.alive, n.facts, n.silent, n.running, n.parcels, tuple(_wrong(n, code, usual)))
+        for n in nodes
+    ]
+
+
+def _wrong(node: Node, code: str, usual: dict[str, str | None]) -> list[str]:
+    found = node.facts
+    if found is None:
+        return [node.silent]
+    wrong = []
+    if found.code != code:
+        wrong.append(f"other code than here: {found.code[:12]}, here {code[:12]}; it gets no jobs from here")
+    for name, most in usual.items():
+        has = getattr(found, name)
+        if has != most and (name != "driver" or has is not None):
+            wrong.append(f"{name} is {has or 'missing'}, most nodes have {most or 'none'}")
+    if found.sandbox is None:
+        wrong.append("no sandbox holds: runs that are to be ranked are not judged there")
+    wrong += [f"{card.id} is busy with {', '.join(card.others)}" for card in found.cards if card.others]
+    wrong += [f"{slug} was never calibrated there" for slug in found.counts if slug not in found.calibrated]
+    return wrong
+
+
+def _most(values: Sequence[str | None]) -> str | None:
+    """The most frequent; of equally many the first in the alphabet."""
+    counts = Counter(value for value in values if value is not None)
+    return min(counts, key=lambda value: (-counts[value], value)) if counts else None
+
+
+def as_json(nodes: Sequence[Node]) -> dict[str, Any]:
+    """All of it, as data."""
+    return {
+        "code": facts.code_sha256(),
+        "nodes": [
+            {
+                "id": node.id,
+                "address": node.address,
+                "alive": node.alive,
+                "facts": node.facts.model_dump(mode="json") if node.facts else None,
+                "running": list(node.running),
+                "parcels": list(node.parcels),
+                "wrong": list(node.wrong),
+            }
+            for node in nodes
+        ],
+    }
+
+
+def parts(nodes: Sequence[Node]) -> list[Part]:
+    """A row a node; below, what runs and what is wrong."""
+    rows, below = [], []
+    for node in nodes:
+        found = node.facts
+        cards = ", ".join(f"{count} × {slug}" for slug, count in found.counts.items()) if found else ""
+        state = "dead" if not node.alive else f"{len(node.running)} running" if node.running else "idle"
+        versions = [found.torch, found.triton, found.driver, found.code[:12]] if found else ["", "", "", ""]
+        rows.append([node.name, state, cards, *(version or "" for version in versions)])
+        for each in node.running:
+            since = max(time.time() - each["since"], 0)
+            again = f", attempt {each['attempt']}" if each["attempt"] > 1 else ""
+            line = f"{node.name}: {each['problem']} {each['submission']} on {each['card']}, for {since:.0f} s{again}"
+            below.append(line)
+    wrong = [f"{node.name}: {why}" for node in nodes for why in node.wrong]
+    below += ["What is wrong:", *(f"  {line}" for line in wrong)] if wrong else ["Nothing is wrong."]
+    return [Table(["node", "", "cards", "torch", "triton", "driver", "code"], rows, below)]

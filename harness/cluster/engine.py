@@ -1,0 +1,98 @@
+"""Ray, where it is installed. Its own words are turned into ours, and it never starts without a token."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InfrastructureError, UsageError
+
+INSTALL = (
+    "pip install 'podium[cluster]', in a checkout: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'"
+)
+
+LEAST_TOKEN = 32
+"""Characters of a token; `podium node --head` makes one of 64."""
+
+QUIET = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Every process of Ray's has these: a token is always asked for, nothing is reported to Ray's makers, and a task
+without a card sees all cards of its node."""
+
+
+def load() -> Any:
+    """The module `ray`. Raises InfrastructureError where it is not installed."""
+    os.environ.update(QUIET)
+    if importlib.util.find_spec("ray") is None:
+        raise InfrastructureError("Ray is not installed here", INSTALL)
+    import ray
+
+    return ray
+
+
+def token_file() -> Path:
+    """Where this machine keeps the cluster's token."""
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+
+
+def token() -> str | None:
+    """The cluster's token, as Ray looks for it; None where there is none. Raises InfrastructureError for a short one or
+    a file that cannot be read."""
+    try:
+        found = os.environ.get("RAY_AUTH_TOKEN") or token_file().read_text().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InfrastructureError(f"{token_file()} cannot be read: {error}") from None
+    if len(found) < LEAST_TOKEN:
+        raise InfrastructureError(
+            f"the cluster's token has {len(found)} characters: it takes {LEAST_TOKEN}",
+            f"remove {token_file()} and start the head anew: it makes one",
+        )
+    return found
+
+
+def check_token() -> None:
+    """Raises InfrastructureError where there is no token: without it no node answers."""
+    if token() is None:
+        raise InfrastructureError(
+            f"there is no token here: neither RAY_AUTH_TOKEN nor {token_file()}",
+            "copy the file from the head's machine",
+        )
+
+
+def make_token() -> Path | None:
+    """Make a token where there is none, in a file that only its owner reads; the file if one was made."""
+    if token() is not None:
+        return None
+    path = token_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    return path
+
+
+def connect(address: str) -> Any:
+    """The module `ray`, connected to the cluster at `auto`, HOST:PORT or ray://HOST:PORT. Raises UsageError for another
+    word, InfrastructureError where nothing answers."""
+    if address != "auto" and not re.fullmatch(r"(ray://)?[^/\s:]+:\d+", address):
+        raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
+    ray = load()
+    check_token()
+    if address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
+        raise InfrastructureError("ray:// takes grpcio, which is not installed here", "pip install grpcio")
+    if ray.is_initialized():
+        return ray
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except Exception as error:  # ConnectionError, ValueError, RuntimeError, AuthenticationError and more: Ray's choice
+        said = " ".join(str(error).split())
+        raise InfrastructureError(
+            f"no cluster answers at {address}: {said[:300]}",
+            "start one: python3 -m harness node --head, and on each other machine: "
+            "python3 -m harness node --address HOST:PORT",
+        ) from None
+    return ray

@@ -1,0 +1,202 @@
+"""What a machine has that a job needs: cards, versions, a sandbox, and the code's own hash.
+
+No card is touched: a context on it would take time from whoever is timed there. NVIDIA's cards are told by nvidia-smi,
+AMD's by torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import harness
+from harness import __version__
+from harness.errors import InfrastructureError
+from harness.machine import device as machine
+from harness.model import Device, Value
+from harness.sandbox import tiers
+from harness.verbs import calibration
+
+NODE = "PODIUM_NODE"
+"""The environment variable by which `podium node` tells Ray's workers what it found."""
+
+_ASK_S = 20.0
+_NOT_CODE = {"__pycache__", "bundled"}
+
+
+class Card(Value):
+    """One card, or a machine's processors. `id` is what tells it from all others: its UUID where the driver says it.
+
+    `others` are processes that compute on it and are none of Ray's.
+    """
+
+    id: str
+    device: Device
+    others: tuple[str, ...] = ()
+
+
+class Inventory(Value):
+    """A machine, as a job sees it. `sandbox` is the isolation's tier, None where nothing confines; `calibrated` lists
+    the models that were calibrated there."""
+
+    host: str
+    root: Path
+    podium: str
+    code: str
+    python: str
+    torch: str | None
+    triton: str | None
+    driver: str | None
+    sandbox: str | None
+    cards: tuple[Card, ...]
+    calibrated: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By slug, how many cards."""
+        slugs = [card.device.slug for card in self.cards]
+        return {slug: slugs.count(slug) for slug in dict.fromkeys(slugs)}
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """As Ray counts them: the cards of each model, and each card by itself, for jobs that are pinned to it."""
+        return self.counts | {resource_of(card.id): 1 for card in self.cards}
+
+
+def here(root: Path, sandbox: str | None = "", ours: Iterable[int] = ()) -> Inventory:
+    """Of this machine. `sandbox` if it is known, else it is tried out; `ours` are processes that are no strangers."""
+    cards, driver = _cards(root, set(ours))
+    if sandbox == "":
+        isolation = tiers.strongest(cards[0].device)
+        sandbox = isolation.tier if isolation.confines else None
+    return Inventory(
+        host=platform.node(),
+        root=root,
+        podium=__version__,
+        code=code_sha256(),
+        python=platform.python_version(),
+        torch=_version("torch"),
+        triton=_version("triton"),
+        driver=driver,
+        sandbox=sandbox,
+        cards=tuple(cards),
+        calibrated=tuple(sorted({c.device.slug for c in cards if _is_calibrated(root, c.device.slug)})),
+    )
+
+
+def now() -> Inventory | None:
+    """Of the node that this process of Ray's runs on; None where `podium node` has not started it."""
+    told = os.environ.get(NODE)
+    if told is None:
+        return None
+    before = Inventory.model_validate_json(told)
+    return here(before.root, before.sandbox, descendants(os.getppid()))
+
+
+def code_sha256(folder: Path | None = None) -> str:
+    """Of Podium's own files: their paths and contents. Two nodes with the same one judge alike."""
+    folder = folder or Path(harness.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_file() and not _NOT_CODE & set(inside.parts) and path.suffix != ".pyc":
+            digest.update(f"{inside.as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def descendants(process: int) -> set[int]:
+    """The process and all that it has started, directly or not. Processes that end meanwhile are left out."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found, size = {process}, 0
+    while len(found) > size:
+        size = len(found)
+        found |= {child for child, parent in parents.items() if parent in found}
+    return found
+
+
+def _cards(root: Path, ours: set[int]) -> tuple[list[Card], str | None]:
+    """The cards, and the driver's version. A machine without any has one: its processors."""
+    rows = _nvidia_smi("--query-gpu=index,uuid,name,memory.total,compute_cap,driver_version")
+    rows = visible([row for row in rows if len(row) == 6], os.environ)
+    if rows:
+        apps = [row for row in _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name") if len(row) == 3]
+        return [_nvidia_card(root, number, row, apps, ours) for number, row in enumerate(rows)], rows[0][5]
+    if machine.driver_present():
+        named = [name for name in machine.all_cards() if name != "cpu"]
+        if named:
+            devices = [machine.detect(root, name) for name in named]
+            return [Card(id=machine.card(device), device=device) for device in devices], None
+    return [Card(id=f"cpu of {platform.node()}", device=machine.detect(root, "cpu"))], None
+
+
+def visible(rows: list[list[str]], environment: Mapping[str, str]) -> list[list[str]]:
+    """Of nvidia-smi's cards (index, uuid, …) those that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    if "CUDA_VISIBLE_DEVICES" not in environment:
+        return rows
+    wanted = [word.strip() for word in environment["CUDA_VISIBLE_DEVICES"].split(",") if word.strip()]
+    return [row for word in wanted for row in rows if word == row[0] or (len(word) > 4 and row[1].startswith(word))]
+
+
+def _nvidia_card(root: Path, number: int, row: list[str], apps: list[list[str]], ours: set[int]) -> Card:
+    _, uuid, name, mebibytes, capability, _ = row
+    device = Device(
+        kind="cuda",
+        name=name,
+        slug=machine.slug(name),
+        arch=f"sm_{capability.replace('.', '')}",
+        torch_device=f"cuda:{number}",
+        memory_bytes=int(float(mebibytes)) << 20,
+        flush_bytes=machine.DEFAULT_FLUSH_BYTES["cuda"],
+    )
+    others = [
+        f"{app[2]} ({app[1]})" for app in apps if app[0] == uuid and not (app[1].isdigit() and int(app[1]) in ours)
+    ]
+    return Card(id=uuid, device=machine.described(root, device), others=tuple(others))
+
+
+def _nvidia_smi(what: str) -> list[list[str]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, what, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return list(csv.reader(io.StringIO(done.stdout), skipinitialspace=True)) if done.returncode == 0 else []
+
+
+def _is_calibrated(root: Path, slug: str) -> bool:
+    try:
+        return calibration.read(root, slug) is not None
+    except InfrastructureError:
+        return False
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def resource_of(card: str) -> str:
+    """What Ray calls a card that a job is pinned to."""
+    return f"card-{label(card)}"
+
+
+def label(text: str | None) -> str:
+    """`text` as the value of a label of Ray's: letters, digits, `-`, `_` and `.`, at most 63 of them."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text or "none")[:63].strip("-_.") or "none"

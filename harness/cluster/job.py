@@ -1,0 +1,170 @@
+"""One job: a submission judged on the card that Ray gave this process, by a judge that is a process of its own.
+
+    Ray's worker ─► judge_job ─► perform ── asks ──► harness.library.warm_judge, the same judge as of `eval`
+                        │ yields    lines, a sign of life every two seconds, last the run
+                        └ is cancelled, or dies: the judge ends, and all that it has started
+
+The judge gets neither the cluster's token nor any other variable of Ray's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness import catalog
+from harness.cluster import facts, parcel
+from harness.cluster.facts import Inventory
+from harness.cluster.pins import Pins, differences
+from harness.errors import InfrastructureError, PodiumError
+from harness.library.judges import Judge
+from harness.library.request import Depth, Request
+from harness.model import Submission, Value
+
+ALIVE_S = 2.0
+"""Between two signs of life."""
+
+Said = dict[str, Any]
+"""What a job yields has one of these keys: begun, told, alive, refused, error, run."""
+
+
+class ClusterJob(Value):
+    """What is to be judged, on a card of which model, and what the node must have. `parcel` is the hash of the
+    problem's files, `attempt` counts from 1. `card` is the one that the job is pinned to, whichever Ray gives it."""
+
+    problem: str
+    problem_sha256: str
+    parcel: str
+    submission: Submission
+    slug: str
+    kind: str
+    card: str | None = None
+    depth: Depth
+    pins: Pins
+    attempt: int
+    stop_at_first: bool = False
+    allow_unsandboxed: bool = False
+
+
+def judge_job(asked: str, parcels: list[Any]) -> Iterator[Said]:
+    """The task. `asked` is a ClusterJob as JSON; `parcels` holds a reference to the problem's files, which are fetched
+    where this node lacks them."""
+    import ray
+
+    found = facts.now()
+    if found is None:
+        yield {"refused": ["it was not started by `podium node`"]}
+        return
+    job = ClusterJob.model_validate_json(asked)
+    # On processors all jobs of a node share one card. Of GPUs Ray has set CUDA_VISIBLE_DEVICES to the card's UUID.
+    given = [str(name) for name in ray.get_gpu_ids()]
+    card = job.card or (given[0] if given else found.cards[0].id)
+    with _noted(job, card):
+        yield from perform(job, found, card, lambda: ray.get(parcels[0]))
+
+
+def perform(job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], bytes]) -> Iterator[Said]:
+    """Judge `job` on this machine, of which these facts were `found`. `fetch` brings the problem's files.
+
+    Closing the iterator, or any exception in it, ends the judge.
+    """
+    refused = differences(job.pins, found)
+    if not found.counts.get(job.slug):
+        refused.append(f"it has no {job.slug}")
+    if refused:
+        yield {"refused": refused}
+        return
+    where = {"node": found.host, "card": card, "attempt": job.attempt}
+    yield {"begun": where}
+    try:
+        root = parcel.unpack(job.parcel, fetch)
+        problem = catalog.load_problem(root, job.problem)
+        if problem.sha256 != job.problem_sha256:
+            raise InfrastructureError(f"the files of {job.problem} arrived, and their hash is not the job's")
+        request = Request(
+            root=root,
+            problem=job.problem,
+            submission=job.submission,
+            device="cpu" if job.kind == "cpu" else "cuda:0",
+            depth=job.depth,
+            stop_at_first=job.stop_at_first,
+            allow_unsandboxed=job.allow_unsandboxed,
+        )
+        pinned = {"CUDA_VISIBLE_DEVICES": job.card} if job.card and job.kind == "cuda" else {}
+        judge = Judge(clean(os.environ) | pinned)
+    except PodiumError as error:
+        yield _error(error)
+        return
+    said: queue.Queue[Said] = queue.Queue()
+    asking = threading.Thread(target=_ask, args=(judge, request, said, where), daemon=True)
+    try:
+        asking.start()
+        while True:
+            try:
+                item = said.get(timeout=ALIVE_S)
+            except queue.Empty:
+                item = {"alive": time.time()}
+            yield item
+            if not {"run", "error"}.isdisjoint(item):
+                return
+    finally:
+        judge.close()
+
+
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without Ray's variables: the token is among them."""
+    return {name: value for name, value in environment.items() if not name.startswith("RAY_") and name != facts.NODE}
+
+
+def _ask(judge: Judge, request: Request, said: queue.Queue[Said], where: dict[str, Any]) -> None:
+    try:
+        run = judge.ask({"judge": request.model_dump(mode="json")}, lambda line: said.put({"told": line}))
+        run["environment"]["cluster"] = where
+        said.put({"run": run, "source_sha256": request.submission.sha256})
+    except PodiumError as error:
+        said.put(_error(error))
+    except Exception as error:  # a bug of ours: it must not look as if the judge were still at it
+        said.put(_error(InfrastructureError(f"{type(error).__name__}: {error}")))
+
+
+def _error(error: PodiumError) -> Said:
+    return {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+
+
+@contextlib.contextmanager
+def _noted(job: ClusterJob, card: str) -> Iterator[None]:
+    """Within it, `running` knows of the job."""
+    note = _notes() / f"{os.getppid()}-{os.getpid()}.json"
+    told = {"problem": job.problem, "submission": job.submission.name, "attempt": job.attempt, "card": card}
+    with contextlib.suppress(OSError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(told | {"since": time.time(), "process": os.getpid()}))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            note.unlink(missing_ok=True)
+
+
+def running() -> list[dict[str, Any]]:
+    """What this node of Ray's judges now. Notes of workers that were killed are removed."""
+    found = []
+    for note in sorted(_notes().glob(f"{os.getppid()}-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            told = json.loads(note.read_text())
+            if Path(f"/proc/{told['process']}").exists():
+                found.append(told)
+            else:
+                note.unlink(missing_ok=True)
+    return found
+
+
+def _notes() -> Path:
+    return parcel.cache().parent / "jobs"

@@ -1,0 +1,125 @@
+"""`podium node`: this machine joins a cluster, or begins one, with the cards that it has; and leaves it.
+
+    facts ─► ray start --resources '{"nvidia-h200": 4}' --labels podium.code=…,podium.torch=…   with RAY_AUTH_MODE=token
+
+Ray's processes are told what was found by the variable PODIUM_NODE, by which `stop` knows them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+from harness.cluster import engine, facts, pins
+from harness.cluster.facts import Inventory
+from harness.errors import InfrastructureError, UsageError
+from harness.progress import Narrate
+
+PORT = 6379
+STORE_BYTES = 256 << 20
+"""Of shared memory for Ray's objects: a problem's files and lines of narration are all that travels."""
+
+START_S = 120.0
+STOP_S = 15.0
+
+
+def start(
+    root: Path, head: bool, address: str | None, ip: str | None, narrate: Narrate, block: bool = False, port: int = PORT
+) -> Inventory:
+    """Start Ray here; what it was told of this machine. With `block` it returns when Ray has ended.
+
+    `ip` is this machine's address in the cluster (default: Ray finds one). Raises UsageError, InfrastructureError.
+    """
+    if head == (address is not None):
+        raise UsageError("a node begins a cluster or joins one", "give --head, or --address HOST:PORT")
+    if address is not None and not address.rpartition(":")[2].isdigit():
+        raise UsageError(f"{address!r} is no address of a head", "give HOST:PORT")
+    engine.load()
+    if head and (made := engine.make_token()):
+        narrate(f"a token was made: {made}; copy it to the same place on every node")
+    engine.check_token()
+    found = facts.here(root)
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments(found, head, address, ip, port)]
+    command += ["--block"] if block else []
+    try:
+        if block:
+            status, said = subprocess.run(command, env=environment(found), check=False).returncode, ""
+        else:
+            done = subprocess.run(
+                command,
+                env=environment(found),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=START_S,
+                check=False,
+            )
+            status, said = done.returncode, done.stdout
+    except subprocess.TimeoutExpired:
+        raise InfrastructureError(
+            f"Ray has not started within {START_S:g} s", "podium node --stop, and try again"
+        ) from None
+    if status:
+        last = [line for line in said.splitlines() if line.strip()][-6:]
+        raise InfrastructureError(f"Ray has not started: status {status}", "\n  ".join(last) or None)
+    return found
+
+
+def arguments(found: Inventory, head: bool, address: str | None, ip: str | None, port: int = PORT) -> list[str]:
+    """Of `ray start`. Processors are no resource: a job takes a card, or the one place of a machine without any."""
+    gpus = sum(card.device.kind != "cpu" for card in found.cards)
+    words = ["--head", f"--port={port}", "--include-dashboard=false"] if head else [f"--address={address}"]
+    words += [f"--node-ip-address={ip}"] if ip else []
+    words += ["--num-cpus=0", f"--num-gpus={gpus}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
+    words += [f"--resources={json.dumps(found.resources)}"]
+    return [*words, f"--labels={','.join(f'{name}={value}' for name, value in pins.labels(found).items())}"]
+
+
+def environment(found: Inventory) -> dict[str, str]:
+    """Of Ray's processes: where Podium's code is, what was found, and the cards by their UUIDs, so that Ray gives them
+    out by these."""
+    code = str(Path(harness.__file__).resolve().parents[1])
+    path = os.pathsep.join([code, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    given = {**os.environ, **engine.QUIET, "PYTHONPATH": path, facts.NODE: found.model_dump_json()}
+    if any(card.device.kind == "cuda" for card in found.cards):
+        given["CUDA_VISIBLE_DEVICES"] = ",".join(card.id for card in found.cards)
+    return given
+
+
+def stop() -> int:
+    """End what `start` has started on this machine; how many processes. Other clusters' stay."""
+    ended: set[int] = set()
+    for sent, wait_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
+        until = time.monotonic() + wait_s
+        while (alive := set(_ours())) and time.monotonic() < until:
+            for process in alive - ended if sent is signal.SIGTERM else alive:
+                with contextlib.suppress(OSError):
+                    os.kill(process, sent)
+            ended |= alive
+            time.sleep(0.1)
+        if not alive:
+            break
+    else:
+        raise InfrastructureError(f"{len(alive)} processes of Ray's do not end")
+    return len(ended)
+
+
+def _ours() -> Iterator[int]:
+    """Processes that run with the variable that `start` sets, but for this one."""
+    mark = f"{facts.NODE}=".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            process, state = int(folder.name), (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            if process != os.getpid() and state != "Z" and any(each.startswith(mark) for each in variables):
+                yield process

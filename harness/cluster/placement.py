@@ -1,0 +1,238 @@
+"""Jobs on the cluster: each is placed, watched, and tried again where a node lost it.
+
+    with Placement(address, root) as placement:
+        placement.judge(request, narrate, started) ─► Run
+
+`judge` is called as `judges.judge_apart` is, and blocks its thread. The request's device is a model's slug
+(`nvidia-h200`), and Ray finds a card of it that is free; or a card's id, which pins the job to that card. It raises
+what `harness.evaluate` raises; a job whose attempts were all lost has the verdict infrastructure error.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.cluster import census, engine, facts, parcel
+from harness.cluster.attempts import Attempts
+from harness.cluster.census import Node
+from harness.cluster.job import ClusterJob, judge_job
+from harness.cluster.pins import Pins, agreed
+from harness.cluster.watching import LOOK_S, Placed, Watched
+from harness.errors import InfrastructureError, UsageError
+from harness.library.judges import END_S
+from harness.library.request import Request
+from harness.model import Device, Ending, Problem, Run, Verdict
+from harness.progress import Narrate
+
+SILENT_S = 60.0
+"""Without a sign of life an attempt is lost. A job gives one every two seconds, however long a call takes."""
+
+LONELY_S = 60.0
+"""How long a job waits where no node that lives may judge it."""
+
+
+class Placement:
+    """The way to a cluster. Threads may share it; closing it ends its jobs. Raises as `engine.connect`.
+
+    `pins` hold for all jobs; by default they are this Podium's own code and the versions that most cards of a model
+    have, as the nodes are when the first job on that model is placed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        root: Path,
+        *,
+        pins: Pins | None = None,
+        silent_s: float = SILENT_S,
+        lonely_s: float = LONELY_S,
+    ) -> None:
+        self.ray = engine.connect(address)
+        self._root, self.silent_s, self.lonely_s = root, silent_s, lonely_s
+        self._task = self.ray.remote(judge_job)
+        self._pins, self._agreed = pins, dict[tuple[str, bool], Pins]()
+        self._nodes: list[Node] = []
+        self._parcels: dict[str, tuple[str, Any]] = {}
+        self._placed: set[Placed] = set()
+        self._changing = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all jobs, wait until their judges have ended, and leave the cluster."""
+        for placed in list(self._placed):
+            placed.close()
+        until = time.monotonic() + END_S + 2 * LOOK_S
+        while self._placed and time.monotonic() < until:
+            time.sleep(0.1)
+        self.ray.shutdown()
+
+    def nodes(self, anew: bool = True) -> list[Node]:
+        """The nodes, as they are now or were when last looked at."""
+        if anew or not self._nodes:
+            self._nodes = census.take(self.ray)
+        return self._nodes
+
+    def cards(self, slug: str) -> list[str]:
+        """The ids of all cards of a model, in order."""
+        nodes = [node.facts for node in self.nodes() if node.facts]
+        return sorted(card.id for found in nodes for card in found.cards if card.device.slug == slug)
+
+    def device(self, wanted: str = "auto") -> Device:
+        """The model that is judged on: of a slug, of a card's id, of a kind (cpu, cuda, rocm), or if there is only one
+        the one that there is, GPUs before processors. Raises UsageError where there is none or several."""
+        found = {card.device.slug: card.device for node in self.nodes() if node.facts for card in node.facts.cards}
+        gpus = {slug: device for slug, device in found.items() if device.kind != "cpu"}
+        by_id = {card.id: card.device for node in self._nodes if node.facts for card in node.facts.cards}
+        if wanted in found | by_id:
+            return (found | by_id)[wanted]
+        fitting = gpus or found if wanted == "auto" else {s: d for s, d in found.items() if d.kind == wanted}
+        if len(fitting) != 1:
+            said = f"the cluster has {', '.join(fitting)}" if fitting else f"no node of the cluster has {wanted}"
+            raise UsageError(said, f"name one with --device: {', '.join(sorted(found)) or 'there is none'}")
+        return next(iter(fitting.values()))
+
+    def judge(
+        self,
+        request: Request,
+        narrate: Narrate = lambda line: None,
+        started: Callable[[Placed], None] = lambda placed: None,
+        attempts: Attempts | None = None,
+    ) -> Run:
+        """The run of `request`. `started` is told what ends the job. Raises JobEnded, UsageError, ProblemError;
+        InfrastructureError where no node may judge it."""
+        problem = catalog.load_problem(request.root, request.problem)
+        device, card = self._device(request.device)
+        pins = self._pins_for(device.slug, request.depth == "full" and not request.allow_unsandboxed)
+        placed, attempts = Placed(), attempts or Attempts()
+        with self._changing:
+            self._placed.add(placed)
+        watched = Watched(self, placed, attempts, narrate)
+        started(placed)
+        try:
+            while attempts.run is None and not attempts.spent:
+                job = self._job(request, problem, device, card, pins, attempts.begin())
+                watched.attempt(job, self._parcel(request.root, problem)[1])
+        finally:
+            watched.end()
+            with self._changing:
+                self._placed.discard(placed)
+        return attempts.run or unjudged(request, problem, device, attempts)
+
+    def _job(
+        self, request: Request, problem: Problem, device: Device, card: str | None, pins: Pins, attempt: int
+    ) -> ClusterJob:
+        return ClusterJob(
+            problem=request.problem,
+            problem_sha256=problem.sha256,
+            parcel=self._parcel(request.root, problem)[0],
+            submission=request.submission,
+            slug=device.slug,
+            kind=device.kind,
+            card=card,
+            depth=request.depth,
+            pins=pins,
+            attempt=attempt,
+            stop_at_first=request.stop_at_first,
+            allow_unsandboxed=request.allow_unsandboxed,
+        )
+
+    def _device(self, wanted: str) -> tuple[Device, str | None]:
+        """The model, and the card if one is named."""
+        with self._changing:
+            self.nodes(anew=False)
+            for node in self._nodes:
+                for card in node.facts.cards if node.facts else ():
+                    if wanted in (card.device.slug, card.id):
+                        return card.device, card.id if wanted == card.id else None
+            return self.device(wanted), None
+
+    def _pins_for(self, slug: str, sandbox: bool) -> Pins:
+        if self._pins is not None:
+            return self._pins
+        with self._changing:
+            if (slug, sandbox) not in self._agreed:
+                known = [node.facts for node in self.nodes(anew=False) if node.facts]
+                self._agreed[slug, sandbox] = agreed(known, facts.code_sha256(), slug, sandbox)
+            return self._agreed[slug, sandbox]
+
+    def _parcel(self, root: Path, problem: Problem) -> tuple[str, Any]:
+        """The hash of the problem's files, and Ray's reference to them, which all its jobs share."""
+        with self._changing:
+            if problem.sha256 not in self._parcels:
+                packed = parcel.pack(root, problem)
+                self._parcels[problem.sha256] = parcel.sha256_of(packed), self.ray.put(packed)
+            return self._parcels[problem.sha256]
+
+    def place(self, job: ClusterJob, reference: Any, avoid: set[str]) -> Any:
+        """Hand `job` to Ray; what it yields. Nodes whose numbers are in `avoid` do not get it."""
+        selector = job.pins.selector
+        if avoid:
+            selector["ray.io/node-id"] = f"!in({','.join(sorted(avoid))})"
+        task = self._task.options(
+            num_returns="streaming",
+            max_retries=0,  # attempts are counted here
+            num_cpus=0,
+            num_gpus=0 if job.kind == "cpu" else 1,
+            resources={job.slug: 1, **({facts.resource_of(job.card): 1} if job.card else {})},
+            label_selector=selector,
+        )
+        return task.remote(job.model_dump_json(), [reference])
+
+    def may_run(self, job: ClusterJob, avoid: set[str]) -> bool:
+        """Whether a node that lives now may judge `job`, if only it were free."""
+        selector = job.pins.selector
+        return any(
+            node["Alive"]
+            and node["NodeID"] not in avoid
+            and node["Resources"].get(job.slug, 0) >= 1
+            and (job.card is None or facts.resource_of(job.card) in node["Resources"])
+            and selector.items() <= node.get("Labels", {}).items()
+            for node in self.ray.nodes()
+        )
+
+    def why_nobody(self, job: ClusterJob) -> InfrastructureError:
+        """What to say where no node may judge `job`."""
+        reasons = [f"{node.name}: {why}" for node in self.nodes() for why in node.refuses(job.pins, job.slug)]
+        return InfrastructureError(
+            f"no node of the cluster may judge on {job.slug}", "\n  ".join(reasons) or "there is no node: podium node"
+        )
+
+
+def unjudged(request: Request, problem: Problem, device: Device, attempts: Attempts) -> Run:
+    """The run of a job whose attempts were all lost. No later evaluation takes it for a verdict on the source."""
+    now = datetime.datetime.now(datetime.UTC)
+    lost = [f"attempt {number}: {why}" for number, why in enumerate(attempts.reasons, 1)]
+    message = f"it could not be judged: {len(lost)} attempts were lost, the last because {attempts.reasons[-1]}"
+    name = request.submission.name
+    return Run(
+        id=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{name.rpartition('/')[2]}",
+        problem=problem.name,
+        problem_revision=problem.revision,
+        problem_sha256=problem.sha256,
+        submission=name,
+        submission_sha256=request.submission.sha256,
+        submission_path=request.submission.path,
+        device=device,
+        environment={"cluster": {"attempt": attempts.number}},
+        started_at=now.isoformat(timespec="milliseconds"),
+        duration_s=0,
+        ending=Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message=message, detail="\n".join(lost)),
+        master_seed="",
+        config=load_config(request.root).model_dump(mode="json"),
+    )

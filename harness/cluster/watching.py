@@ -1,0 +1,133 @@
+"""One job's attempts, watched: a sign of life, the run, or the reason why an attempt is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from harness import errors
+from harness.cluster.attempts import Attempts
+from harness.cluster.job import ClusterJob, Said
+from harness.errors import InfrastructureError, PodiumError
+from harness.library.judges import END_S
+from harness.model import Run
+from harness.progress import Narrate
+
+if TYPE_CHECKING:
+    from harness.cluster.placement import Placement
+
+LOOK_S = 1.0
+LOOK_AROUND_S = 5.0
+
+
+class JobEnded(InfrastructureError):
+    """The job was ended by its caller, and has no run."""
+
+
+class Placed:
+    """A job that is being judged; `close` ends it from any thread."""
+
+    def __init__(self) -> None:
+        self.closing = threading.Event()
+
+    def close(self) -> None:
+        self.closing.set()
+
+
+class Watched:
+    """One job's attempts, of which it watches the present one. What a given-up one says later is not read."""
+
+    def __init__(self, placement: Placement, placed: Placed, attempts: Attempts, narrate: Narrate) -> None:
+        self._placement, self._placed, self._attempts, self._narrate = placement, placed, attempts, narrate
+        self._ray = placement.ray
+        self._avoid: set[str] = set()  # nodes that refused it, by their numbers
+        self._present: Any = None
+        self._old: list[Any] = []  # kept: Ray forgets a stream that nobody has
+
+    def attempt(self, job: ClusterJob, reference: Any) -> None:
+        """Place `job` and watch it until it has its run or is lost. Raises JobEnded, UsageError, ProblemError,
+        InfrastructureError where no node may judge it."""
+        stream = self._present = self._placement.place(job, reference, self._avoid)
+        begun, heard, fitting = False, time.monotonic(), time.monotonic()
+        looked = 0.0
+        while True:
+            if self._placed.closing.is_set():
+                raise JobEnded(f"{job.submission.name} was ended before it had a verdict")
+            ready, _ = self._ray.wait([stream], timeout=LOOK_S)
+            now = time.monotonic()
+            if ready:
+                begun, heard = True, now
+                if self._take(job, self._next(stream)):
+                    return
+            elif begun and now - heard > self._placement.silent_s:
+                self._give_up(job, f"nothing was heard of it for {self._placement.silent_s:g} s")
+                return
+            elif not begun and now - looked > LOOK_AROUND_S:
+                looked = now
+                if self._placement.may_run(job, self._avoid):
+                    fitting = now
+                elif now - fitting > self._placement.lonely_s:
+                    raise self._placement.why_nobody(job)
+
+    def end(self) -> None:
+        """Cancel the present attempt if it still runs, and wait until its judge has ended."""
+        if (stream := self._cancel()) is not None:
+            self._ray.wait([stream.completed()], timeout=END_S + LOOK_S)
+
+    def _next(self, stream: Any) -> Said:
+        """What a job says next; `over` with the reason where it says nothing any more."""
+        try:
+            said: Said = self._ray.get(next(stream), timeout=self._placement.silent_s)
+            return said
+        except StopIteration:
+            return {"over": "it ended without a result"}
+        except Exception as error:  # every kind of RayError, and what unpickling may raise
+            return {"over": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+
+    def _take(self, job: ClusterJob, said: Said) -> bool:
+        """Act on what the present attempt says; whether that was its last word."""
+        name = job.submission.name
+        if "begun" in said:
+            where = said["begun"]
+            again = f", attempt {job.attempt}" if job.attempt > 1 else ""
+            self._narrate(f"{name}: judged on {where['node']}, {where['card']}{again}")
+        elif "told" in said:
+            self._narrate(said["told"])
+        elif "run" in said:
+            run = Run.model_validate(said["run"])
+            if not said["source_sha256"] == run.submission_sha256 == job.submission.sha256:
+                self._give_up(job, "it judged another source")
+            elif not self._attempts.settle(job.attempt, run):
+                self._narrate(f"{name}: a result of attempt {job.attempt} is dropped")
+            return True
+        elif "refused" in said:
+            self._give_up(job, f"the node refused it: {'; '.join(said['refused'])}")
+            self._avoid |= {node.id for node in self._placement.nodes() if node.refuses(job.pins, job.slug)}
+            return True
+        elif "error" in said:
+            kind = getattr(errors, said["error"]["kind"], PodiumError)
+            if kind is not InfrastructureError and issubclass(kind, PodiumError):
+                raise kind(said["error"]["message"], said["error"]["hint"])
+            self._give_up(job, said["error"]["message"])
+            return True
+        elif "over" in said:
+            self._give_up(job, said["over"])
+            return True
+        return False
+
+    def _give_up(self, job: ClusterJob, why: str) -> None:
+        if self._attempts.lost(job.attempt, why):
+            self._narrate(f"{job.submission.name}: attempt {job.attempt} is lost: {why}")
+        self._cancel()
+
+    def _cancel(self) -> Any:
+        """Have the present attempt end. From now on only its end can be waited for: its stream ends at once, and the
+        next word would be waited for as long as a stopped process stands."""
+        stream, self._present = self._present, None
+        if stream is not None:
+            self._old.append(stream)
+            with contextlib.suppress(Exception):  # it has ended meanwhile
+                self._ray.cancel(stream)
+        return stream

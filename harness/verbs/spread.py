@@ -1,0 +1,155 @@
+"""The spread between cards of one model: measured by `doctor --calibrate --fleet`, kept, and part of intervals.
+
+    the same submissions on every card ─► results/calibration/<device>.fleet.json ─► between ─► widened intervals
+
+A board whose runs one card judged, and one of a model that was never calibrated over a fleet, are left as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from harness.errors import InfrastructureError
+from harness.model import Estimate, Nanoseconds, Run, Value
+from harness.ranking import fleet, stats
+from harness.ranking.fleet import Component
+from harness.records import whole_file
+from harness.records.entry import Entry
+from harness.records.run_file import load_run
+
+SCHEMA_VERSION = 1
+
+
+class Judged(Value):
+    """One submission on one card: its score, the squared standard error of its logarithm, and the run."""
+
+    submission: str
+    card: str
+    run: str
+    score_ns: Nanoseconds
+    squared_error: float = Field(ge=0, allow_inf_nan=False)
+
+
+class FleetCalibration(Value):
+    """What `doctor --calibrate --fleet` stores of one model: every submission on every card, once."""
+
+    schema_version: int = SCHEMA_VERSION
+    device_slug: str
+    measured_at: str
+    problem: str
+    problem_sha256: str
+    judged: tuple[Judged, ...]
+
+    @field_validator("schema_version")
+    @classmethod
+    def _readable(cls, version: int) -> int:
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"its schema version is {version}, this program's is {SCHEMA_VERSION}")
+        return version
+
+    @model_validator(mode="after")
+    def _full(self) -> FleetCalibration:
+        self.component()
+        return self
+
+    def component(self) -> Component:
+        """What a card adds. Raises ValueError where not every submission was judged on every card."""
+        table = {(each.submission, each.card): each for each in self.judged}
+        kernels, cards = ({key[side] for key in table} for side in (0, 1))
+        if len(table) != len(self.judged) or len(table) != len(kernels) * len(cards):
+            raise ValueError("not every submission was judged once on every card")
+        rows = [[table[kernel, card] for card in sorted(cards)] for kernel in sorted(kernels)]
+        return fleet.component(
+            [[math.log(each.score_ns) for each in row] for row in rows],
+            [[each.squared_error for each in row] for row in rows],
+        )
+
+
+def read(root: Path, device_slug: str) -> FleetCalibration | None:
+    """The one of a model, or None. Raises InfrastructureError for a file that is none."""
+    path = path_of(root, device_slug)
+    try:
+        return FleetCalibration.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        why = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        hint = "delete it and run doctor --calibrate --fleet"
+        raise InfrastructureError(f"{path} is no calibration of a fleet: {why}", hint) from None
+
+
+def write(root: Path, found: FleetCalibration) -> Path:
+    """Store it. Raises InfrastructureError."""
+    path = path_of(root, found.device_slug)
+    try:
+        whole_file.write(path, found.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise InfrastructureError(f"the calibration could not be stored in {path.parent}: {error.strerror}") from None
+    return path
+
+
+def path_of(root: Path, device_slug: str) -> Path:
+    return root / "results" / "calibration" / f"{device_slug}.fleet.json"
+
+
+def card_of(run: Run) -> str | None:
+    """Which card judged it: its UUID, or what the cluster calls it; None where the run does not tell."""
+    for source in ("gpu", "cluster"):
+        told = run.environment.get(source)
+        found = told.get("uuid" if source == "gpu" else "card") if isinstance(told, dict) else None
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def between(root: Path, device_slug: str, entries: Iterable[Entry]) -> Component | None:
+    """What a card adds to the intervals of these runs: None where one card judged all, or nobody has measured it."""
+    known = read(root, device_slug)
+    if known is None:
+        return None
+    cards = {card_of(run) for entry in entries if (run := _run(root, entry)) is not None}
+    return known.component() if len(cards) > 1 else None
+
+
+def widened(root: Path, entry: Entry, found: Component) -> Entry:
+    """`entry` with what the card adds in its interval."""
+    run = _run(root, entry)
+    if run is None or run.score is None or entry.score_ns is None or entry.low_ns is None:
+        return entry
+    score = Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
+    wide = fleet.widened(score, freedom_of(run), found, confidence_of(run))
+    return replace(entry, low_ns=wide.low_ns, high_ns=wide.high_ns)
+
+
+def squared_error(run: Run) -> float:
+    """Of the logarithm of its score; 0 where the run has no interval."""
+    if run.score is None or run.score.high_ns is None:
+        return 0.0
+    reach = math.log(run.score.high_ns / run.score.latency_ns)
+    return (reach / stats.t_quantile(freedom_of(run), confidence_of(run))) ** 2
+
+
+def freedom_of(run: Run) -> int:
+    """The degrees of freedom of its score's interval: of the processes that it was to have, whatever followed."""
+    sampling = run.config.get("cpu" if run.device.kind == "cpu" else "gpu")
+    asked = sampling.get("processes") if isinstance(sampling, dict) else None
+    had: Sequence[object] = run.measurements[0].samples_ns if run.measurements else ()
+    processes = min(asked, len(had)) if isinstance(asked, int) else len(had)
+    return max(processes - 1, 1)
+
+
+def confidence_of(run: Run) -> float:
+    found = run.config.get("confidence")
+    return found if isinstance(found, float) and 0 < found < 1 else 0.95
+
+
+def _run(root: Path, entry: Entry) -> Run | None:
+    with contextlib.suppress(ValueError):
+        return load_run(root / "results" / entry.path)
+    return None

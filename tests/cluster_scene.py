@@ -1,0 +1,323 @@
+"""A cluster of two nodes on loopback, and what happens to it: run by test_cluster in namespaces of its own.
+
+    unshare -n -p --fork --mount-proc python -m tests.cluster_scene ROOT FOLDER      writes FOLDER/found.json
+
+Everything that it starts ends with its process namespace.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+ROOT, FOLDER = Path(sys.argv[1]), Path(sys.argv[2])
+ADDRESS = "127.0.0.1:6397"
+SLEEPS = "import time\ntime.sleep({s})\ndef custom_kernel(data):\n    return data[0] * 2\n"
+
+
+def prepare():
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for name, folder in (("HOME", "home"), ("TMPDIR", "tmp"), ("XDG_CACHE_HOME", "cache")):
+        (FOLDER / folder).mkdir()
+        os.environ[name] = str(FOLDER / folder)
+    (FOLDER / "tmp").chmod(0o1777)
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        del os.environ[name]
+
+
+prepare()
+
+from harness import catalog  # noqa: E402
+from harness.cli import main  # noqa: E402
+from harness.cluster import fleet, node  # noqa: E402
+from harness.cluster.pins import Pins  # noqa: E402
+from harness.cluster.placement import Placement  # noqa: E402
+from harness.cluster.watching import JobEnded  # noqa: E402
+from harness.errors import PodiumError  # noqa: E402
+from harness.library.request import Request  # noqa: E402
+
+
+def processes(word):
+    """Those whose command line has `word` in it, by number."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if word in (folder / "cmdline").read_bytes().decode(errors="replace") and state != "Z":
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def judges():
+    return processes("harness.library.warm_judge") + processes("harness.worker")
+
+
+def gone(look, within_s=60):
+    """Whether `look` finds nothing any more."""
+    until = time.monotonic() + within_s
+    while look() and time.monotonic() < until:
+        time.sleep(0.2)
+    return not look()
+
+
+def ports():
+    """All on which anything listens here."""
+    listening = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":
+                listening.add(int(words[1].rpartition(":")[2], 16))
+    return sorted(listening)
+
+
+class Scene:
+    def __init__(self, placement):
+        self.placement = placement
+        self.problem = catalog.load_problem(ROOT, "double")
+        self.device = placement.device("auto")
+        self.lines = []
+
+    def submission(self, name, source):
+        path = ROOT / "submissions" / "double" / f"{name}.py"
+        path.write_text(source)
+        return catalog.load_submission(self.problem, path)
+
+    def stored(self, name):
+        return len(list((ROOT / "results" / "local").glob(f"double/*/*-{name}.json")))
+
+    def judged(self, name, source, act=lambda line: None):
+        """One submission, judged by a quick look; `act` is told each line in a thread of its own."""
+        self.lines = []
+
+        def told(line):
+            self.lines.append(line)
+            threading.Thread(target=act, args=(line,), daemon=True).start()
+
+        submission = self.submission(name, source)
+        (run,) = fleet.judge(self.placement, ROOT, self.problem, [submission], self.device, True, told)
+        return {
+            "verdict": run.ending.verdict,
+            "message": run.ending.message,
+            "attempt": run.environment["cluster"]["attempt"],
+            "output": run.output,
+            "sha256": run.submission_sha256 == submission.sha256,
+            "stored": self.stored(name),
+            "lines": self.lines,
+        }
+
+    def over_the_command_line(self):
+        self.submission("good", SLEEPS.format(s=0))
+        file = str(ROOT / "submissions" / "double" / "good.py")
+        done = podium("eval", "double", file, "--cluster", ADDRESS, "--quick", "--json")
+        board = json.loads(done.stdout or "{}")
+        runs = [(run["ending"]["verdict"], run["environment"].get("cluster")) for run in board.get("runs", [])]
+        return {"code": done.returncode, "runs": runs, "err": done.stderr[-2000:], "stored": self.stored("good")}
+
+    def killed(self, name="killed", times=1):
+        begun = []
+
+        def act(line):
+            if "judged on" in line and len(begun) < times:
+                begun.append(line)
+                time.sleep(1)
+                for number in processes("ray::judge_job"):
+                    os.kill(number, signal.SIGKILL)
+
+        return self.judged(name, SLEEPS.format(s=6), act) | {"judges_gone": gone(judges)}
+
+    def stopped(self):
+        held = []
+
+        def act(line):
+            if "judged on" in line and not held:
+                held.extend(processes("ray::judge_job"))
+                for number in held:
+                    os.kill(number, signal.SIGSTOP)
+            if "attempt 2" in line:
+                for number in held:
+                    os.kill(number, signal.SIGCONT)
+
+        return self.judged("stopped", SLEEPS.format(s=1), act) | {"judges_gone": gone(judges)}
+
+    def cancelled(self):
+        begun, placed, ended = threading.Event(), [], []
+
+        def work():
+            submission = self.submission("cancelled", SLEEPS.format(s=300))
+            request = Request(
+                root=ROOT, problem="double", submission=submission, device=self.device.slug, depth="verdict"
+            )
+            try:
+                self.placement.judge(request, lambda line: begun.set() if "judged on" in line else None, placed.append)
+            except JobEnded as error:
+                ended.append(error.message)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait(60)
+        until = time.monotonic() + 60
+        while len(judges()) < 2 and time.monotonic() < until:
+            time.sleep(0.2)
+        before = len(judges())
+        placed[0].close()
+        thread.join(60)
+        return {"before": before, "ended": ended, "judges_gone": gone(judges), "stored": self.stored("cancelled")}
+
+    def interrupted(self):
+        """Ctrl-C of `eval --cluster`."""
+        self.submission("interrupted", SLEEPS.format(s=300))
+        file = str(ROOT / "submissions" / "double" / "interrupted.py")
+        command = [sys.executable, "-m", "harness", "--root", str(ROOT), "eval", "double", file, "--cluster", ADDRESS]
+        with open(FOLDER / "interrupted.txt", "w") as log:
+            evaluation = subprocess.Popen(command, stdout=log, stderr=log)
+            until = time.monotonic() + 90
+            while len(judges()) < 2 and time.monotonic() < until:
+                time.sleep(0.2)
+            before = len(judges())
+            evaluation.send_signal(signal.SIGINT)
+            code = evaluation.wait(90)
+        return {"before": before, "code": code, "judges_gone": gone(judges), "stored": self.stored("interrupted")}
+
+    def confined(self):
+        """What a submission reaches of Ray, and what is reached from outside the sandbox."""
+        session = Path(self.placement.ray._private.worker._global_node.get_session_dir_path())
+        token, sessions = str(FOLDER / "home" / ".ray" / "auth_token"), str(session.parent)
+        listening = ports()
+        open_here = [port for port in listening if not socket.socket().connect_ex(("127.0.0.1", port))]
+        source = f"""
+import os, socket
+def custom_kernel(data):
+    reached = []
+    for port in {listening}:
+        try:
+            with socket.socket() as each:
+                each.settimeout(2)
+                if not each.connect_ex(("127.0.0.1", port)):
+                    reached.append(port)
+        except OSError:
+            pass
+    read = []
+    for path in ({token!r}, {sessions!r}, {str(session)!r}, {str(session)!r} + "/logs"):
+        try:
+            read.append(os.listdir(path) if os.path.isdir(path) else open(path).read())
+        except OSError:
+            pass
+    named = [name for name in os.environ if "RAY" in name or "PODIUM_NODE" in name]
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if b"RAY_" in open(f"/proc/{{number}}/environ", "rb").read():
+                named.append(number)
+        except OSError:
+            pass
+    print("reached", reached, "read", read, "named", named, flush=True)
+    return data[0] * 2
+"""
+        there = Path(token).is_file() and (session / "logs").is_dir()
+        return self.judged("confined", source) | {"ports": listening, "open_here": open_here, "there": there}
+
+    def pinned(self):
+        """Pins that no node has, and pins that a node sees to be others only as the job arrives."""
+        torch = self.placement.nodes()[0].facts.torch
+        found = {}
+        for name, pinned in (("nobody", "1.0"), ("refused", torch.replace("+", "-") + "-")):
+            self.placement._pins = Pins(torch=pinned)
+            try:
+                found[name] = self.judged(f"pins_{name}", SLEEPS.format(s=0)) | {"error": ""}
+            except PodiumError as error:
+                found[name] = {"error": str(error), "lines": self.lines}
+        self.placement._pins = None
+        return found
+
+    def census(self):
+        done = podium("cluster", "--address", ADDRESS, "--json")
+        return {"code": done.returncode, "said": json.loads(done.stdout or "{}"), "err": done.stderr[-1000:]}
+
+    def strange(self):
+        """Somebody with another token."""
+        strange = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
+        done = podium("cluster", "--address", ADDRESS, environment=strange)
+        return {"code": done.returncode, "err": done.stderr[-1000:]}
+
+    def node_died(self):
+        """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker. With
+        the raylet alone Ray's worker goes on, and its result counts."""
+        killed, begun = [], []
+        own = f"--raylet_socket_name={self.placement.ray._private.worker._global_node.raylet_socket_name}\0"
+
+        def act(line):
+            if "judged on" in line:
+                begun.append(line)
+            if len(begun) == 2 and not killed:
+                time.sleep(1)
+                for number in processes("ray::judge_job"):
+                    parent = int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
+                    words = Path(f"/proc/{parent}/cmdline").read_text()
+                    if "--raylet_socket_name=" in words and own not in words and not killed:
+                        killed.append(parent)
+                        os.kill(parent, signal.SIGKILL)
+                        os.kill(number, signal.SIGKILL)
+
+        names = ("node_died", "node_stayed")
+        submissions = [self.submission(name, SLEEPS.format(s=8)) for name in names]
+        lines = []
+
+        def told(line):
+            lines.append(line)
+            threading.Thread(target=act, args=(line,), daemon=True).start()
+
+        runs = fleet.judge(self.placement, ROOT, self.problem, submissions, self.device, True, told)
+        return {
+            "killed": len(killed),
+            "verdicts": [run.ending.verdict for run in runs],
+            "attempts": sorted(run.environment["cluster"]["attempt"] for run in runs),
+            "stored": [self.stored(name) for name in names],
+            "lines": lines,
+        }
+
+
+def podium(*words, environment=None):
+    command = [sys.executable, "-m", "harness", "--root", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+
+
+def play():
+    found = {}
+    node.start(ROOT, True, None, "127.0.0.1", print, port=6397)
+    node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+    with Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6) as placement:
+        scene = Scene(placement)
+        names = sys.argv[3:] or [
+            "over_the_command_line",
+            "census",
+            "strange",
+            "killed",
+            "lost",
+            "stopped",
+            "cancelled",
+            "interrupted",
+            "confined",
+            "pinned",
+            "node_died",
+        ]
+        for name in names:
+            began = time.monotonic()
+            try:
+                found[name] = scene.killed("lost", 3) if name == "lost" else getattr(scene, name)()
+            except Exception:
+                found[name] = {"failed": traceback.format_exc()}
+            print(name, f"{time.monotonic() - began:.1f} s", flush=True)
+            (FOLDER / "found.json").write_text(json.dumps(found, indent=1, default=str))
+    found["left"] = {"stopped": main(["--root", str(ROOT), "node", "--stop"]), "ray": processes("raylet")}
+    (FOLDER / "found.json").write_text(json.dumps(found, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    play()

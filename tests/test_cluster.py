@@ -1,0 +1,144 @@
+"""What happens to evaluations on a real cluster: two nodes of Ray's on loopback, in network and process namespaces of
+their own, so that nothing reaches them and nothing of them stays. The scenes are in cluster_scene.py."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCENE_S = 900
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    """What the scenes found, by name."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'")
+    alone = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which("ip") or not shutil.which("unshare") or subprocess.run([*alone, "true"]).returncode:
+        pytest.skip(
+            "Ray listens on all addresses, and here is no network namespace to keep it in: it takes root and ip"
+        )
+    from tests import conftest
+
+    root, folder = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("folder")
+    for path, text in {
+        "configs/eval.yml": conftest.EVAL_YML,
+        "configs/devices/cpu.yml": conftest.CPU_YML,
+        "problems/double/problem.yml": conftest.PROBLEM_YML,
+        "problems/double/reference.py": conftest.REFERENCE_PY,
+        "submissions/double/none": "",
+        "results/none": "",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    for path in (folder, *folder.parents[:2]):  # submissions are judged by users of their own
+        path.chmod(path.stat().st_mode | 0o055)
+    with open(folder / "log", "w") as log:
+        chosen = os.environ.get("PODIUM_SCENES", "").split()  # for whoever works on one of them
+        command = [*alone, sys.executable, "-m", "tests.cluster_scene", str(root), str(folder), *chosen]
+        here = Path(__file__).parents[1]
+        subprocess.run(command, stdout=log, stderr=log, timeout=SCENE_S, cwd=here, env=dict(os.environ), check=False)
+    found = folder / "found.json"
+    assert found.exists(), (folder / "log").read_text()[-3000:]
+    return json.loads(found.read_text())
+
+
+@pytest.fixture
+def scene(scenes):
+    def named(name):
+        if os.environ.get("PODIUM_SCENES") and name not in scenes:
+            pytest.skip("PODIUM_SCENES leaves it out")
+        assert "failed" not in scenes[name], scenes[name]["failed"]
+        return scenes[name]
+
+    return named
+
+
+def test_eval_over_the_cluster_stores_the_run_and_exits_as_eval_does(scene):
+    found = scene("over_the_command_line")
+    assert found["code"] == 0 and found["stored"] == 1
+    ((verdict, where),) = found["runs"]
+    assert verdict == "accepted" and where["attempt"] == 1
+    assert "good: test 1 of 2" in found["err"]
+
+
+def test_the_census_shows_both_nodes_with_their_versions_and_that_neither_is_calibrated(scene):
+    found = scene("census")
+    assert found["code"] == 0
+    nodes = found["said"]["nodes"]
+    assert len(nodes) == 2 and all(node["facts"]["code"] == found["said"]["code"] for node in nodes)
+    assert all(any("never calibrated" in why for why in node["wrong"]) for node in nodes)
+
+
+def test_whoever_has_another_token_gets_no_answer(scene):
+    found = scene("strange")
+    assert found["code"] == 30 and "no cluster answers" in found["err"]
+
+
+def test_a_worker_that_is_killed_is_followed_by_another_and_there_is_one_run(scene):
+    found = scene("killed")
+    assert (found["verdict"], found["attempt"], found["stored"]) == ("accepted", 2, 1)
+    assert found["judges_gone"] and found["sha256"]
+
+
+def test_after_three_lost_attempts_the_verdict_is_the_infrastructure_error_and_it_is_kept(scene):
+    found = scene("lost")
+    assert (found["verdict"], found["attempt"], found["stored"]) == ("infrastructure_error", 3, 1)
+    assert "3 attempts were lost" in found["message"]
+
+
+def test_a_worker_that_stops_and_comes_back_does_not_make_a_second_run(scene):
+    found = scene("stopped")
+    assert (found["verdict"], found["attempt"], found["stored"]) == ("accepted", 2, 1)
+    assert any("nothing was heard of it" in line for line in found["lines"])
+    assert found["judges_gone"]
+
+
+def test_a_job_that_is_ended_leaves_no_judge_on_the_node(scene):
+    found = scene("cancelled")
+    assert found["before"] >= 2
+    assert found["ended"] and found["judges_gone"] and found["stored"] == 0
+
+
+def test_ctrl_c_leaves_no_judge_on_any_node_and_no_run(scene):
+    found = scene("interrupted")
+    assert found["before"] >= 2
+    assert found["code"] in (130, -2) and found["judges_gone"] and found["stored"] == 0
+
+
+def test_a_submission_reaches_no_port_of_ray_s_and_reads_neither_token_nor_session_nor_variables(scene):
+    found = scene("confined")
+    assert found["there"] and len(found["open_here"]) >= 5  # the same ports answer outside
+    assert found["verdict"] == "accepted"
+    assert "reached [] read [] named []" in found["output"]
+
+
+def test_pins_that_no_node_has_are_said_with_each_node_s_reason(scene):
+    found = scene("pinned")
+    assert "no node of the cluster may judge" in found["nobody"]["error"]
+    assert "pinned is 1.0" in found["nobody"]["error"]
+
+
+def test_a_node_looks_at_the_pins_again_as_the_job_arrives_and_refuses_it(scene):
+    found = scene("pinned")["refused"]
+    assert any("the node refused it" in line for line in found["lines"])
+    assert "no node of the cluster may judge" in found["error"]
+
+
+def test_a_node_that_dies_is_followed_by_another(scene):
+    found = scene("node_died")
+    assert found["killed"] == 1
+    assert found["verdicts"] == ["accepted", "accepted"]
+    assert found["attempts"] == [1, 2] and found["stored"] == [1, 1]
+
+
+def test_node_stop_ends_all_of_ray_s_processes(scene):
+    assert scene("left") == {"stopped": 0, "ray": []}

@@ -1,0 +1,299 @@
+"""The parts of a cluster that need neither Ray nor a second machine: attempts, pins, facts, parcels, the job itself."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import catalog
+from harness.cluster import census, engine, facts, job, node, parcel
+from harness.cluster.attempts import Attempts
+from harness.cluster.census import Node
+from harness.cluster.facts import Card, Inventory
+from harness.cluster.pins import Pins, agreed, differences, labels
+from harness.errors import InfrastructureError, UsageError
+from harness.model import Device
+from tests.test_comparison import run
+
+DEVICE = Device(
+    kind="cuda", name="Card", slug="card", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
+)
+
+
+def found(cards=1, **changes):
+    fields = {
+        "host": "box",
+        "root": "/",
+        "podium": "1",
+        "code": "a" * 64,
+        "python": "3.11",
+        "torch": "2.13.0+cu130",
+        "triton": "3.7.1",
+        "driver": "580.1",
+        "sandbox": "bubblewrap",
+        "cards": cards if isinstance(cards, tuple) else tuple(Card(id=f"GPU-{n}", device=DEVICE) for n in range(cards)),
+        "calibrated": ("card",),
+    }
+    return Inventory(**(fields | changes))
+
+
+def test_a_result_counts_once_and_only_that_of_the_present_attempt():
+    attempts = Attempts()
+    first = attempts.begin()
+    assert attempts.lost(first, "killed")
+    second = attempts.begin()
+    assert not attempts.settle(first, run("old"))
+    assert attempts.run is None
+    assert attempts.settle(second, run("new"))
+    assert not attempts.settle(second, run("again"))
+    assert attempts.run.submission == "new"
+
+
+def test_a_lost_attempt_cannot_settle_before_the_next_begins():
+    attempts = Attempts()
+    attempts.lost(attempts.begin(), "silent")
+    assert not attempts.settle(1, run())
+
+
+def test_after_three_attempts_there_is_no_further_one():
+    attempts = Attempts()
+    for number in (1, 2, 3):
+        assert attempts.begin() == number
+        assert attempts.lost(number, f"reason {number}")
+        assert not attempts.lost(number, "twice")
+    assert attempts.spent and attempts.reasons == ("reason 1", "reason 2", "reason 3")
+    with pytest.raises(ValueError):
+        attempts.begin()
+
+
+def test_an_attempt_begins_only_when_the_one_before_is_lost():
+    attempts = Attempts()
+    attempts.begin()
+    with pytest.raises(ValueError):
+        attempts.begin()
+
+
+def test_a_node_says_each_pin_that_it_does_not_meet():
+    pins = Pins(code="b" * 64, torch="2.12.0", driver="580.1")
+    said = differences(pins, found(sandbox=None))
+    assert [sentence.split(":")[0] for sentence in said] == [
+        "its Podium is another",
+        "its torch is 2.13.0+cu130, pinned is 2.12.0",
+        "no sandbox holds there",
+    ]
+    assert differences(Pins(code="a" * 64, torch="2.13.0+cu130", driver="580.1"), found()) == []
+
+
+def test_the_labels_of_a_node_meet_the_selector_of_the_pins_that_it_meets():
+    pins = Pins(code="a" * 64, torch="2.13.0+cu130", triton="3.7.1", driver="580.1")
+    assert pins.selector.items() <= labels(found()).items()
+    assert not pins.selector.items() <= labels(found(torch="2.13.0+cpu")).items()
+    assert not pins.selector.items() <= labels(found(sandbox=None)).items()
+
+
+def test_versions_are_pinned_to_those_of_most_cards_with_this_code():
+    other = {"torch": "2.12.0"}
+    nodes = [found(1), found(4, **other), found(8, code="b" * 64, torch="2.11.0")]
+    assert agreed(nodes, "a" * 64, "card").torch == "2.12.0"
+    assert agreed(nodes, "a" * 64, "elsewhere").torch is None
+
+
+def test_cards_are_resources_by_model_and_each_by_itself():
+    words = node.arguments(found(2), True, None, "10.0.0.1")
+    assert '--resources={"card": 2, "card-GPU-0": 1, "card-GPU-1": 1}' in words
+    assert {"--num-gpus=2", "--num-cpus=0", "--node-ip-address=10.0.0.1"} <= set(words)
+
+
+def test_ray_gives_cards_out_by_their_uuids_and_always_asks_for_the_token(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    given = node.environment(found(2))
+    assert given["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+    assert given["RAY_AUTH_MODE"] == "token"
+
+
+def test_cuda_visible_devices_leaves_the_cards_that_it_names():
+    rows = [["0", "GPU-aaaa"], ["1", "GPU-bbbb"], ["2", "GPU-cccc"]]
+    assert facts.visible(rows, {}) == rows
+    assert facts.visible(rows, {"CUDA_VISIBLE_DEVICES": "2,0"}) == [rows[2], rows[0]]
+    assert facts.visible(rows, {"CUDA_VISIBLE_DEVICES": "GPU-bb"}) == [rows[1]]
+    assert facts.visible(rows, {"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def test_the_hash_of_the_code_changes_with_a_file_and_with_its_name(tmp_path):
+    (tmp_path / "a.py").write_text("1")
+    before = facts.code_sha256(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("x")
+    assert facts.code_sha256(tmp_path) == before
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    assert facts.code_sha256(tmp_path) != before
+
+
+def test_what_a_process_has_started_is_known_and_others_are_not():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        below = facts.descendants(os.getpid())
+        assert {os.getpid(), child.pid} <= below and os.getppid() not in below
+        child.communicate(b"\n")
+
+
+def test_the_board_of_nodes_says_what_is_wrong_with_each():
+    busy = Card(id="GPU-9", device=DEVICE, others=("python (17)",))
+    nodes = [
+        Node("1", "10.0.0.1", True, found()),
+        Node("2", "10.0.0.2", True, found(host="rim", code="c" * 64, torch="2.12.0", sandbox=None, calibrated=())),
+        Node("3", "10.0.0.3", True, found(host="hub", cards=(busy,))),
+        Node("4", "10.0.0.4", False, silent="it is dead"),
+    ]
+    one, two, three, four = census.judged(nodes, "a" * 64)
+    assert one.wrong == ()
+    assert [sentence.split(":")[0] for sentence in two.wrong] == [
+        "other code than here",
+        "torch is 2.12.0, most nodes have 2.13.0+cu130",
+        "no sandbox holds",
+        "card was never calibrated there",
+    ]
+    assert three.wrong == ("GPU-9 is busy with python (17)",)
+    assert four.wrong == ("it is dead",)
+
+
+def test_a_problem_s_files_have_the_same_hash_wherever_they_lie(toy_root, tmp_path_factory):
+    problem = catalog.load_problem(toy_root, "double")
+    packed = parcel.pack(toy_root, problem)
+    cache = tmp_path_factory.mktemp("cache")
+    there = parcel.unpack(parcel.sha256_of(packed), lambda: packed, cache)
+    again = catalog.load_problem(there, "double")
+    assert again.sha256 == problem.sha256
+    assert parcel.pack(there, again) == packed
+    (toy_root / "problems" / "double" / "reference.py").write_text("# another\n")
+    assert parcel.sha256_of(parcel.pack(toy_root, problem)) != parcel.sha256_of(packed)
+
+
+def test_what_is_there_already_is_not_fetched_and_what_is_spoilt_is_refused(toy_root, tmp_path_factory):
+    packed = parcel.pack(toy_root, catalog.load_problem(toy_root, "double"))
+    cache, sha256 = tmp_path_factory.mktemp("cache"), parcel.sha256_of(packed)
+    with pytest.raises(InfrastructureError, match="arrived spoilt"):
+        parcel.unpack(sha256, lambda: packed + b"x", cache)
+    assert not list(cache.iterdir())
+    parcel.unpack(sha256, lambda: packed, cache)
+    assert parcel.unpack(sha256, lambda: pytest.fail("fetched again"), cache).is_dir()
+
+
+@pytest.fixture
+def asked(toy_root, monkeypatch):
+    """A job of the toy problem for this machine, with the facts and the files that it takes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(toy_root / "cache"))
+    problem = catalog.load_problem(toy_root, "double")
+    packed = parcel.pack(toy_root, problem)
+    here = facts.here(toy_root)
+
+    def make(source, **changes):
+        fields = {
+            "problem": "double",
+            "problem_sha256": problem.sha256,
+            "parcel": parcel.sha256_of(packed),
+            "submission": catalog.submission_of(problem, source.encode(), "mine", "mine.py"),
+            "slug": here.cards[0].device.slug,
+            "kind": "cpu",
+            "depth": "verdict",
+            "pins": Pins(code=here.code, torch=here.torch, sandbox=False),
+            "attempt": 1,
+        }
+        return job.perform(job.ClusterJob(**(fields | changes)), here, "cpu", lambda: packed)
+
+    return make
+
+
+def test_a_job_tells_that_it_begins_then_lines_and_last_the_run_with_its_source(asked):
+    said = list(asked("def custom_kernel(data):\n    return data[0] * 2\n"))
+    assert list(said[0]) == ["begun"] and "run" in said[-1]
+    assert any("test 1 of 2" in item.get("told", "") for item in said)
+    last = said[-1]
+    assert last["run"]["ending"]["verdict"] == "accepted"
+    assert last["source_sha256"] == last["run"]["submission_sha256"]
+    assert last["run"]["environment"]["cluster"]["attempt"] == 1
+
+
+def test_a_job_with_other_pins_is_refused_before_anything_is_started(asked):
+    (said,) = asked("", pins=Pins(torch="1.0"))
+    assert "pinned is 1.0" in said["refused"][0]
+
+
+def test_a_job_whose_problem_has_another_hash_is_not_judged(asked):
+    *_, last = asked("", problem_sha256="0" * 64)
+    assert "their hash is not the job's" in last["error"]["message"]
+
+
+def test_a_job_that_is_closed_ends_its_judge(asked):
+    going = asked("import time\ntime.sleep(300)\n")
+    next(going)
+    next(going)  # a sign of life: the judge has started
+    judges = facts.descendants(os.getpid()) - {os.getpid()}
+    assert judges
+    going.close()
+    until = time.monotonic() + 60
+    while (left := judges & facts.descendants(os.getpid())) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not left
+
+
+def test_the_judge_gets_neither_the_token_nor_what_the_node_was_told():
+    given = job.clean({"RAY_AUTH_TOKEN": "x", "RAY_ADDRESS": "y", facts.NODE: "{}", "PATH": "/bin"})
+    assert given == {"PATH": "/bin"}
+
+
+def test_a_token_is_made_once_and_only_its_owner_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray" / "token"))
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    with pytest.raises(InfrastructureError, match="there is no token here"):
+        engine.check_token()
+    made = engine.make_token()
+    assert made.stat().st_mode & 0o777 == 0o600 and len(engine.token()) == 64
+    assert engine.make_token() is None
+
+
+@pytest.mark.parametrize("address", ["", "here", "host:", ":6379", "http://host:1"])
+def test_what_is_no_address_is_said_before_ray_is_asked_for(address):
+    with pytest.raises(UsageError, match="is no address of a cluster"):
+        engine.connect(address)
+
+
+def test_without_ray_one_sentence_says_what_to_type(podium, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
+    code, _, err = podium("cluster")
+    assert code == 30
+    assert "error: Ray is not installed here\n  pip install 'podium[cluster]'" in err
+
+
+def test_a_node_that_neither_begins_nor_joins_is_asked_which(podium):
+    code, _, err = podium("node")
+    assert code == 2 and "--head, or --address HOST:PORT" in err
+
+
+def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):
+    mine = {**os.environ, facts.NODE: "{}"}
+    sleeper = [sys.executable, "-c", "import time; print(flush=True); time.sleep(300)"]
+    with (
+        subprocess.Popen(sleeper, stdout=subprocess.PIPE, env=mine) as ours,
+        subprocess.Popen(sleeper, stdout=subprocess.PIPE) as theirs,
+    ):
+        ours.stdout.readline()
+        theirs.stdout.readline()
+        try:
+            assert set(node._ours()) >= {ours.pid} and theirs.pid not in node._ours()
+            monkeypatch.setattr(node, "_ours", lambda: {ours.pid} if ours.poll() is None else set())
+            assert node.stop() == 1
+            assert ours.wait(30) == -signal.SIGTERM and theirs.poll() is None
+        finally:
+            for each in (ours, theirs):
+                each.kill()
+
+
+def test_nothing_but_a_cluster_imports_ray():
+    code = "import sys, harness.cli, harness.verbs.eval, harness.library; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

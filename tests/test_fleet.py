@@ -1,0 +1,145 @@
+"""What a card adds to an interval: estimated, tested by simulation, and part of a board that several cards judged."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bench.fleet_interval import simulate
+from harness import catalog
+from harness.errors import InfrastructureError
+from harness.model import Estimate, Submission
+from harness.ranking import fleet
+from harness.ranking.board import closeness
+from harness.records.store import Store
+from harness.render import boards, document
+from harness.verbs import leaderboard, spread
+from harness.verbs.spread import FleetCalibration, Judged
+from tests.test_comparison import DEVICE, run
+
+
+@pytest.mark.parametrize("of_card, of_pair", [(0.0, 0.01), (0.005, 0.008), (0.002, 0.002)])
+def test_an_interval_with_the_component_holds_the_mean_over_the_fleet_as_often_as_it_says(of_card, of_pair):
+    held, without, _, _ = simulate(1500, kernels=4, cards=4, of_card=of_card, of_pair=of_pair, of_process=0.002)
+    assert 0.93 <= held <= 0.975
+    assert without < 0.7
+
+
+def test_where_cards_do_not_differ_the_interval_stays_nearly_as_narrow():
+    held, _, wide, narrow = simulate(1500, kernels=4, cards=4, of_card=0, of_pair=0, of_process=0.002)
+    assert held >= 0.94
+    assert wide < 1.2 * narrow
+
+
+def test_the_component_is_the_variance_of_cards_and_of_pairs_together():
+    random = np.random.default_rng(1)
+    found = []
+    for _ in range(400):
+        logs = random.normal(0, 0.006, (1, 4)) + random.normal(0, 0.008, (5, 4)) + random.normal(0, 0.002, (5, 4))
+        found.append(fleet.component(logs, np.full((5, 4), 0.002**2)).variance)
+    assert np.mean(found) == pytest.approx(0.006**2 + 0.008**2, rel=0.1)
+
+
+def test_one_factor_for_all_kernels_of_a_card_is_no_interaction():
+    """Only cards differ: the degrees of freedom are theirs alone, however many kernels there are."""
+    logs = np.tile([0.0, 0.01, 0.02, 0.03], (6, 1))
+    assert fleet.component(logs, np.zeros((6, 4))).freedom == pytest.approx(3)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 2)])
+def test_one_kernel_or_two_cards_are_too_few(shape):
+    with pytest.raises(ValueError, match="it takes 2 kernels"):
+        fleet.component(np.zeros(shape), np.zeros(shape))
+
+
+def test_an_interval_becomes_no_narrower_and_one_that_is_not_there_stays_away():
+    score = Estimate(latency_ns=100, low_ns=50, high_ns=200)
+    wide = fleet.widened(score, 1, fleet.Component(1e-6, 50, 3, 4), 0.95)
+    assert wide.low_ns <= 50 and wide.high_ns >= 200
+    single = Estimate(latency_ns=100)
+    assert fleet.widened(single, 1, fleet.Component(1e-2, 3, 3, 4), 0.95) == single
+
+
+SLUG = DEVICE.slug
+
+
+@pytest.fixture
+def board(toy_root):
+    """The board of two ranked runs 1 % apart with intervals of 0.1 %, which these cards judged; what a card adds is
+    measured if there are `steps` of it, a factor of the log-ratios in the calibration."""
+    problem = catalog.load_problem(toy_root, "double")
+
+    def make(cards, steps=None):
+        for name, score, card in zip(("one", "two"), (100.0, 101.0), cards):
+            ran = run(
+                name,
+                latencies=(score,),
+                problem_sha256=problem.sha256,
+                environment={"gpu": {"uuid": card}} if card else {},
+                score=Estimate(latency_ns=score, low_ns=score / 1.001, high_ns=score * 1.001),
+                config={"cpu": {"processes": 5}, "confidence": 0.95},
+            )
+            submission = Submission(
+                name=name, problem="double", sha256=ran.submission_sha256, source=b"", path=f"{name}.py"
+            )
+            Store(toy_root).write(ran, submission)
+        if steps is not None:
+            spread.write(toy_root, calibration(steps))
+        ((_, found),) = leaderboard.boards(toy_root, problem, SLUG).boards
+        return found
+
+    return make
+
+
+def calibration(scale):
+    steps = [[-1, 0, 1, 0.5], [0.5, -1, 0, 1], [0, 1, -0.5, -1]]
+    judged = tuple(
+        Judged(submission=f"k{k}", card=f"c{c}", run="r", score_ns=1000 * math.exp(scale * step), squared_error=0)
+        for k, row in enumerate(steps)
+        for c, step in enumerate(row)
+    )
+    return FleetCalibration(
+        device_slug=SLUG, measured_at="2026-11-23T00:00:00+00:00", problem="double", problem_sha256="0", judged=judged
+    )
+
+
+def test_runs_of_one_card_are_ranked_by_their_own_intervals(board):
+    found = board(("c0", "c0"), 0.02)
+    assert [standing.rank for standing in found.standings] == ["1", "2"]
+    assert found.between_cards is None
+
+
+def test_runs_of_two_cards_that_a_card_may_have_made_different_share_a_range(board):
+    found = board(("c0", "c1"), 0.02)
+    assert [standing.rank for standing in found.standings] == ["1\N{EN DASH}2", "1\N{EN DASH}2"]
+    assert found.between_cards.cards == 4
+
+
+def test_runs_of_two_cards_that_hardly_differ_are_still_told_apart(board):
+    assert [standing.rank for standing in board(("c0", "c1"), 0.0005).standings] == ["1", "2"]
+
+
+def test_what_nobody_has_measured_widens_nothing(board):
+    found = board(("c0", "c1"))
+    assert [standing.rank for standing in found.standings] == ["1", "2"]
+    assert found.between_cards is None
+
+
+def test_a_board_of_several_cards_says_what_a_card_adds_and_names_the_duel(board, toy_root):
+    board(("c0", "c1"), 0.02)
+    text = document.text(boards.parts(toy_root, catalog.load_problem(toy_root, "double"), SLUG))
+    assert "Several cards judged these: the intervals hold what a card adds" in text
+    assert "compare two one --duel" in text
+
+
+def test_neighbours_nearer_than_cards_differ_are_told_to_duel(board):
+    narrow, wide = board(("c0", "c1"), 0.0005), board(("c0", "c1"), 0.05)
+    assert closeness(narrow) == pytest.approx(0.02)
+    assert closeness(wide) > 0.1
+
+
+def test_a_calibration_with_a_gap_is_refused_by_name(toy_root):
+    path = spread.write(toy_root, calibration(0.01))
+    path.write_text(path.read_text().replace('"card": "c3"', '"card": "c9"', 1))
+    with pytest.raises(InfrastructureError, match="not every submission was judged once on every card"):
+        spread.read(toy_root, SLUG)
