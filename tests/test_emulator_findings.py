@@ -222,3 +222,55 @@ def test_a_buffer_out_of_its_range_reads_zero_and_keeps_memory():
     assert outcome.clean, outcome
     np.testing.assert_array_equal(given[3], np.where(np.arange(64) < 16, before, 0))
     np.testing.assert_array_equal(given[1], np.where(np.arange(64) < 16, given[0], before))
+
+
+@pytest.mark.parametrize(
+    ("stride", "size", "taken", "least"),
+    [
+        (4, 4, 2, 2),  # neighbours: two halves of a wave, a bank a lane
+        (0, 4, 2, 2),  # one dword for all
+        (128, 4, 64, 2),  # a column of a matrix of 32 dwords a row: all in one bank
+        (132, 4, 2, 2),  # the same padded by one
+        (8, 4, 4, 2),
+        (16, 16, 8, 8),
+        (128, 16, 64, 8),
+    ],
+)
+def test_bank_conflicts_follow_from_the_addresses(stride, size, taken, least):
+    from harness.emulator.banks import passes
+
+    assert passes(np.arange(64) * stride, size, np.ones((1, 64), np.bool_), 32) == (taken, least)
+    two = np.concatenate([np.arange(64) * stride] * 2)
+    assert passes(two, size, np.ones((2, 64), np.bool_), 32) == (2 * taken, 2 * least)
+
+
+def test_the_passes_of_lds_are_counted_by_line():
+    body = (
+        BEGIN
+        + "v_lshlrev_b32_e32 v6, {shift}, v0\n ds_write_b32 v6, v2\n ds_read_b32 v5, v6\n s_waitcnt lgkmcnt(0)"
+        + END
+    )
+    for shift, taken in ((2, 4), (7, 128)):
+        outcome = launched(body.format(shift=shift), arrays(64), lds=64 * 128, conflicts=True)
+        assert outcome.clean and sum(one[0] for one in outcome.lds.values()) == taken
+        assert sum(one[1] for one in outcome.lds.values()) == 4
+
+
+def test_integers_saturate_with_the_clamp_bit():
+    from tests.assembled import computed
+
+    generator = np.random.default_rng(11)
+    a, b, c = (generator.integers(0, 2**32, 1024, np.uint32) for _ in range(3))
+    wide = a.astype(np.int64), b.astype(np.int64)
+    np.testing.assert_array_equal(computed("v_add_u32_e64 v5, v2, v3 clamp", a, b), np.minimum(sum(wide), 2**32 - 1))
+    np.testing.assert_array_equal(computed("v_sub_u32_e64 v5, v2, v3 clamp", a, b), np.maximum(wide[0] - wide[1], 0))
+    signed = a.view(np.int32).astype(np.int64) + b.view(np.int32)
+    np.testing.assert_array_equal(
+        computed("v_add_i32 v5, v2, v3 clamp", a, b).view(np.int32), np.clip(signed, -(2**31), 2**31 - 1)
+    )
+    halves = (a & 0xFFFF).astype(np.int64) * (b & 0xFFFF) + (c & 0xFFFF)
+    np.testing.assert_array_equal(
+        computed("v_mad_u16 v5, v2, v3, v4 clamp", a, b, c) & 0xFFFF, np.minimum(halves, 0xFFFF)
+    )
+    packed = [np.minimum((a >> s & 0xFFFF) + (b >> s & 0xFFFF), 0xFFFF) for s in (0, 16)]
+    np.testing.assert_array_equal(computed("v_pk_add_u16 v5, v2, v3 clamp", a, b), packed[0] | packed[1] << 16)

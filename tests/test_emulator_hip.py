@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,9 @@ pytest.importorskip("elftools")
 
 from harness import hip
 from harness.emulated import hip as emulated
-from harness.emulated.launches import EmulatedFault
+from harness.emulated.launches import EmulatedFault, of_process
+from harness.emulator import of_array, run
+from harness.emulator.code_object import CodeObject
 from harness.hip import Module, int32, ptr
 
 FLOATS, INTS, HALVES = ptr(torch.float32), ptr(torch.int32), ptr(torch.float16)
@@ -93,8 +96,15 @@ extern "C" __global__ void reverse(const float* x, float* y) {
 }
 """
 
+SUM = """
+extern "C" __global__ void sum(const float* x, float* total) {
+    int at = blockIdx.x * 64 + threadIdx.x;
+    ADD
+}
+"""
 
-@pytest.fixture(params=["gfx942", "gfx1100"])
+
+@pytest.fixture(params=["gfx942", "gfx950", "gfx1100"])
 def target(request, monkeypatch):
     """A chip on which launches are emulated."""
     lacking = hip.compilers.missing(request.param)
@@ -150,3 +160,51 @@ def test_a_missing_barrier_is_found_and_nothing_in_its_clean_twin(target):
     with pytest.raises(EmulatedFault, match=r"race in shared memory: reverse: it reads byte .* another wave") as caught:
         Module(REVERSE.replace("BARRIER", "")).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=2, block=256)
     assert "ds_" in str(caught.value) and "line 6" in str(caught.value)
+
+
+def test_what_depends_on_the_order_of_workgroups_is_found_and_atomics_are_only_remarked(target):
+    launches = of_process(target)
+    launches.instructions.clear()  # what ran before in this process would have spent the second runs
+    launches.remarks.clear()
+    x = torch.randn(12 * 64, generator=torch.Generator().manual_seed(8))
+
+    def summed(add):
+        total = torch.zeros(1)
+        Module(SUM.replace("ADD", add)).kernel("sum", [FLOATS, FLOATS])(x, total, grid=12, block=64)
+        return float(total)
+
+    with pytest.raises(
+        EmulatedFault, match=r"depends on the order of waves: sum: byte . of .* waves write it"
+    ) as caught:
+        summed("if (threadIdx.x == 0) *total += x[at];")
+    assert "line 4" in str(caught.value) and "workgroup" in str(caught.value)
+    assert not launches.remarks
+    atomic = "__hip_atomic_fetch_add(total, x[at], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
+    assert summed(atomic) == pytest.approx(float(x.sum()), abs=1e-3)
+    (remark,) = launches.remarks
+    assert "depends on the order by nature" in remark and "atomic" in remark
+    launches.remarks.clear()
+    summed("if (at == 0) *total = x[at];")
+    assert not launches.remarks
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_damaged_code_object_of_hip_ends_as_an_outcome(seed):
+    try:
+        image, _ = hip.compilers.code_object(REVERSE.replace("BARRIER", "__syncthreads();"), "gfx942", ())
+    except LookupError as lacking:
+        pytest.skip(str(lacking))
+    generator = np.random.default_rng(seed)
+    hostile = bytearray(image)
+    code = CodeObject(image).kernel("reverse").code
+    at = image.index(code)
+    if seed % 2:
+        hostile[at : at + len(code)] = generator.bytes(len(code))
+    else:
+        for place in generator.integers(0, len(hostile), 100):
+            hostile[place] = generator.integers(0, 256)
+    x, y = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    pointers = [array.ctypes.data.to_bytes(8, "little") for array in (x, y)]
+    memory = [of_array(x, "x"), of_array(y, "y")]
+    outcome = run(bytes(hostile), "reverse", (1, 1, 1), (256, 1, 1), pointers, memory, limit=2000)
+    assert outcome.clean or outcome.findings or outcome.not_emulated

@@ -309,3 +309,11 @@ def test_written_semantics_agree_with_the_pseudocode_bit_for_bit():
         np.testing.assert_array_equal(left[~nan], right[~nan], err_msg=name)
         compared += 1
     assert compared >= 8
+
+
+@pytest.mark.parametrize("code", ["D0.u32 = S0.f32 == 0.0 ? INF : 1U", "D0.i32 = -INF", "D0.u32[INF] = 1U"])
+def test_infinity_where_an_integer_is_due_is_left_to_whoever_writes_it_by_hand(code):
+    from harness.emulator.pseudocode import Untranslatable, translated
+
+    with pytest.raises(Untranslatable, match="infinity"):
+        translated(code)

@@ -109,7 +109,7 @@ def perform(
     first = np.maximum.accumulate(np.where(starts, np.arange(keys.shape[0]), 0))
     turn = np.arange(keys.shape[0]) - first
     for number in range(int(turn.max()) + 1):
-        index = order[turn == number]
+        index = np.sort(order[turn == number])
         old = np.ascontiguousarray(load(index))
         before[index] = old
         mine = np.ascontiguousarray(given[index])

@@ -78,3 +78,66 @@ for _kind in ("fp8", "bf8"):
     by_hand(f"v_cvt_pk_{_kind}_f32", reads="S0 S1 D0 OPSEL TARGET")(_to_small(_kind))
     by_hand(f"v_cvt_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, False))
     by_hand(f"v_cvt_pk_f32_{_kind}", reads="S0 OPSEL TARGET")(_from_small(_kind, True))
+
+
+# gfx950: with a scale, of which the exponent counts. OPSEL names the byte or the half that is read or written.
+
+
+def _power(raw: Any) -> Array:
+    return (np.asarray(raw) >> U32(23) & U32(255)).astype(np.int64) - 127
+
+
+def _halves(raw: Any, kind: str) -> tuple[Array, Array]:
+    words = np.asarray(raw)
+    return ar.typed(words & U32(0xFFFF), (kind, 16)), ar.typed(words >> U32(16), (kind, 16))
+
+
+def _scaled_to_small(name: str, wide: str) -> Apply:
+    def apply(S0: Any, S1: Any, D0: Any, SCC: Any, OPSEL: Any, target: str, S2: Any = None, **_: Any) -> dict[str, Any]:
+        both = floats(S0, S1) if wide == "f32" else _halves(S0, wide.removesuffix("16"))
+        power = _power(S2 if wide == "f32" else S1)
+        low, high = (np.ldexp(one.astype(np.float64), -power) for one in both)
+        width = 4 if name == "fp4" else 8
+        if name == "fp4":
+            pair = number_formats.narrowed(low, name) | number_formats.narrowed(high, name) << U32(4)
+        else:
+            low, high = (number_formats.encoded(one, target, name, SCC) for one in (low, high))
+            pair = low | high << U32(8)
+        shift = U32(8 * (OPSEL >> 2 & 3) if name == "fp4" else 16 * (OPSEL >> 3 & 1))
+        mask = U32((1 << 2 * width) - 1) << shift
+        return {"D0": (D0 & ~mask) | pair << shift}
+
+    return apply
+
+
+def _scaled_from_small(name: str, wide: str, pair: bool) -> Apply:
+    def apply(S0: Any, S1: Any, OPSEL: Any, target: str, **_: Any) -> dict[str, Any]:
+        raw, power = np.asarray(S0), _power(S1)
+        if name == "fp4":
+            byte = raw >> U32(8 * (OPSEL & 3))
+            values = [number_formats.narrow_table(name)[byte >> U32(shift) & U32(15)] for shift in (0, 4)]
+        elif pair:
+            half = raw >> U32(16 * (OPSEL & 1))
+            values = [number_formats.decoded(half >> U32(shift), target, name) for shift in (0, 8)]
+        else:
+            values = [number_formats.decoded(raw >> U32(8 * (OPSEL & 3)), target, name)]
+        exact = [np.ldexp(one.astype(np.float64), power) for one in values]
+        if wide == "f32":
+            words = [one.astype(F32).view(U32) for one in exact]
+            return {"D0": words[0].astype(U64) | words[1].astype(U64) << U64(32)} if pair else {"D0": words[0]}
+        kind = (wide.removesuffix("16"), 16)
+        halves = [ar.bits(one.astype(F32 if wide == "bf16" else np.float16), kind) for one in exact]
+        return _pair(*halves)
+
+    return apply
+
+
+for _kind in ("fp8", "bf8", "fp4"):
+    for _wide in ("f32", "f16", "bf16"):
+        _sources = "S0 S1 S2 D0 OPSEL TARGET" if _wide == "f32" else "S0 S1 D0 OPSEL TARGET"
+        by_hand(f"v_cvt_scalef32_pk_{_kind}_{_wide}", reads=_sources)(_scaled_to_small(_kind, _wide))
+        by_hand(f"v_cvt_scalef32_pk_{_wide}_{_kind}", reads="S0 S1 OPSEL TARGET")(
+            _scaled_from_small(_kind, _wide, True)
+        )
+    if _kind != "fp4":
+        by_hand(f"v_cvt_scalef32_f32_{_kind}", reads="S0 S1 OPSEL TARGET")(_scaled_from_small(_kind, "f32", False))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.command import how_to_get_offline
 from harness.emulator.code_object import KernelCode
 from harness.emulator.findings import NotEmulated
 
@@ -32,8 +33,6 @@ have mad (LLVM, FeatureFmaMixInsts)."""
 ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
 
 PADDING = ("s_nop", "s_code_end", "s_endpgm")
-
-HOW_TO_GET_IT = "the decoder (tinygrad, pyelftools) is not installed; run `make setup-offline`"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def available() -> str | None:
     import importlib.util
 
     found = all(importlib.util.find_spec(name) for name in ("tinygrad", "elftools"))
-    return None if found else HOW_TO_GET_IT
+    return None if found else f"the decoder (tinygrad, pyelftools) is not installed; run `{how_to_get_offline()}`"
 
 
 def decode(kernel: KernelCode) -> list[Instruction]:

@@ -70,13 +70,18 @@ class LaunchOutcome:
 
     findings: all that is wrong, at most one of a kind and instruction. not_emulated: why the run stopped without a
     verdict, or None. instructions: instructions that waves executed, by class (matrix, vector, scalar, LDS, global).
-    by_line: the same by source line. launches: how many kernels this counts.
+    by_line: the same by source line. atomics: which ones on global memory were executed. longest: how many instructions
+    the busiest wave executed. lds: by source line how often LDS banks were asked, and how often without conflicts they
+    would have been, if it was counted (see `banks`).
     """
 
     findings: list[KernelFinding] = field(default_factory=list)
     not_emulated: str | None = None
     instructions: dict[str, int] = field(default_factory=dict)
     by_line: dict[tuple[str, int], int] = field(default_factory=dict)
+    atomics: list[str] = field(default_factory=list)
+    longest: int = 0
+    lds: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:

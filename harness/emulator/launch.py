@@ -7,17 +7,20 @@ A launch of many workgroups is run in batches, so that its registers fit into `S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from harness.emulator import memory as memories
 from harness.emulator import start
+from harness.emulator.arithmetic import Array
+from harness.emulator.banks import BANKS, passes
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
 from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
 from harness.emulator.machine import DecodedProgram, Machine, tally
 from harness.emulator.memory import Allocation, GlobalMemory
+from harness.emulator.order import BATCHES, StoreWatch
 from harness.emulator.shared_memory import SharedMemory
 from harness.emulator.state import State
 from harness.emulator.witness import Witness
@@ -44,13 +47,16 @@ def run(
     seed: int | None = None,
     fill: int = 0,
     witness: Witness | None = None,
+    watch: StoreWatch | None = None,
+    conflicts: bool = False,
 ) -> LaunchOutcome:
     """Run one kernel; what it stores is in `memory` afterwards.
 
     grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
     memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
     hold the decoded code against. limit: instructions that a wave may run. seed: None steps all waves together; a
-    number runs the waves and workgroups in a random order. fill: seeds what registers and LDS hold at the start.
+    number runs the waves and workgroups in a random order, the workgroups in parts. fill: seeds what registers and LDS
+    hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS.
 
     Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
     """
@@ -85,6 +91,7 @@ def run(
         total = grid[0] * grid[1] * grid[2]
         one_wave = chosen.vgprs * chosen.wave_size * 4 + chosen.scratch_bytes * chosen.wave_size
         batch = max(1, STATE_BYTES // (waves * one_wave + 3 * lds + 1))
+        batch = batch if order is None else min(batch, -(-total // BATCHES))
         numbers = np.arange(total) if order is None else order.permutation(total)
         with np.errstate(all="ignore"):
             for first in range(0, total, batch):
@@ -94,14 +101,20 @@ def run(
                 state.memory = space
                 state.shared = SharedMemory(state.lds, watched=waves > 1)
                 state.witness = witness.saw if witness else None
+                state.watch = watch
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order)
+                if conflicts and chosen.target in BANKS:
+                    state.conflicts = _counting(outcome, machine, BANKS[chosen.target])
                 if witness:
                     witness.machine = machine
+                if watch:
+                    watch.machine = machine
                 try:
                     machine.run()
                 finally:
                     counts += machine.counts
+                    outcome.longest = max(outcome.longest, int(machine.done.max()))
                     outcome.findings += [
                         one for one in machine.findings.values() if one.kind not in {f.kind for f in outcome.findings}
                     ]
@@ -113,8 +126,19 @@ def run(
         where = program.instructions[machine.at].where() if program and machine else kernel
         outcome.not_emulated = f"the emulator failed at {where}: {type(error).__name__}: {error}"
     if program is not None and counts is not None:
-        outcome.instructions, outcome.by_line = tally(program, counts)
+        outcome.instructions, outcome.by_line, outcome.atomics = tally(program, counts)
     return outcome
+
+
+def _counting(outcome: LaunchOutcome, machine: Machine, banks: int) -> Callable[[Array, int, Array], None]:
+    def count(offsets: Array, size: int, chosen: Array) -> None:
+        one = machine.program.instructions[machine.at]
+        line = one.line or ("", 0)
+        taken, least = outcome.lds.get(line, (0, 0))
+        more, without = passes(offsets, size, chosen, banks)
+        outcome.lds[line] = taken + more, least + without
+
+    return count
 
 
 def _program(image: CodeObject, kernel: str, base: int, assembly: str | None) -> DecodedProgram:

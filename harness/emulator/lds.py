@@ -174,6 +174,8 @@ def local(state: State, rows: Rows, register: int, offset: int, size: int, activ
         first = int(np.argmax(~inside))
         message = f"byte {int(value[first]):,} of shared memory; the workgroup has {state.shared.size:,}"
         raise fault(state, rows, active, first, message)
+    if state.conflicts is not None:
+        state.conflicts(value, size, active)
     wave, _ = np.nonzero(active)
     row = numbers(state, rows)[wave]
     return row // state.waves_per_group, value, (row % state.waves_per_group + 1).astype(np.uint8)

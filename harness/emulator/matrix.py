@@ -7,6 +7,8 @@ v_mfma_D_MxNxK_BLOCKS_AB, by waves of 64 (AMD's CDNA3 ISA guide, chapter 7, and 
     B[k, j]   lane j + N·(k // L), likewise
     D[i, j]   lane j + N·((i // 4) % G), register 4·(i // (4 G)) + i % 4, G = 64 / N groups of lanes, for one block
     blocks    of A and B: in the lanes, M·b on; of D: in the registers for 32x32 and 16x16, in the lanes for 4x4
+    f8f6f4    with 8 bits a lane's elements are two runs of 16 (see `_split`), else one of 32; scales are of 32 along k,
+              those of lane i + M·g of block g. Triton's lowering of tl.dot_scaled agrees, with formats mixed
 v_wmma_*_16x16x16 by waves of 32: A's row and B's column in lane % 16, all of K in its registers, both halves of the
 wave alike; D[i, j] in lane j + 16·(i % 2), register i // 2.
 
@@ -33,14 +35,16 @@ from harness.emulator.state import Rows, State
 
 Step = Callable[[State, Rows], None]
 
-_MFMA = re.compile(r"^v_mfma_(f32|i32)_(\d+)x(\d+)x(\d+)(?:_(\d+)b)?_(f32|f16|bf16|i8|fp8|bf8|f8f6f4)(?:_(fp8|bf8))?$")
+_MFMA = re.compile(
+    r"^v_mfma_(?:scale_)?(f32|i32)_(\d+)x(\d+)x(\d+)(?:_(\d+)b)?_(f32|f16|bf16|i8|fp8|bf8|f8f6f4)(?:_(fp8|bf8))?$"
+)
 _WMMA = re.compile(r"^v_wmma_(f32|f16|bf16|i32)_16x16x16_(f16|bf16|iu8)$")
 
-BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
+BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8, "fp6": 6, "bf6": 6, "fp4": 4}
 
 
 def matrix(instruction: Instruction, kernel: KernelCode) -> Step:
-    """Raises NotEmulated by name: sparse, float64, xf32, scaled."""
+    """Raises NotEmulated by name: sparse, float64, xf32."""
     found = _MFMA.match(instruction.mnemonic)
     if found:
         return _mfma(instruction, kernel, found)
@@ -63,6 +67,8 @@ def elements(words: Array, kind: str, target: str) -> Array:
         return words.view(np.int8).astype(np.int32)
     if kind == "u8":
         return words.view(np.uint8).astype(np.int32)
+    if kind in number_formats.NARROW:
+        return number_formats.unpacked(words, kind)
     return number_formats.decoded(words.view(np.uint8), target, kind)
 
 
@@ -91,9 +97,9 @@ def _mfma(instruction: Instruction, kernel: KernelCode, found: re.Match[str]) ->
     blocks = int(found[5] or 1)
     kind_a, kind_b = found[6], found[7] or found[6]
     if kind_a == "f8f6f4":
-        kinds = {0: "fp8", 1: "bf8"}
+        kinds = {0: "fp8", 1: "bf8", 2: "fp6", 3: "bf6", 4: "fp4"}
         if fields.get("cbsz", 0) not in kinds or fields.get("blgp", 0) not in kinds:
-            raise NotEmulated(instruction.where().replace(",", " with 6 or 4 bits is not emulated,", 1))
+            raise NotEmulated(instruction.where().replace(",", " in this format is not emulated,", 1))
         kind_a, kind_b = kinds[fields["cbsz"]], kinds[fields["blgp"]]
     elif fields.get("cbsz") or fields.get("abid") or fields.get("blgp"):
         raise NotEmulated(instruction.where().replace(",", " with cbsz, abid or blgp is not emulated,", 1))
@@ -110,11 +116,21 @@ def _mfma(instruction: Instruction, kernel: KernelCode, found: re.Match[str]) ->
     _check(kernel, first, size)
     place = _places(rows_m, columns, blocks)
     dtype = F32 if result == "f32" else np.int32
+    scale_a, scale_b = (_scales(instruction, side, kernel) for side in (0, 1))
+    split_a, split_b = (_split(depth) if found[6] == "f8f6f4" and BITS[one] == 8 else None for one in (kind_a, kind_b))
 
     def step(state: State, rows: Rows) -> None:
         count = state.position[rows].shape[0]
         a = _operand(elements(read_a(state, rows, count), kind_a, target), rows_m, blocks)
-        b = _operand(elements(read_b(state, rows, count), kind_b, target), columns, blocks).swapaxes(-1, -2)
+        b = _operand(elements(read_b(state, rows, count), kind_b, target), columns, blocks)
+        if split_a:
+            a = a[..., split_a]
+        if split_b:
+            b = b[..., split_b]
+        if scale_a and scale_b:  # exact: powers of two
+            a = a * _by_block(scale_a(state, rows, count), rows_m)
+            b = b * _by_block(scale_b(state, rows, count), columns)
+        b = b.swapaxes(-1, -2)
         c = read_c(state, rows, count).view(dtype)  # [wave, lane, register]
         block, i, j = place
         sums = np.empty((count, blocks, rows_m, columns), dtype)
@@ -125,6 +141,34 @@ def _mfma(instruction: Instruction, kernel: KernelCode, found: re.Match[str]) ->
             state.vector[first + register, rows] = out[:, :, register]  # MFMA pays no heed to EXEC
 
     return step
+
+
+def _scales(instruction: Instruction, side: int, kernel: KernelCode) -> Any:
+    """Of v_mfma_scale: read(state, rows, waves) ─► float32 [wave, lane, 1], the power of two of each lane's elements.
+
+    Byte op_sel[side] + 2 op_sel_hi[side] of the scale's register is the E8M0 code. None without scales.
+    """
+    fields = instruction.fields
+    if "scale_src0" not in fields:
+        return None
+    byte = (fields["opsel"] >> side & 1) | (fields["opsel_hi"] >> side & 1) << 1
+    read = _registers(fields[f"scale_src{side}"], 1, 0, kernel)
+    return lambda state, rows, count: number_formats.scale(read(state, rows, count) >> U32(8 * byte))
+
+
+def _by_block(scales: Array, lines: int) -> Array:
+    """float32 [wave, lane, 1] ─► [wave, 1, line, k]: lane i + lines·g holds the scale of elements 32 g to 32 g + 31."""
+    count = scales.shape[0]
+    return np.repeat(scales.reshape(count, 1, 64 // lines, lines).swapaxes(-1, -2), 32, axis=-1)
+
+
+def _split(depth: int) -> list[int]:
+    """Of f8f6f4 with 8 bits: where each k stands among a line's elements, of which group g of lanes has 32. The first
+    16 of those are k = 16 g on, the others 16 g on in the second half of K."""
+    groups = depth // 32
+    held = [[half * 16 * groups + 16 * group + e for half in (0, 1) for e in range(16)] for group in range(groups)]
+    order = [k for of_group in held for k in of_group]
+    return [order.index(k) for k in range(depth)]
 
 
 def _operand(values: Array, lines: int, blocks: int) -> Array:

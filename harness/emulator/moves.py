@@ -91,9 +91,11 @@ def _accvgpr(instruction: Instruction, kernel: KernelCode) -> Step:
 def _bitop3(instruction: Instruction, kernel: KernelCode) -> Step:
     fields = instruction.fields
     truth = fields["neg"] | fields["abs"] << 3 | fields["omod"] << 6
-    if instruction.mnemonic != "v_bitop3_b32":
-        raise NotEmulated(f"{instruction.mnemonic} is not emulated")
     reads = [operands.source(fields[f"src{n}"], fields.get("literal", 0), "FMT_NUM_B32", 32) for n in range(3)]
+    opsel = fields.get("opsel", 0)
+    halves = instruction.mnemonic == "v_bitop3_b16"
+    if halves:
+        reads = [operands.half(read, opsel >> n & 1) for n, read in enumerate(reads)]
     register = fields["vdst"] - 256
     check_registers(kernel, register, 1)
 
@@ -103,7 +105,10 @@ def _bitop3(instruction: Instruction, kernel: KernelCode) -> Step:
         for place in range(8):
             if truth >> place & 1:
                 result |= (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
-        state.write(register, rows, result)
+        if halves:
+            write_half(state, rows, register, result, opsel >> 3 & 1, None)
+        else:
+            state.write(register, rows, result)
 
     return step
 
@@ -186,6 +191,7 @@ MOVES: dict[str, Callable[[Instruction, KernelCode], Step]] = {
     "v_accvgpr_write_b32": _accvgpr,
     "v_accvgpr_mov_b32": _accvgpr,
     "v_bitop3_b32": _bitop3,
+    "v_bitop3_b16": _bitop3,
     "v_permlane16_b32": _permlane,
     "v_permlanex16_b32": _permlane,
     "v_fma_mix_f32": _mix,

@@ -1,9 +1,12 @@
-"""The 8-bit floats of AMD's chips, to and from float32.
+"""The floats of 8, 6 and 4 bits of AMD's chips, to and from float32.
 
     gfx942            fp8 is E4M3FNUZ (bias 8, no infinities, no -0, NaN is 0x80), bf8 is E5M2FNUZ (bias 16, likewise)
     gfx950            fp8 is E4M3FN of the OCP (bias 7, NaN is 0x7f and 0xff), bf8 is E5M2 (bias 15, with infinities)
+    gfx950 too        fp6 is E2M3 (bias 1), bf6 is E3M2 (bias 3), fp4 is E2M1 (bias 1): no NaN, no infinity
+    scales            E8M0: 2^(code - 127), 255 is the NaN
 
-Sources: AMD's CDNA3 and CDNA4 ISA guides, "Data formats"; OCP 8-bit Floating Point Specification 1.0.
+Sources: AMD's CDNA3 and CDNA4 ISA guides, "Data formats"; OCP 8-bit Floating Point Specification 1.0; OCP Microscaling
+Formats (MX) Specification 1.0.
 Conversions to 8 bits round to nearest even and saturate: v_cvt_pk_fp8_f32 gives the largest number for what is too
 large where MODE.FP16_OVFL is set, else NaN (FNUZ and E4M3FN) or infinity (E5M2).
 """
@@ -89,3 +92,44 @@ def encoded(values: Array, target: str, name: str, saturated: Array | bool = Fal
     else:
         code = code | sign
     return np.where(np.isnan(values), U32(small.nan), code)
+
+
+NARROW = {"fp6": (2, 3, 1), "bf6": (3, 2, 3), "fp4": (2, 1, 1)}
+"""Bits of the exponent, bits of the mantissa, bias."""
+
+
+@functools.cache
+def narrow_table(name: str) -> Array:
+    """The values of all codes of a float without NaNs, float32: the positive ones, then the negative ones."""
+    exponent_bits, mantissa_bits, bias = NARROW[name]
+    codes = np.arange(1 << exponent_bits + mantissa_bits)
+    power, fraction = codes >> mantissa_bits, (codes & (1 << mantissa_bits) - 1) / (1 << mantissa_bits)
+    values = np.where(power == 0, np.ldexp(fraction, 1 - bias), np.ldexp(1 + fraction, power - bias))
+    return np.concatenate([values, -values]).astype(np.float32)
+
+
+def unpacked(words: Array, name: str) -> Array:
+    """uint32 [.., words] ─► the float32 values of the codes that lie in them, lowest bits first."""
+    exponent_bits, mantissa_bits, _ = NARROW[name]
+    width = 1 + exponent_bits + mantissa_bits
+    octets = np.ascontiguousarray(words).view(np.uint8)
+    bits = np.unpackbits(octets, axis=-1, bitorder="little").reshape(*octets.shape[:-1], -1, width)
+    return narrow_table(name)[(bits << np.arange(width, dtype=np.uint8)).sum(axis=-1)]
+
+
+def narrowed(values: Array, name: str) -> Array:
+    """The codes nearest to values, ties to even, too large ones the largest, a NaN too: uint32."""
+    exponent_bits, mantissa_bits, _ = NARROW[name]
+    positive = narrow_table(name)[: 1 << exponent_bits + mantissa_bits].astype(F64)
+    size = np.where(np.isnan(values), np.inf, np.abs(values.astype(F64)))
+    middles = (positive[1:] + positive[:-1]) / 2
+    above = np.searchsorted(middles, size, side="right")  # a tie goes up, then back where the code is odd
+    tied = np.searchsorted(middles, size, side="left") != above
+    code = above - (tied & (above % 2 == 1))
+    return (code | np.signbit(values).astype(np.int64) << exponent_bits + mantissa_bits).astype(U32)
+
+
+def scale(codes: Array) -> Array:
+    """E8M0 codes ─► float32."""
+    codes = np.asarray(codes).astype(np.int64) & 255
+    return np.where(codes == 255, np.nan, np.ldexp(1.0, codes - 127)).astype(np.float32)

@@ -21,6 +21,8 @@ class Global:
             raise fault(state, rows, chosen, outside.index, f"it reads {size} bytes {outside.near}") from None
 
     def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
+        if state.watch is not None:
+            state.watch.saw(state, rows, chosen, addresses, values.shape[1])
         try:
             state.memory.store(addresses, values)
         except Outside as outside:

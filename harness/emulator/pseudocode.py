@@ -41,7 +41,7 @@ def translated(code: str, *, d0_bits: int = 32) -> Semantics:
         translator.block(())
         if translator.peek() is not None:
             raise Untranslatable(f"{translator.peek()}")
-    except (IndexError, KeyError, TypeError, ValueError) as error:
+    except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise Untranslatable(f"{type(error).__name__}: {error}") from None
     outputs = ", ".join(f"{name!r}: {name}" for name in sorted(translator.writes))
     lines = ["def apply(" + ", ".join(INPUTS) + "):", *translator.lines, f"    return {{{outputs}}}"]

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.memory import GlobalMemory
 from harness.emulator.shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from harness.emulator.order import StoreWatch
 
 Rows = Any
 
@@ -37,13 +40,16 @@ class WaveFault(Exception):
 class State:
     """fill: seeds what registers and LDS hold before they are written.
 
-    witness(values, rows): told of every address, stored value and branch, or None. note(fault): told of what is wrong
-    and does not end the run.
+    witness(values, rows): told of every address, stored value and branch, or None. watch: told of every store to global
+    memory, or None. conflicts(bytes, size, lanes): told of every access to LDS, or None. note(fault): told of what is
+    wrong and does not end the run.
     """
 
     memory: GlobalMemory
     shared: SharedMemory
     witness: Callable[[Array], None] | None = None
+    watch: StoreWatch | None = None
+    conflicts: Callable[[Array, int, Array], None] | None = None
     note: Callable[[WaveFault], None]
 
     def __init__(self, kernel: KernelCode, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:

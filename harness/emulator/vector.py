@@ -7,13 +7,14 @@ Reads everything before it writes anything. Encodings: VOP1, VOP2, VOPC, VOP3, V
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from harness.emulator import lanes, operands, written
+from harness.emulator import clamps, lanes, operands, written
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -64,6 +65,9 @@ class _Builder:
         self.result = self.table.get("vdst", ("FMT_NUM_B32", 32))
         self.d0_bits = 64 if self.result[1] > 32 and not self.compares else 32
         self.semantics = written.of(instruction, kernel.target, self.d0_bits)
+        saturating = clamps.of_integer(instruction.mnemonic) if self.fields.get("clmp") else None
+        if saturating is not None:
+            self.semantics = dataclasses.replace(self.semantics, apply=written.by_name(saturating))
 
     def step(self) -> Step:
         if self.d0_bits == 64 and self.result[1] > 64:
@@ -207,10 +211,12 @@ class _Builder:
     def clamp(self) -> Callable[[Array], Array] | None:
         if not self.fields.get("clmp"):
             return None
-        form, bits = self.result
-        if form.endswith("F32") and bits == 32:
-            return lambda raw: np.clip(np.nan_to_num(np.asarray(raw).view(np.float32)), 0, 1).view(U32)
-        raise NotEmulated(f"{self.instruction.mnemonic} with a clamp is not emulated")
+        if clamps.of_integer(self.instruction.mnemonic):
+            return None  # in its semantics
+        clamp = clamps.of_float(*self.result)
+        if clamp is None:
+            raise NotEmulated(f"{self.instruction.mnemonic} with a clamp is not emulated")
+        return clamp
 
     def carry_in(self) -> int:
         if (

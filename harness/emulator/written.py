@@ -59,7 +59,7 @@ def _semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
         reads, writes, apply = WRITTEN[mnemonic]
         if "TARGET" in reads:
             apply = functools.partial(apply, target=target)
-        return Semantics(reads, writes, _by_name(apply), "")
+        return Semantics(reads, writes, by_name(apply), "")
     code = _pcode(ARCHITECTURE[target]).get(op)
     if code is None:
         raise NotEmulated(mnemonic)
@@ -74,7 +74,7 @@ def _semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
         raise NotEmulated(mnemonic) from None
 
 
-def _by_name(apply: Apply) -> Apply:
+def by_name(apply: Apply) -> Apply:
     def call(
         S0: Any, S1: Any, S2: Any, D0: Any, SCC: Any, VCC: Any, EXEC: Any, SIMM: Any, LANE: Any, OPSEL: Any
     ) -> Any:

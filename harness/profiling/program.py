@@ -100,9 +100,10 @@ def _looking(settings: Settings, number: int, on_gpu: bool) -> Iterator[None]:
         finally:
             torch.cuda.profiler.stop()
     else:
-        from torch.profiler import ProfilerActivity, profile
+        # What torch.profiler.profile is made of; that imports torch's compiler, which takes seconds.
+        from torch.autograd.profiler import profile
 
-        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as profiler:
+        with profile(use_device="cuda" if on_gpu else None, use_kineto=True) as profiler:
             yield
         profiler.export_chrome_trace(str(settings.folder / f"trace-{number + 1}.json"))
         path = settings.folder / "operators.json"

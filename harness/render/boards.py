@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.command import typed
 from harness.model import Problem
-from harness.ranking.board import CLOSE, Board, close
+from harness.ranking.board import Board, close, closeness
 from harness.render import run as rendered
 from harness.render import terminal
 from harness.render.document import Part
@@ -22,7 +23,7 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
         if cases:
             found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, board)]
     if not found:
-        found.append(f"No runs of {problem.name} yet: python3 -m harness eval {problem.argument}")
+        found.append(f"No runs of {problem.name} yet: {typed('eval', problem.argument)}")
     if published:
         found += terminal.secret_cases(problem)
     if published and problem.published:
@@ -32,8 +33,15 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
 
 def _duels(board: Board) -> list[str]:
     """What to do about neighbours that are too close for their runs to tell apart: of the best three pairs."""
-    return [
-        f"{one.submission} and {other.submission} are within {CLOSE:.0%}: "
-        f"python3 -m harness compare {other.submission} {one.submission} --duel tells whether one is faster."
+    said = []
+    if board.between_cards is not None:
+        found = board.between_cards
+        said.append(
+            f"Several cards judged these: the intervals hold what a card adds, a standard deviation of "
+            f"{found.percent:.2g} % ({found.kernels} kernels on {found.cards} cards)."
+        )
+    return said + [
+        f"{one.submission} and {other.submission} are within {closeness(board):.0%}: "
+        f"{typed('compare', other.submission, one.submission, '--duel')} tells whether one is faster."
         for one, other in close(board)[:3]
     ]

@@ -18,13 +18,13 @@ from harness.render import document
 from harness.render.cases import case_list
 from harness.render.document import Part, Table, Verbatim
 from harness.render.github import command, line_of
+from harness.render.terminal import printed
 from harness.verbs.check import Checkup, Judgement
 
 DEFAULT_WIDTH = 100
 KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
 MATRIX_WIDTHS = (20, 15)
 WAVES_WIDTH = 10
-PRINTED_LINES = 8
 VALUES_SHOWN = 4
 HEADERS = ("target", "kernel", "registers", "spills", "LDS KiB", "matrix", "waves")
 KERNEL, SPILLS = HEADERS.index("kernel"), HEADERS.index("spills")
@@ -37,8 +37,17 @@ LEGEND = (
 def parts(found: Checkup, width: int | None = None) -> list[Part]:
     """All of it, at most `width` columns wide where words allow (default: the terminal's width)."""
     columns = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
-    told = (Verbatim(_judged(found)), _table(found.compilations, columns), _flaws(found), _missing(found))
+    told = (
+        Verbatim(_judged(found)), _table(found.compilations, columns), _flaws(found), _missing(found), _remarks(found)
+    )  # fmt: skip
     return [*(part for part in told if part), summary(found)]
+
+
+def _remarks(found: Checkup) -> str:
+    """What the emulator says of kernels that is no fault of theirs."""
+    judgements = [found.judgement, *([found.emulated] if found.emulated else [])]
+    lines = dict.fromkeys(remark for one in judgements for remark in one.remarks)
+    return "\n".join(f"The emulator remarks: {line}" for line in lines)
 
 
 def commands(found: Checkup) -> list[str]:
@@ -142,9 +151,8 @@ def _judged(found: Checkup) -> str:
         return f"{title}right on {all_tests(len(judgement.checks))} of a CPU{met}:\n{cases}"
     tried = [cases] if judgement.checks else []
     lines = [f"{title}{judgement.verdict.words}:", *tried, judgement.report or f"  {judgement.message}"]
-    printed = judgement.printed.strip().splitlines()
-    if printed:
-        lines += ["It printed:", *(f"  {line}" for line in printed[-PRINTED_LINES:])]
+    if judgement.printed.strip():
+        lines.append(printed(judgement.printed, "--json"))
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -162,14 +162,21 @@ def _finding(finding: SpeedFinding) -> dict[str, Any]:
     }
 
 
+def lines_of(source: str) -> list[str]:
+    """The lines whose difference is shown. They end at a newline alone: what else str.splitlines splits at, such as a
+    form feed, stays within its line, where `legible` names it."""
+    lines = source.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
 def _unified(a_source: str, b_source: str, names: tuple[str, str]) -> Iterator[str]:
-    lines = a_source.splitlines(), b_source.splitlines()
+    lines = lines_of(a_source), lines_of(b_source)
     return difflib.unified_diff(*lines, *names, n=CONTEXT_LINES, lineterm="")
 
 
 def _side_by_side(a_source: str, b_source: str, names: tuple[str, str]) -> Grid:
     """Changed stretches with some context, old on the left, new on the right, each with its line number."""
-    old, new = a_source.splitlines(), b_source.splitlines()
+    old, new = lines_of(a_source), lines_of(b_source)
     grid = Grid(box=None, expand=True, padding=(0, 1))
     for name in names:
         grid.add_column("", justify="right", style="dim", no_wrap=True)

@@ -33,7 +33,7 @@ PRINTED_CHARACTERS = 20_000
 BOARDS_TOLD = 5
 """Boards in the sentence that a link's preview shows."""
 
-_TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
@@ -60,7 +60,7 @@ def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: s
     """
     parts, faults = read(root, problems, device)
     style, script = _asset("report.css"), _asset("report.js")
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     return page.render(
         parts=parts,
         faults=faults,
@@ -106,16 +106,17 @@ def _told(sheet: Sheet) -> str:
     return f"{_microseconds(sheet.entry.score_ns)} µs by {sheet.entry.submission}"
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+def environment(*folders: Path) -> Environment:
+    """Where templates are found, those in `folders` before the report's own, with the filters that they use."""
+    made = Environment(
+        loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         finalize=_finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    made.filters.update(
         microseconds=_microseconds,
         interval=_interval,
         half_width=_half_width,
@@ -137,14 +138,14 @@ def _environment() -> Environment:
         size=_size,
         sentence=lambda text: text[:1].upper() + text[1:],
     )
-    environment.globals.update(
+    made.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
-    environment.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
-    environment.globals.update(label_notes=run.label_notes, sections=_sections)
-    environment.globals.update(limit_note=terminal.limit_note, no_baseline=terminal.no_baseline)
-    environment.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
-    return environment
+    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    made.globals.update(label_notes=run.label_notes, sections=_sections)
+    made.globals.update(limit_note=terminal.limit_note, no_baseline=terminal.no_baseline)
+    made.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
+    return made
 
 
 def _finalize(value: Any) -> Any:
@@ -156,7 +157,7 @@ def _finalize(value: Any) -> Any:
 
 def _asset(name: str) -> Markup:
     """A file of this package, to stand in the page as it is."""
-    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def _policy(style: str, script: str) -> str:

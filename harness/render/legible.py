@@ -9,6 +9,7 @@ for itself: an escape sequence starts with ‹U+001B›, a right-to-left overrid
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
 
 from markupsafe import Markup, escape
@@ -17,6 +18,13 @@ from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
 
 HIGHLIGHTED_CHARACTERS = 200_000
 """A longer source is shown without colours: nobody reads it for those, and they take several times its size."""
+
+HIGHLIGHTED_S = 1.0
+"""Of a processor. A source whose colouring takes longer is shown without: some patterns of Pygments take the square of
+a line's length, or of a blank stretch's."""
+
+_UNUSUAL = re.compile(r"^[^\n]{2000}|(?<!\s)\s{500}", re.MULTILINE)
+"""What no source written to be read has, and what takes Pygments long."""
 
 _PATH = re.compile(r"(?<![\w.:/<~-])/(?:[\w.@+~%=-]+/)+[\w.@+~%=-]*")
 """An absolute path of two names and more."""
@@ -42,7 +50,8 @@ _CLASSES = (
 
 def legible(text: str) -> str:
     """`text` with every control, format and half surrogate character but newline and tab replaced by its name."""
-    if text.isascii() and text.isprintable():
+    # What Python calls printable has no such character; the three that it does not and that are seen are looked past.
+    if text.isprintable() or text.replace("\N{NO-BREAK SPACE}", "").replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(_named(character) for character in text)
 
@@ -74,11 +83,8 @@ def tail(text: str, characters: int) -> str:
 def highlighted(source: str) -> Markup:
     """Python `source` as lines of HTML, each after an empty <i> that report.css numbers."""
     text = legible(source.replace("\r\n", "\n"))
-    if len(text) > HIGHLIGHTED_CHARACTERS:
-        pieces = [escape(text)]
-    else:
-        tokens = PythonLexer(stripnl=False, ensurenl=False).get_tokens(text)
-        pieces = [_piece(kind, value) for kind, value in tokens]
+    coloured = len(text) <= HIGHLIGHTED_CHARACTERS and not _UNUSUAL.search(text)
+    pieces = (_pieces(text) if coloured else None) or [escape(text)]
     lines = Markup().join(pieces).split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -89,6 +95,17 @@ def _named(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character) not in _INVISIBLE:
         return character
     return f"‹U+{ord(character):04X}›"
+
+
+def _pieces(text: str) -> list[Markup] | None:
+    """The tokens of `text`, coloured; None where that takes longer than HIGHLIGHTED_S."""
+    until_s = time.thread_time() + HIGHLIGHTED_S
+    pieces = []
+    for kind, value in PythonLexer(stripnl=False, ensurenl=False).get_tokens(text):
+        if time.thread_time() > until_s:
+            return None
+        pieces.append(_piece(kind, value))
+    return pieces
 
 
 def _piece(kind: _TokenType, value: str) -> Markup:

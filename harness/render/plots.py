@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from harness.model import Estimate
 from harness.render.axis import Axis, Tick, log_axis, time_axis
@@ -103,21 +103,36 @@ def records(lines: Sequence[Line]) -> list[Line]:
     return found
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A ranked run in a plot over time: whose, when it began, its score."""
+
+    name: str
+    began: datetime
+    score: Estimate
+    baseline: bool
+
+
 def history_plot(lines: Sequence[Line]) -> Plot | None:
     """Every ranked run's score by its date, and the least until then; None with fewer than two moments."""
-    shown, best = _dated(lines), records(lines)
-    moments = sorted({_began(line) for line in shown})
+    return history([_moment(line) for line in _dated(lines)], [_moment(line) for line in records(lines)])
+
+
+def history(shown: Sequence[Moment], best: Sequence[Moment]) -> Plot | None:
+    """The scores of `shown`, the records among them, by their dates; `best` are those records in their order, which a
+    line of steps joins. None with fewer than two moments."""
+    moments = sorted({moment.began for moment in shown})
     if len(moments) < 2:
         return None
     x_axis = time_axis(moments)
-    y_axis = log_axis([value for line in shown for value in extent(_latency(line))])
+    y_axis = log_axis([value for moment in shown for value in extent(moment.score)])
 
-    def point(line: Line) -> Point:
-        run = line.run
-        x, more = x_axis.at(_began(line).timestamp()), f", {run.started_at[:16]}"
-        return _point(x, _latency(line), y_axis, run.submission, more, line.baseline)
+    def point(moment: Moment) -> Point:
+        began = moment.began.astimezone(UTC).isoformat()[:16]
+        x, more = x_axis.at(moment.began.timestamp()), f", {began}"
+        return _point(x, moment.score, y_axis, moment.name, more, moment.baseline)
 
-    points, corners = [point(line) for line in shown], [point(line) for line in best]
+    points, corners = [point(moment) for moment in shown], [point(moment) for moment in best]
     # At each record down from the one before, then level to the next, and from the last to the present.
     steps = [
         (x, corner.y)
@@ -125,6 +140,10 @@ def history_plot(lines: Sequence[Line]) -> Plot | None:
         for x in (corner.x, after.x if after else 100.0)
     ]
     return Plot(_named(points, corners[::-1]), tuple(steps), x_axis.ticks, _upright(y_axis))
+
+
+def _moment(line: Line) -> Moment:
+    return Moment(line.run.submission, _began(line), _latency(line), line.baseline)
 
 
 def date(text: str) -> datetime | None:

@@ -50,7 +50,7 @@ def parts(shown: Run) -> list[Part]:
     if shown.checks:
         found.append(_checks(shown.checks))
     if shown.totals:
-        found.append(_totals(shown.totals))
+        found.append(totals_of(shown.totals))
     found.append(Table(["skipped case", "why"], [[s.case.label, s.reason] for s in shown.skipped]))
     if shown.triage:
         rows = [[finding.rule, finding.severity, finding.what] for finding in shown.triage]
@@ -194,7 +194,8 @@ def _checks(checks: Sequence[CaseCheck]) -> Table:
     return Table([*headers, *(f"of {name}" for name in tolerances)], rows, below, title)
 
 
-def _totals(totals: Sequence[Total]) -> Table:
+def totals_of(totals: Sequence[Total]) -> Table:
+    """What the outputs of many calls come to together, a row each."""
     tolerances, parts = list(totals[0].excess), list(totals[0].parts)
     rows = [
         [

@@ -64,11 +64,12 @@ def _written(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     sheet = io.StringIO()
     writer = csv.writer(sheet, lineterminator="\n")
     writer.writerow(headers)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([cell(value) for value in row] for row in rows)
     return sheet.getvalue()
 
 
-def _cell(value: object) -> object:
+def cell(value: object) -> object:
+    """`value` as a cell: a text that no spreadsheet takes for a formula, and a number as it is."""
     if not isinstance(value, str):
         return value
     shown = legible(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from harness.command import typed
 from harness.model import (
     NO_ISOLATION,
     OLDER_SOURCE,
@@ -26,7 +27,8 @@ from harness.render.columns import shortened
 from harness.render.document import Part, Prose, Table, Verbatim
 from harness.verbs.verify import ControlResult
 
-PRINTED_LINES = 8
+PRINTED_LINES, PRINTED_COLUMNS = 8, 200
+"""Of what a submission printed, as many lines and of each as much."""
 
 
 def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str]) -> list[Part]:
@@ -81,18 +83,22 @@ def published(problem: Problem) -> list[Part]:
     return parts
 
 
-def failure(shown: Run) -> Part:
+def failure(shown: Run, stored: bool = True) -> Part:
     """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed."""
     lines = [f"{shown.submission}:", case_list(shown.checks)] if shown.checks else []
     lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
-    return Verbatim("\n".join(lines + ([printed(shown)] if shown.output.strip() else [])))
+    whole = typed("show", shown.id) if stored else "--json"
+    return Verbatim("\n".join(lines + ([printed(shown.output, whole)] if shown.output.strip() else [])))
 
 
-def printed(shown: Run) -> str:
-    """The last of what the submission printed."""
-    lines = shown.output.strip().splitlines()
-    more = f" (the last {PRINTED_LINES} of {len(lines)} lines)" if len(lines) > PRINTED_LINES else ""
-    return "\n".join([f"It printed{more}:", *(f"  {shortened(line, 200)}" for line in lines[-PRINTED_LINES:])])
+def printed(output: str, whole: str) -> str:
+    """The last of what a submission printed and, if that is less than all, what shows the `whole`."""
+    lines = output.strip().splitlines()
+    last = [f"  {shortened(line, PRINTED_COLUMNS)}" for line in lines[-PRINTED_LINES:]]
+    cut = f"the last {PRINTED_LINES} of {len(lines)} lines" if len(lines) > PRINTED_LINES else ""
+    if not cut and max(map(len, lines)) > PRINTED_COLUMNS:
+        cut = "long lines are cut"
+    return "\n".join([f"It printed{f' ({cut}; all: {whole})' if cut else ''}:", *last])
 
 
 _RANKED_HEADERS = [

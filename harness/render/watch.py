@@ -25,7 +25,7 @@ def text(feedback: Feedback) -> str:
     elif feedback.detail:
         parts.append(_indented(legible(feedback.detail)))
     if run is not None and run.score is None and run.output.strip():
-        parts.append(_indented(terminal.printed(run)))
+        parts.append(_indented(terminal.printed(run.output, "an eval without --watch")))
     return "\n".join(parts)
 
 
