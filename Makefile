@@ -12,6 +12,7 @@ PY      := .venv/bin/python
 READY   := .venv/.podium-ready
 DEV     := .venv/.podium-ready-dev
 OFFLINE := .venv/.podium-ready-offline
+SERVER  := .venv/.podium-ready-server
 
 # Values reach the shell as environment variables and never as text of a command: nothing in them is expanded by make
 # or executed by the shell. SUBMISSION is split at spaces, and a * in it is expanded. ARGS is split as a shell would
@@ -31,7 +32,7 @@ except ValueError as error:
 endef
 export split
 words = words=$$($(PY) -Ic "$$split" "$$ARGS") || exit; eval "set -- $$words";
-run   = @$(if $(ARGS),$(words)) exec $(PY) -m $(1) "$$@"
+run   = @$(if $(ARGS),$(words)) exec $(if $(filter harness,$(firstword $(1))),env PODIUM_CALLER=make )$(PY) -m $(1) "$$@"
 device = $${DEVICE:+--device "$$DEVICE"}
 target = $${TARGET:+--target "$$TARGET"}
 
@@ -83,6 +84,11 @@ doctor: $(READY)       ## what this machine can do and what it lacks; ARGS=--cal
 setup-offline: $(OFFLINE)  ## add compilers for inline HIP and CUDA, as far as pip has them, and the emulator's tables
 	@echo 'podium: the compilers for inline HIP and CUDA that pip has, and what the emulator needs, are installed'
 
+## Compete with others
+
+serve: $(SERVER)       ## serve the competitions of configs/competitions and judge what is submitted; ARGS="--port 8000"
+	$(call run,harness serve)
+
 ## Work on Podium itself
 
 test: $(DEV)           ## the tests but the slow ones, which it names, a file a processor
@@ -110,15 +116,15 @@ help:                  ## this list
 	@echo 'make TARGET [VARIABLE=value ...]    ARGS="..." is handed on, as in: make test ARGS="-k floor"'
 	@sed -n -e 's/^## \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
-verbs := new new-problem eval check verify repro leaderboard show compare report profile problems doctor setup-offline test test-all test-triton bench-gpu lint clean help
+verbs := new new-problem eval check verify repro leaderboard show compare report profile problems doctor setup-offline serve test test-all test-triton bench-gpu lint clean help
 .PHONY: $(verbs) again
 
 # .venv. Made again when what it was made from changed, when another PYTHON is named, or when it no longer runs.
 
-$(READY) $(DEV) $(OFFLINE): pyproject.toml constraints.txt $(if $(asked_python),again,$(shell test -x $(PY) || echo again))
+$(READY) $(DEV) $(OFFLINE) $(SERVER): pyproject.toml constraints.txt $(if $(asked_python),again,$(shell test -x $(PY) || echo again))
 	@command -v "$$PYTHON" >/dev/null || { echo "podium: there is no $$PYTHON here: install Python 3.11 or newer \
 	(Debian and Ubuntu: apt install python3 python3-venv) or name one: PYTHON=/path/to/python3" >&2; exit 30; }
-	@exec "$$PYTHON" -I harness/bootstrap install $(if $(filter $(DEV),$@),--dev)$(if $(filter $(OFFLINE),$@),--offline)
+	@exec "$$PYTHON" -I harness/bootstrap install $(if $(filter $(DEV),$@),--dev)$(if $(filter $(OFFLINE),$@),--offline)$(if $(filter $(SERVER),$@),--server)
 again:
 
 # A slip of the fingers is refused by name before anything is done.
@@ -127,7 +133,7 @@ typed   := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(orig
 unknown := $(firstword $(filter-out $(VARIABLES) -*-command-variables-*-,$(typed)))
 $(if $(unknown),$(error unknown variable $(unknown): there are $(VARIABLES)))
 
-mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV) $(OFFLINE),$(MAKECMDGOALS)))
+mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV) $(OFFLINE) $(SERVER),$(MAKECMDGOALS)))
 $(if $(mistyped),$(error unknown target $(mistyped): see make help))
 
 known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/problem.yml))),none yet)

@@ -11,7 +11,7 @@ All arithmetic is float32; what is rounded to less says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -99,7 +99,7 @@ class Group:
     """Calls whose outputs are tallied together, as a run's totals name them; those of probes (None) are not."""
 
     what: str | None
-    calls: list[tuple[Case, Call]]
+    calls: Iterable[tuple[Case, Call]]
 
 
 def dealt(
@@ -109,14 +109,16 @@ def dealt(
     benchmarks: Sequence[Case],
     timed_calls: int,
     whole: bool = False,
+    most_bytes: float = math.inf,
 ) -> Iterator[Group]:
-    """The CPU's test cases, each as often as the judge puts it, then `timed_calls` of each of `benchmarks` and one of
-    each of its probes.
+    """The device's test cases, each as often as the judge puts it, then `timed_calls` of each of `benchmarks` and one
+    of each of its probes. Calls are dealt as they are asked for.
 
     Of a decode loop the first steps. `whole`: also what the run draws in secret, and memory other than outputs is
-    compared as well; otherwise it is left as it should be.
+    compared as well; otherwise it is left as it should be. Test cases that move more than `most_bytes` are left out.
     """
     reference, master_seed = Reference(problem, device), f"{seed:032x}"
+    stated = problem.cases_for(device.kind)
 
     def kept(call: Call, steps: int) -> Call:
         state = call.expectation.state if whole else {}
@@ -124,16 +126,17 @@ def dealt(
             state = {name: tensor.clone() for name, tensor in state.items()}
         return replace(call, expectation=replace(call.expectation, state=state, exact=None))
 
-    def deal(phase: str, case: Case, count: int) -> list[tuple[Case, Call]]:
+    def deal(phase: str, case: Case, count: int) -> Iterator[tuple[Case, Call]]:
         with closing(Dealer(reference, case, Seeds(master_seed, phase, case))) as dealer:
-            return [(case, kept(dealer.deal(everything=phase == "test"), dealer.steps)) for _ in range(count)]
+            for _ in range(count):
+                yield case, kept(dealer.deal(everything=phase == "test"), dealer.steps)
 
-    cases = [*problem.cpu.test, *(drawn(problem.cpu, master_seed) if whole else ())]
-    tests = [call for case in cases for call in deal("test", case, TEST_CALLS)]
-    yield Group(ALL_TESTS, tests)
+    cases = [*stated.test, *(drawn(stated, master_seed) if whole else ())]
+    tests = [case for case in cases if reference.most_bytes(case) <= most_bytes]
+    yield Group(ALL_TESTS, (call for case in tests for call in deal("test", case, TEST_CALLS)))
     for case in benchmarks:
         yield Group(case.label, deal("timed", case, timed_calls))
-        yield Group(None, [call for probe in problem.cpu.probes(case) for call in deal("timed", probe, 1)])
+        yield Group(None, (call for probe in stated.probes(case) for call in deal("timed", probe, 1)))
 
 
 def pieces(problem: str, case: Case, call: Call, arithmetic: Arithmetic | None = None) -> list[Piece]:

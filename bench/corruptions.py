@@ -79,7 +79,8 @@ def taken_apart(problem: Problem, groups: Sequence[Group], arithmetic: Arithmeti
 def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run]:
     """A run a kind of arithmetic, all of the same inputs; where cases have a dtype, a run of those of each."""
     timed = {"mla": problem.cpu.benchmark[:benchmarks], "prefill": problem.cpu.benchmark[-1:]}
-    groups = list(dealt(problem, device, seed, timed.get(problem.name, ()), calls))
+    found = dealt(problem, device, seed, timed.get(problem.name, ()), calls)
+    groups = [Group(group.what, list(group.calls)) for group in found]
     if problem.name == "mla":
         return {name: taken_apart(problem, groups, arithmetic) for name, arithmetic in MLA.items()}
     dtypes = dict.fromkeys(str(case.parameters.get("dtype", "exact")) for case in problem.cpu.test)

@@ -12,7 +12,7 @@ the repository's own files are.
 
 from __future__ import annotations
 
-import runpy
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -79,7 +79,12 @@ class Kernel:
 
     @classmethod
     def of(cls, path: Path, tolerance: str) -> Kernel:
-        return cls(f"{path.parent.name}/{path.stem}", tolerance, runpy.run_path(str(path))["custom_kernel"])
+        name = f"{path.parent.name}/{path.stem}"
+        spec = importlib.util.spec_from_file_location(f"of_{path.parent.name}_{path.stem}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return cls(name, tolerance, module.custom_kernel)
 
     def answered(self, desk: Desk) -> tuple[Call, Outcome]:
         """Raises whatever the kernel does."""
@@ -139,7 +144,7 @@ def left(call: Call, inputs: Sequence[Tensor], returned: Any) -> Outcome:
                 dtype=dtype_name(output.dtype),
                 shape=list(output.shape),
                 stride=list(output.stride()),
-                device="cpu",
+                device=output.device.type,
                 region=region,
                 offset=offset if output.is_contiguous() else None,
             )

@@ -229,7 +229,7 @@ class Judging:
 def judging(device: Device, problem: Problem, submission: Submission, threads: int = 1) -> Iterator[Judging]:
     """`submission` under a judge whose clock is calibrated for `problem`'s benchmark cases. Raises SystemExit where
     the judge's clock does not work."""
-    be_a_quiet_neighbour()
+    be_a_quiet_neighbour(device.kind)
     reference = Reference(problem, device)
     assembly = Assembly(reference, device, load_config(ROOT).sampling(device.kind, quick=False), threads)
     with (

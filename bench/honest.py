@@ -1,6 +1,9 @@
 """What tolerances leave to honest work, and by how much they refuse what is wrong, over many seeds.
 
     python bench/honest.py [--problem NAME ...] [--seeds 60] [--calls 2] [--benchmarks 1] [-k TEXT ...] [--wrong]
+    python bench/honest.py --device cuda [--jobs 12] ...
+
+On a GPU these are all bundled files, over the GPU's cases that move at most `--most-mb`, and nothing simulated.
 
 Each seed is a run: the CPU's test cases and those that it draws in secret, each twice as the judge puts it and, apart
 from that, as often as it puts it to an interpreted kernel; `--calls` timed calls of each of `--benchmarks` benchmark
@@ -22,6 +25,7 @@ tolerance refuses. Of a wrong file that is the loosest tolerance. A figure of a 
 from __future__ import annotations
 
 import argparse
+import math
 import pickle
 import sys
 import time
@@ -46,7 +50,7 @@ from harness import catalog
 from harness.judge.tally import Tally
 from harness.judge.trial import ALL_TESTS
 from harness.machine import device as devices
-from harness.model import Case, Problem
+from harness.model import Case, Device, Problem
 
 INTERPRETED = "all test cases, interpreted"
 
@@ -58,7 +62,11 @@ CLAIMS = {"torch_bf16": "mxfp4"}
 """Of files whose names do not tell: its scores are bf16."""
 
 
-def honest(problem: Problem) -> list[Entry]:
+def honest(problem: Problem, device: str = "cpu") -> list[Entry]:
+    bundled = ROOT / "submissions" / problem.name
+    if device != "cpu":
+        files = sorted(path for path in bundled.glob("*.py") if not path.stem.startswith("aiter"))
+        return [Kernel.of(path, _claimed(problem, path)) for path in files]
     simulated: Sequence[Entry] = ()
     if problem.name == "mla":
         simulated = mla_ways.HONEST
@@ -66,7 +74,7 @@ def honest(problem: Problem) -> list[Entry]:
         simulated = honest_rounding.entries(problem)
     files = [
         *(problem.folder / "controls" / "accepted").glob("*.py"),
-        *(ROOT / "submissions" / problem.name).glob(QUICK),
+        *bundled.glob(QUICK),
     ]
     return [*simulated, *(Kernel.of(path, _claimed(problem, path)) for path in sorted(files))]
 
@@ -88,12 +96,21 @@ def _claimed(problem: Problem, path: Path) -> str:
     return CLAIMS.get(path.stem, named)
 
 
-def stand(problem: Problem, seed: int, benchmarks: int, calls: int, entries: Sequence[Entry]) -> dict[str, Standing]:
+def stand(
+    problem: Problem,
+    seed: int,
+    benchmarks: int,
+    calls: int,
+    entries: Sequence[Entry],
+    device: str = "cpu",
+    most_bytes: float = math.inf,
+) -> dict[str, Standing]:
     """Where each entry stands in the run of one seed."""
     torch.set_num_threads(1)
     standings = {entry.name: Standing() for entry in entries}
-    timed = _timed(problem, benchmarks)
-    for group in dealt(problem, devices.detect(ROOT, "cpu"), seed, timed, calls, whole=True):
+    found = devices.detect(ROOT, device)
+    timed = _timed(problem, found, benchmarks)
+    for group in dealt(problem, found, seed, timed, calls, whole=True, most_bytes=most_bytes):
         for number, (case, call) in enumerate(group.calls):
             desk, tolerances = Desk(problem.name, case, call), problem.tolerances_for(case)
             for entry in entries:
@@ -102,9 +119,11 @@ def stand(problem: Problem, seed: int, benchmarks: int, calls: int, entries: Seq
     return standings
 
 
-def _timed(problem: Problem, benchmarks: int) -> Sequence[Case]:
-    """The first ones; of prefill the last: there int8 shows in late rows."""
-    cases = problem.cpu.benchmark
+def _timed(problem: Problem, device: Device, benchmarks: int) -> Sequence[Case]:
+    """The first ones; of prefill on a CPU the last: there int8 shows in late rows."""
+    cases = problem.cases_for(device.kind).benchmark
+    if device.kind != "cpu":
+        return cases[:benchmarks]
     return cases[len(cases) - benchmarks :] if problem.name == "prefill" else cases[:benchmarks]
 
 
@@ -187,18 +206,23 @@ def main() -> None:
     parser.add_argument("--benchmarks", type=int, default=1, help="CPU benchmark cases, from the first on")
     parser.add_argument("-k", nargs="+", default=[""], metavar="TEXT", help="only what has one of these in its name")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--most-mb", type=float, default=700.0, help="what a test case on a GPU may move at most")
     parser.add_argument("--wrong", action="store_true", help="what is to be refused, in the place of what is honest")
     given = parser.parse_args()
-    device, started = devices.detect(ROOT, "cpu"), time.monotonic()
+    device, started = devices.detect(ROOT, given.device), time.monotonic()
+    if given.wrong and device.kind != "cpu":
+        parser.error("what is wrong is asked on a CPU only")
+    most_bytes = math.inf if device.kind == "cpu" else given.most_mb * 1e6
     rows, groups = [], {}
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         for name in given.problem:
             seeds = range(given.first_seed, given.first_seed + given.seeds)
-            asked = name, given.wrong, given.k, given.benchmarks, given.calls
+            asked = name, given.wrong, given.k, given.benchmarks, given.calls, given.device, most_bytes
             waiting = [pool.submit(_stand, seed, *asked) for seed in seeds]
             runs = [pickle.loads(each.result()) for each in waiting]
             passing_too = {entry.name for entry in passing(catalog.load_problem(ROOT, name))}
-            for entry in _asked(name, given.wrong, given.k):
+            for entry in _asked(name, given.wrong, given.k, given.device):
                 standings = [run[entry.name] for run in runs]
                 expected = "no" if not given.wrong else "no, README" if entry.name in passing_too else "yes"
                 rows.append({**row(name, entry, standings, given.wrong), "to be refused": expected})
@@ -218,15 +242,25 @@ def headline(rows: Sequence[dict[str, Any]], seeds: int) -> str:
     return "; ".join(found)
 
 
-def _asked(name: str, is_wrong: bool, texts: Sequence[str]) -> list[Entry]:
+def _asked(name: str, is_wrong: bool, texts: Sequence[str], device: str) -> list[Entry]:
     problem = catalog.load_problem(ROOT, name)
-    found = [*wrong(problem), *passing(problem)] if is_wrong else honest(problem)
+    found = [*wrong(problem), *passing(problem)] if is_wrong else honest(problem, device)
     return [entry for entry in found if any(text in entry.name for text in texts)]
 
 
-def _stand(seed: int, name: str, is_wrong: bool, texts: Sequence[str], benchmarks: int, calls: int) -> bytes:
+def _stand(
+    seed: int,
+    name: str,
+    is_wrong: bool,
+    texts: Sequence[str],
+    benchmarks: int,
+    calls: int,
+    device: str,
+    most_bytes: float,
+) -> bytes:
     """Pickled here: torch would share each tensor by a file descriptor of its own, of which there are not enough."""
-    found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, _asked(name, is_wrong, texts))
+    entries = _asked(name, is_wrong, texts, device)
+    found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, entries, device, most_bytes)
     print(f"{name}: seed {seed}", file=sys.stderr, flush=True)
     return pickle.dumps(found)
 

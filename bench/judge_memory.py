@@ -6,7 +6,8 @@ For the largest CPU benchmark case of each problem: the resident memory of the j
 problem's first baseline, each less what the same process holds before its first case, over the bytes of the case's
 inputs and outputs. Each process's own peak is the kernel's count; the peak of their sum, in which shared memory counts
 once, is sampled some thousand times a second. The reference's and the submission's own workspaces are within them.
-Budget for the sum: 4. Prints a table and one line of JSON.
+Budget for the sum: 8, as the judge of a CPU's cases keeps freed blocks (judge/assembly.py). Prints a table and one line
+of JSON.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def measure(name: str) -> dict[str, object]:
     from harness.wire.flusher import Flusher
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
-    be_a_quiet_neighbour()
+    be_a_quiet_neighbour("cpu")
     reference = Reference(problem, here)
 
     def payload(case: Case) -> int:

@@ -2,6 +2,7 @@
 
     python bench/voids.py [--runs 20] [--seconds 540]        on this machine's CPU; 20 to 30 s a run
     python bench/voids.py --quick ...                        the same as `eval --quick` judges it, in one process: 4 s
+    python bench/voids.py --forked ...                       the same, its timed processes forked from one: 8 s
     python bench/voids.py --stored [RESULTS]                 of the runs in RESULTS (default: results), at once
 
 An honest submission to a toy problem is judged again and again on the CPU, every second time beside as many busy
@@ -54,21 +55,24 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=540, help="start no run after so much time")
     parser.add_argument("--quick", action="store_true", help="time one process, which is never ranked")
+    parser.add_argument("--forked", action="store_true", help="do not start each timed process from nothing")
     parser.add_argument("--stored", nargs="?", type=Path, const=ROOT / "results", metavar="RESULTS")
     given = parser.parse_args()
     if given.stored is not None:
         return of_stored(given.stored)
-    here = devices.detect(ROOT, "cpu")
+    here, config = devices.detect(ROOT, "cpu"), load_config(ROOT)
+    if given.forked:
+        config = config.model_copy(update={"cpu": config.cpu.model_copy(update={"fresh": False})})
     runs: dict[str, list[Run]] = {"quiet": [], "busy": []}
     began, load_before = time.monotonic(), os.getloadavg()
-    with measuring(here), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         problem, submission = one_pass(Path(folder), CASES)
         for number in range(given.runs):
             if time.monotonic() - began > given.seconds:
                 break
             state = ("quiet", "busy")[number % 2]
-            with busy_processes(os.cpu_count() or 1) if state == "busy" else contextlib.nullcontext():
-                run = evaluate(problem, submission, here, load_config(ROOT), quick=given.quick, allow_unsandboxed=True)
+            with measuring(here), busy_processes(os.cpu_count() or 1) if state == "busy" else contextlib.nullcontext():
+                run = evaluate(problem, submission, here, config, quick=given.quick, allow_unsandboxed=True)
             runs[state].append(run)
             words = f"{run.ending.verdict.words}, {run.unranked_because or 'ranked'}, {run.duration_s:.0f} s"
             print(f"run {number + 1}, {state}: {words}", file=sys.stderr, flush=True)

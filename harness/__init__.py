@@ -4,6 +4,8 @@ Imports run downwards: what stands in a line uses the lines below, never its own
 
     __main__                             python3 -m harness
       cli                                options and exit codes
+       server                            a competition that others enter: its interface, queue and pages
+       cluster                           evaluations on many machines: jobs on Ray, nodes, what is wrong with them
         render library                   what people see: a module a medium, or a verb's view; Podium from Python
           verbs                          what each verb does: a module a verb, under its name
             compile profiling            compilers for chips that are not here; the vendors' profilers
@@ -11,6 +13,7 @@ Imports run downwards: what stands in a line uses the lines below, never its own
                 sandbox                  what stands around that process
                   machine ranking        the device, its gauges and its lock; statistics, boards, comparisons, floors
                     catalog records      what files say; runs on disk and the index over them
+                    traces               FlashInfer's form: problems and runs in it, its Solutions as submissions
                     emulated             submissions on an AMD GPU in software, where `make setup-offline` was run
                     interpreter hip      Triton on a CPU; inline HIP and CUDA, which submissions import
                       chips wire         facts of chips; memory and messages between judge and worker
@@ -18,6 +21,7 @@ Imports run downwards: what stands in a line uses the lines below, never its own
                       progress           how an evaluation gets on, told to whoever listens
                         model            the words of the project, as values
                         errors temporary
+                          command        what was typed, and whether Podium is installed
 
 `bootstrap` makes .venv, with the standard library alone. Importing this package imports nothing: `evaluate` and
 `evaluate_many` are of `library`, which is imported when they are asked for (their types: __init__.pyi). The verbs that

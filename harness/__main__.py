@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from harness.command import installed
+
 EXIT_INFRASTRUCTURE = 30
 EXIT_INTERRUPTED = 130
 
@@ -28,8 +30,7 @@ def take_over(missing: str | None) -> int:
     here = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
     if here.exists() and Path(sys.prefix).resolve() != here.parents[1]:
         os.execv(here, [str(here), "-m", "harness", *sys.argv[1:]])
-    bundled = (Path(__file__).resolve().parent / "bundled").is_dir()
-    remedy = f"`pip install {missing}`" if bundled else "`make problems` installs it in .venv"
+    remedy = f"`pip install {missing}`" if installed() else "`make problems` installs it in .venv"
     print(f"error: this Python lacks {missing}: {remedy}", file=sys.stderr)
     return EXIT_INFRASTRUCTURE
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+INTERRUPTED_EXIT_CODE = 130
 
 
 class PodiumError(Exception):
@@ -66,10 +68,10 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str], *, newest_first: bool = False) -> str:
     """A hint for a misspelt `word`: the nearest choice where there is one, else all of them, a line each if they are
-    long and only the last ones if they are many."""
-    options = sorted(choices)
+    long and only the first ones if they are many: by name or, if they come so, the newest."""
+    options = list(choices) if newest_first else sorted(choices)
     guess = nearest(word, options)
     if guess is not None:
         return f"did you mean {guess}?"
@@ -78,6 +80,10 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     line = "valid: " + ", ".join(options)
     if len(line) <= LONGEST_HINT:
         return line
+    return listed("valid, the newest first:" if newest_first else "valid:", options)
+
+
+def listed(head: str, options: Sequence[str]) -> str:
+    """`head` and the first of `options` below it, with how many more there are."""
     more = len(options) - MOST_HINTS
-    head = f"valid, and {more} more before them:" if more > 0 else "valid:"
-    return "\n    ".join((head, *options[-MOST_HINTS:]))
+    return "\n    ".join((head, *options[:MOST_HINTS], *([f"and {more} more"] if more > 0 else [])))

@@ -43,9 +43,16 @@ def tell(narrate: Narrate, step: Step) -> None:
         narrate(step.line)
 
 
-def named(narrate: Narrate, who: str) -> Narrate:
-    """`narrate` for one of several submissions: its lines begin with its name."""
-    return _NamedSteps(narrate, who) if hasattr(narrate, "step") else _Named(narrate, who)
+def named(narrate: Narrate, who: str, place: str = "") -> Narrate:
+    """`narrate` for one of several submissions: its lines begin with its name, its steps also have its `place`."""
+    return _NamedSteps(narrate, who, place) if hasattr(narrate, "step") else _Named(narrate, who)
+
+
+def about(seconds: float) -> str:
+    """A duration that is expected, no more exactly than it can be: `about 40 s`, `about 3 min`."""
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} s"
+    return f"about {round(seconds / 60)} min"
 
 
 class _Named:
@@ -57,5 +64,9 @@ class _Named:
 
 
 class _NamedSteps(_Named):
+    def __init__(self, narrate: Narrate, who: str, place: str) -> None:
+        super().__init__(narrate, who)
+        self._place = place
+
     def step(self, step: Step) -> None:
-        tell(self._narrate, replace(step, who=self._who))
+        tell(self._narrate, replace(step, who=f"{self._who} {self._place}".rstrip()))

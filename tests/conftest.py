@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,15 @@ for _name in _MAKEFILE.partition("VARIABLES :=")[2].partition("\n")[0].split():
 
 # pytest-xdist tells its processes a width: a test that is about one sets it.
 os.environ.pop("COLUMNS", None)
+
+# What pytest makes of 30,000 lines of tests is kept for the next time, whatever else the shell wants of Python.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# As many processes test as there are processors. Threads that wait for each other's processors wait awake: on a machine
+# that is busy besides, that took two thirds of the time of what computes here.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Whoever was started in the background ignores Ctrl-C, and so would all that is started from here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -106,25 +116,30 @@ def cost(*, rows: int, cols: int):
 '''
 
 
+def lay_out(root: Path) -> Path:
+    """Make `root` the root of a checkout with the problem `double`."""
+    for folder in ("configs/devices", "problems/double", "submissions/double", "results"):
+        (root / folder).mkdir(parents=True)
+    (root / "configs" / "eval.yml").write_text(EVAL_YML)
+    (root / "configs" / "devices" / "cpu.yml").write_text(CPU_YML)
+    (root / "problems" / "double" / "problem.yml").write_text(PROBLEM_YML)
+    (root / "problems" / "double" / "reference.py").write_text(REFERENCE_PY)
+    return root
+
+
 @pytest.fixture
 def toy_root(tmp_path, monkeypatch):
     """The root of a checkout with the problem `double`: data = (x float32 [rows, cols], config), output 2 x.
 
     The device's lock, which is the machine's, becomes the test's own: an evaluation elsewhere does not hold it up. That
-    of a process that the test starts stays the machine's.
+    of a process that the test starts stays the machine's (but see `test_cli.command`).
     """
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o1777)
     monkeypatch.setattr(lock, "FOLDERS", (tmp_path / "tmp",))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for folder in ("configs/devices", "problems/double", "submissions/double", "results"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)
-    (tmp_path / "configs" / "devices" / "cpu.yml").write_text(CPU_YML)
-    (tmp_path / "problems" / "double" / "problem.yml").write_text(PROBLEM_YML)
-    (tmp_path / "problems" / "double" / "reference.py").write_text(REFERENCE_PY)
-    return tmp_path
+    return lay_out(tmp_path)
 
 
 @pytest.fixture
@@ -207,6 +222,21 @@ def _without_bubblewrap():
     if bubblewrap.program():
         held = (tier for tier in tiers.candidates(cpu) if not tier.bubblewrap and tiers.holds(tier, cpu))
         tiers._found[cpu.torch_device] = next(held, NO_ISOLATION)
+
+
+@pytest.fixture(scope="session")
+def no_namespaces(tmp_path_factory):
+    """A folder for PATH in which bubblewrap is, and does not work."""
+    folder = tmp_path_factory.mktemp("no_namespaces")
+    (folder / "bwrap").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "bwrap").chmod(0o755)
+    return str(folder)
+
+
+@pytest.fixture
+def forking(no_namespaces, monkeypatch):
+    """Commands that a test starts fork their workers: in namespaces each of them imports torch."""
+    monkeypatch.setenv("PATH", no_namespaces, prepend=os.pathsep)
 
 
 @pytest.fixture(autouse=True, scope="session")

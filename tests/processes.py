@@ -11,7 +11,7 @@ NAMES = {"podium-keeper", "podium-waiter", "podium-worker"}
 
 def name_of(pid: int) -> str:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     return ""
 
 
@@ -34,6 +34,6 @@ def working_in(root: Path) -> list[int]:
 def alive(pid: int) -> bool:
     """Whether it computes or could: a zombie cannot."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

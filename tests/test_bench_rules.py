@@ -15,6 +15,11 @@ from harness.ranking import stats
 samples = st.lists(st.floats(1e3, 1e6), min_size=4, max_size=60).map(np.array)
 
 
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch):
+    monkeypatch.setattr(e2_same_and_slower, "DRAWS", 250)
+
+
 @given(samples)
 def test_the_mean_of_one_process_has_student_s_interval(values):
     found = rules.mean_of_one(values)

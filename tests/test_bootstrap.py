@@ -365,13 +365,10 @@ def test_it_parses_where_it_must_say_that_python_is_too_old():
         ast.parse(path.read_text(), feature_version=(3, 6))
 
 
-def old_pythons():
-    names = [f"python3.{minor}" for minor in range(6, 11)]
-    return [name for name in names if runs([name, "-c", ""])]
-
-
-@pytest.mark.parametrize("python", old_pythons() or [pytest.param(None, marks=pytest.mark.skip("no old Python here"))])
+@pytest.mark.parametrize("python", [f"python3.{minor}" for minor in range(6, 11)])
 def test_an_old_python_says_what_to_do_instead(tmp_path, python):
+    if not runs([python, "-c", ""]):
+        pytest.skip(f"no {python} here")
     result = install(write_checkout(tmp_path / "checkout"), python, tmp_path)
     assert result.returncode == 30
     assert re.fullmatch(r"podium: Podium needs Python 3\.11 or newer, but .* is 3\.\d+: .*PYTHON=.*\n", result.stderr)

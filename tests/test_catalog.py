@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import catalog
+from harness.catalog.choice import has
 from harness.errors import ProblemError, UsageError
 from harness.model import Case, Verdict, told_apart
 
@@ -361,3 +362,21 @@ class TestControls:
 
     def test_a_problem_without_controls_has_none(self, toy_root):
         assert list(catalog.controls(catalog.load_problem(toy_root, "double"))) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("1", ["a=1 fmt=bf16", "a=[1,10] fmt=mxfp4"]),
+        ("a=1", ["a=1 fmt=bf16"]),
+        ("10", ["a=[1,10] fmt=mxfp4"]),
+        ("16", ["a=16 fmt=mxfp4"]),
+        ("fp4", ["a=16 fmt=mxfp4", "a=[1,10] fmt=mxfp4"]),
+        ("4", []),
+        ("5", []),
+        ("a=", ["a=1 fmt=bf16", "a=16 fmt=mxfp4", "a=[1,10] fmt=mxfp4", "a=0.5 fmt=bf16"]),
+    ],
+)
+def test_a_number_in_a_choice_of_cases_is_meant_whole_and_a_word_in_part(word, found):
+    labels = ["a=1 fmt=bf16", "a=16 fmt=mxfp4", "a=[1,10] fmt=mxfp4", "a=0.5 fmt=bf16"]
+    assert [label for label in labels if has(label, word)] == found

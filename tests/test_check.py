@@ -7,6 +7,7 @@ judge takes its snapshot of the stage.
 import contextlib
 import ctypes
 import math
+import re
 from unittest import mock
 
 import numpy as np
@@ -540,7 +541,17 @@ class TestReport:
         assert any(line.split()[:3] == ["col", "at", "1,"] and " 3 (of 0-5" in line for line in lines)
 
     def test_only_the_worst_few_are_shown(self, problem):
-        assert self.report(problem, torch.ones(50, 50), torch.zeros(50, 50)).count("worst") == 5
+        want = torch.arange(2500.0).reshape(50, 50)
+        assert self.report(problem, want, torch.zeros(50, 50)).count("worst") == 5
+
+    @pytest.mark.parametrize("tolerance", [None, Tolerance(bitwise=True)])
+    def test_the_worst_are_different_elements_and_no_copies_of_one(self, problem, tolerance):
+        want = torch.arange(1.0, 7.0)[:, None].expand(6, 8).contiguous()
+        text = self.report(problem, want, 3 * want, tolerance)
+        worst = [line for line in text.splitlines() if "worst" in line]
+        assert len({re.search(r"expected (\S+)", line)[1] for line in worst}) == len(worst) == 5
+        assert all(line.endswith("and 7 more alike") for line in worst)
+        assert "hint    it is 3 x the expected" in text
 
     def test_errors_everywhere_are_called_spread(self, problem):
         assert "row     spread over all 50" in self.report(problem, torch.ones(50, 50), torch.zeros(50, 50))

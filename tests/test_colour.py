@@ -86,7 +86,7 @@ def shown_on_a_terminal(words: list[str], **environment: str) -> str:
     return printed.decode()
 
 
-def test_eval_and_replay_colour_their_verdict_on_a_terminal(toy_root):
+def test_eval_and_replay_colour_their_verdict_on_a_terminal(toy_root, forking):
     wrong, honest = (str(submit(toy_root, name, text)) for name, text in (("wrong", WRONG), ("honest", HONEST)))
     out = shown_on_a_terminal(command(toy_root, "eval", "double", wrong, "--device", "cpu"))
     assert "\x1b[31mwrong answer\x1b[0m: wrong on double" in out and "  \x1b[31mwrong\x1b[0m  close: " in out
@@ -96,8 +96,15 @@ def test_eval_and_replay_colour_their_verdict_on_a_terminal(toy_root):
 
 def test_a_list_of_runs_is_coloured_on_a_terminal_and_in_no_other_form(toy_root):
     Store(toy_root).write(make_run(), SUBMISSION)
-    show = command(toy_root, "show")
-    assert "│ \x1b[32maccepted\x1b[0m " in shown_on_a_terminal(show)
-    assert "\x1b" not in shown_on_a_terminal(show, NO_COLOR="1")
-    for form in ("--json", "--markdown", "--csv"):
-        assert "\x1b" not in shown_on_a_terminal([*show, form])
+    program = f"""
+import os
+from harness.cli import main
+for words in ([], ["--json"], ["--markdown"], ["--csv"], ["NO_COLOR"]):
+    if words == ["NO_COLOR"]:
+        os.environ["NO_COLOR"] = words.pop()
+    assert main(["--root", {str(toy_root)!r}, "show", *words]) == 0
+    print("next", flush=True)
+"""
+    shown, *others, end = shown_on_a_terminal([sys.executable, "-c", program]).split("next\r\n")
+    assert "│ \x1b[32maccepted\x1b[0m " in shown
+    assert len(others) == 4 and all("accepted" in each and "\x1b" not in each for each in others) and end == ""

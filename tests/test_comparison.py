@@ -287,7 +287,7 @@ def test_fewer_than_four_pairs_tell_nothing():
     assert enough.finding.speed is Speed.SLOWER
 
 
-@pytest.mark.parametrize("pairs", [4, 8, 32])
+@pytest.mark.parametrize("pairs", [4, 8, pytest.param(32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("spread", [0.001, 0.05, 0.5])
 def test_duels_of_a_source_with_itself_find_a_difference_in_at_most_five_of_a_hundred(pairs, spread):
     """Simulated: whatever the spread between processes, without any noise floor to help."""

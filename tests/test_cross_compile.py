@@ -25,7 +25,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 FORKED = """
 import argparse, json, os, sys
 from pathlib import Path
-import torch, triton
+import torch._dynamo, triton
 from harness.compile.apart import apart
 from harness import catalog
 from harness.compile.cross_compile import WITHOUT_GPU, cross_compiled

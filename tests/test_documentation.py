@@ -23,7 +23,8 @@ from harness.cli import main
 from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
-from harness.machine.device import DeviceFile, _described
+from harness.machine.device import DeviceFile
+from harness.machine.device import described as with_its_file
 from harness.model import OLDER_SOURCE, ClockOwner, Device, Run, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
@@ -57,7 +58,10 @@ OPTIONS_EXPLAINED_BY_HELP = {"--help", "--version"}
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     yield "", cli
-    yield from cli.commands.items()
+    for name, command in cli.commands.items():
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {word}", each) for word, each in command.commands.items())
 
 
 def options(command: click.Command) -> list[click.Option]:
@@ -74,11 +78,12 @@ def test_every_verb_and_option_explains_itself_and_every_verb_has_an_example():
 def test_every_verb_stands_in_the_readme_s_table_with_its_arguments():
     for name, command in cli.commands.items():
         arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-        rows = " ".join(re.findall(rf"^\| `{name}\b([^`]*)`", section("Verbs"), re.MULTILINE))
-        assert f"| `{name}" in section("Verbs"), f"{name} is not in the README's table of verbs"
+        firsts = re.findall(r"^\| (`[^|]*) \|", section("Verbs"), re.MULTILINE)
+        rows = [words for first in firsts for words in re.findall(rf"`{name}\b([^`]*)`", first)]
+        assert rows, f"{name} is not in the README's table of verbs"
         for argument in arguments:
             word = (argument.metavar or argument.name).strip("[]").upper().rstrip("S.…")
-            assert word in rows, f"{name}: {word} is not in its row of the README's table"
+            assert word in " ".join(rows), f"{name}: {word} is not in its row of the README's table"
 
 
 def section(title: str) -> str:
@@ -119,6 +124,11 @@ def assert_parsed(words: list[str], where: str) -> None:
     assert words[0] in cli.commands, f"{where}: there is no verb {words[0]}"
     command = cli.commands[words[0]]
     if "--help" in words:
+        return
+    while isinstance(command, click.Group) and words[1:] and words[1] in command.commands:
+        command, words = command.commands[words[1]], words[1:]
+    if isinstance(command, click.Group):
+        assert words[1:] in ([], ["COMMAND"]), f"{where}: {words[0]} has no {words[1]}"
         return
     try:
         _, rest, _ = command.make_parser(click.Context(command)).parse_args(words[1:])
@@ -428,7 +438,7 @@ def test_a_device_is_added_as_the_page_says(copy):
         kind="cuda", name="Example GPU 1000 SXM", slug="example", arch="sm_90", torch_device="cuda:0",
         memory_bytes=1 << 30, flush_bytes=1,
     )  # fmt: skip
-    found = _described(copy, bare)
+    found = with_its_file(copy, bare)
     assert found.bandwidth_bytes_per_s == described.bandwidth_bytes_per_s == 4.8e12
     assert found.peak_flops_per_s["float8"] == 1978.9e12 and found.flush_bytes == 256 << 20
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(DeviceFile.model_fields)

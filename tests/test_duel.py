@@ -9,6 +9,7 @@ import pytest
 from harness import catalog
 from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, UsageError
+from harness.judge import duel as judge
 from harness.judge.clock import StopClock, Void
 from harness.judge.duel import Disqualified, duel
 from harness.judge.entrant import Entrant
@@ -201,3 +202,38 @@ def test_a_file_that_is_no_calibration_is_one_sentence(toy_root, text):
     path.write_text(text)
     with pytest.raises(InfrastructureError, match="is no calibration"):
         calibration.noise(toy_root, here, 8)
+
+
+@pytest.mark.parametrize(("at", "told"), [(3, True), (1, False)])
+def test_a_duel_that_is_interrupted_says_what_its_whole_pairs_say(podium, toy_root, roomy, monkeypatch, at, told):
+    """Ctrl-C in the middle of a pair, of which nothing is kept."""
+    for name in ("first", "second"):
+        path = toy_root / "submissions" / "double" / f"{name}.py"
+        path.write_text(f"{HONEST}# {name}\n")
+        podium("eval", "double", str(path), "--quick")
+    play, timed = judge._Match._play, Entrant.take
+    pairs, calls = [], []
+
+    def counted(self, pair, start):
+        pairs.append(pair)
+        play(self, pair, start)
+
+    def interrupted(self, *words):
+        timed(self, *words)
+        calls.append(len(pairs))
+        if len(pairs) == at + 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(judge._Match, "_play", counted)
+    monkeypatch.setattr(Entrant, "take", interrupted)
+    words = ("compare", "first", "second", "--duel", "--json")
+    if not told:
+        with pytest.raises(KeyboardInterrupt):
+            podium(*words)
+        return
+    code, out, _ = podium(*words)
+    found = json.loads(out)
+    assert code == 130 and found["notes"][0] == "interrupted after 3 of 8 pairs"
+    assert found["verdict"] and calls.count(at + 1) == 1
+    (samples,) = found["samples"]
+    assert len(samples["a_samples_ns"]) == len(samples["b_samples_ns"]) == 3

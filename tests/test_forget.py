@@ -102,8 +102,15 @@ def test_a_file_that_is_no_run_any_more_is_forgotten_by_what_it_is_called(podium
 
 
 def test_ages_are_hours_days_or_weeks():
-    hours = {text: forgetting.age(text).total_seconds() / 3600 for text in ("30d", "12h", "2w", "7")}
-    assert hours == {"30d": 720, "12h": 12, "2w": 336, "7": 168}
-    for text in ("", "d", "-1d", "1.5d", "1m", "999999d", "3 d"):
+    hours = {text: forgetting.age(text).total_seconds() / 3600 for text in ("30d", "12h", "2w")}
+    assert hours == {"30d": 720, "12h": 12, "2w": 336}
+    for text in ("", "d", "-1d", "1.5d", "1m", "999999d", "3 d", "3"):
         with pytest.raises(UsageError):
             forgetting.age(text)
+
+
+def test_an_age_without_a_unit_is_refused_by_a_sentence_that_names_them_and_nothing_is_lost(podium, root):
+    before = stored(root)
+    code, out, err = podium("forget", "--older-than", "3")
+    assert (code, out) == (2, "") and "3 of what?" in err and "3d are days, 3h hours, 3w weeks" in err
+    assert stored(root) == before

@@ -190,8 +190,8 @@ def custom_kernel(data):
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_hostile_submission_commands_nothing(toy_root, options):
+@pytest.mark.parametrize("options", [(), pytest.param(("--json",), marks=pytest.mark.slow)])
+def test_a_hostile_submission_commands_nothing(toy_root, forking, options):
     name = "::warning ##[group]x::"
     file = submit(toy_root, name, HOSTILE)
     environment = os.environ | {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(toy_root)}

@@ -70,6 +70,17 @@ def test_a_known_mistake_is_called_by_its_name(name):
     assert hint.startswith(said), hint
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("spread", [False, True], ids=["values", "any bits"])
+def test_what_was_scaled_is_known_also_where_every_bit_counts(dtype, spread):
+    want = WANT.to(dtype)
+    if spread:
+        whole = torch.randint(-(2**31), 2**31, (12, 8, 16), generator=torch.Generator().manual_seed(1))
+        want = whole.to(torch.int32).view(dtype).reshape(-1)[: WANT.numel()].view(WANT.shape)
+    assert hints(AXES, want, (1.01 * want.float()).to(dtype), near=1e-6) == ["it is 1.01 x the expected"]
+    assert hints(AXES, want, want + 0.01 * normal(*WANT.shape, seed=1).to(dtype), near=1e-6) == []
+
+
 UNKNOWN = {
     "right": WANT,
     "noise": WANT + 0.3 * normal(*WANT.shape, seed=1),

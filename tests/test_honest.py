@@ -40,7 +40,7 @@ def test_no_accepted_control_and_no_rounding_is_refused(name):
     assert not any(rejected.values())
 
 
-@pytest.mark.parametrize("name", ["kv_decode", "fmha", "kv_replicate"])
+@pytest.mark.parametrize("name", [pytest.param("kv_decode", marks=pytest.mark.slow), "fmha", "kv_replicate"])
 def test_every_wrong_control_is_refused_in_this_process_too(name):
     assert all(standings_of(name, honest.wrong).values())
 

@@ -32,20 +32,30 @@ def call(words, folder, check=True, **variables):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
+def build(tmp_path_factory):
+    """Builds the wheel of a checkout."""
     if not importlib.util.find_spec("pip"):
         pytest.skip("this Python has no pip")
     path = ""
     if not importlib.util.find_spec("hatchling"):
-        backend = folder / "backend"
-        if call([*PIP, "install", "-q", "--target", backend, "hatchling>=1.26"], folder, check=False).returncode != 0:
+        backend = tmp_path_factory.mktemp("backend")
+        if call([*PIP, "install", "-q", "--target", backend, "hatchling>=1.26"], backend, check=False).returncode != 0:
             pytest.skip("hatchling is not installed, and pip cannot get it here")
         path = str(backend)
-    options = ["-q", "--no-deps", "--no-build-isolation", "-w", folder]
-    call([*PIP, "wheel", *options, CHECKOUT], folder, **({"PYTHONPATH": path} if path else {}))
-    (built,) = folder.glob("podium-*.whl")
-    return built
+
+    def of(checkout):
+        folder = tmp_path_factory.mktemp("wheel")
+        options = ["-q", "--no-deps", "--no-build-isolation", "-w", folder]
+        call([*PIP, "wheel", *options, checkout], folder, **({"PYTHONPATH": path} if path else {}))
+        (built,) = folder.glob("podium-*.whl")
+        return built
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def wheel(build):
+    return build(CHECKOUT)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +92,31 @@ def test_the_wheel_has_one_name_and_nothing_that_was_left_lying_about(wheel):
         assert any(name.startswith(f"harness/bundled/{folder}") for name in names), folder
 
 
+@pytest.mark.parametrize("tracked", [True, False], ids=["checkout", "archive"])
+def test_a_wheel_of_a_checkout_holds_what_git_tracks_and_one_of_an_archive_everything_but_caches(
+    build, tmp_path, tracked
+):
+    for name in ("pyproject.toml", "hatch_build.py", "LICENSE", "README.md"):
+        shutil.copy(CHECKOUT / name, tmp_path)
+    ours = ["harness/__init__.py", "problems/toy/problem.yml", "submissions/toy/bundled.py", "configs/eval.yml"]
+    theirs = ["harness/notes.txt", "submissions/toy/mine.py", "problems/own/problem.yml"]
+    caches = ["submissions/toy/__pycache__/mine.pyc"]
+
+    def write(names):
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("")
+
+    write(ours)
+    if tracked:
+        call(["git", "init", "-q"], tmp_path)
+        call(["git", "add", "-A"], tmp_path)
+    write([*theirs, *caches])
+    names = {name for name in zipfile.ZipFile(build(tmp_path)).namelist() if ".dist-info/" not in name}
+    expected = ours if tracked else ours + theirs
+    assert names == {name if name.startswith("harness/") else f"harness/bundled/{name}" for name in expected}
+
+
 def test_podium_judges_in_another_directory_and_leaves_its_results_there(programs, elsewhere):
     source = CHECKOUT / "problems" / "kv_replicate" / "controls" / "accepted" / "copy_of_expand.py"
     shutil.copy(source, elsewhere / "mine.py")
@@ -92,6 +127,15 @@ def test_podium_judges_in_another_directory_and_leaves_its_results_there(program
     assert list((elsewhere / "results" / "local" / "kv_replicate").glob(f"*/{run['id']}.json"))
     assert {path.name for path in elsewhere.iterdir()} == {"mine.py", "results"}
     assert "mine" in call([programs / "podium", "leaderboard", "kv_replicate"], elsewhere).stdout
+
+
+def test_hints_are_commands_and_paths_that_work_there(programs, elsewhere):
+    found = call([programs / "podium", "doctor", "--device", "cpu"], elsewhere).stdout
+    assert "podium doctor --calibrate" in found and "make " not in found and "python3 -m harness" not in found
+    wrong = call([programs / "podium", "check", "kv_replicate", "torch_expand_coyp.py"], elsewhere, check=False)
+    assert "did you mean submissions/kv_replicate/torch_expand_copy.py?" in wrong.stderr
+    words = ["kv_replicate", "submissions/kv_replicate/torch_expand_copy.py", "--case", "1", "--device", "cpu"]
+    assert "accepted" in call([programs / "podium", "eval", *words], elsewhere).stdout
 
 
 SPY = """

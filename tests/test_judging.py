@@ -235,8 +235,9 @@ def test_a_tensor_subclass_is_not_mistaken_for_its_values(toy_root):
     ],
 )
 def test_a_hanging_submission_times_out_and_leaves_no_process(toy_root, limited, where, limits, said):
-    hang = "while True: pass"
-    source = f"{hang}\n" if where == "import" else f"def custom_kernel(data):\n    {hang}\n"
+    source = (
+        "import time\ntime.sleep(600)\n" if where == "import" else "def custom_kernel(data):\n    while True: pass\n"
+    )
     limited(**limits)
     run = judge(toy_root, source)
     assert run.ending.verdict is Verdict.TIMEOUT and run.ending.message.partition("; it was in ")[0] == said
@@ -651,6 +652,6 @@ def test_timed_processes_start_from_nothing_unless_the_configuration_says_otherw
     """
     assert "harness.sandbox.fork_server" in judge(toy_root, says).output
     path = toy_root / "configs" / "eval.yml"
-    path.write_text(path.read_text().replace("fresh: false", "fresh: true"))
+    path.write_text(path.read_text().replace("fresh: false", "fresh: true").replace("processes: 2", "processes: 1"))
     assert "-m harness.worker" in judge(toy_root, says).output
     assert "harness.sandbox.fork_server" in judge(toy_root, says, timed=False).output

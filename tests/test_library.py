@@ -29,8 +29,11 @@ FEW = Sampling(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _judges_end():
-    yield
+def _judges_end(no_namespaces):
+    """The judges that are kept fork their workers, and end with these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", no_namespaces, prepend=os.pathsep)
+        yield
     close()
 
 
@@ -85,7 +88,21 @@ def test_a_run_is_what_a_run_file_holds(root):
     assert not (root / "results" / "local").exists()
 
 
-def test_each_call_judges_its_own_source_though_the_process_and_its_worker_are_kept(root):
+@pytest.fixture(params=["forked", pytest.param("in namespaces", marks=pytest.mark.slow)])
+def however_workers_start(request, root):
+    """The judge's workers are forked, or one of them is always started ahead where bubblewrap is installed."""
+    if request.param == "forked":
+        yield root
+        return
+    close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.environ["PATH"].partition(os.pathsep)[2])
+        yield root
+    close()
+
+
+def test_each_call_judges_its_own_source_though_the_process_and_its_worker_are_kept(however_workers_start):
+    root = however_workers_start
     pids, verdicts = set(), []
     for source in (RIGHT, WRONG, RIGHT, "def custom_kernel(data):\n    1 / 0\n"):
         run = evaluate("double", source, "cpu", "verdict", root=root)
@@ -179,30 +196,6 @@ def test_what_a_problem_imports_of_reference_is_read_anew_in_each_call(root):
     assert evaluate("double", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
     (root / "reference" / "factor.py").write_text("FACTOR = 3.00\n")
     assert evaluate("double", fixed, "cpu", "verdict", root=root).ending.verdict is Verdict.WRONG_ANSWER
-
-
-def test_what_the_caller_s_own_narrate_raises_ends_the_call_and_the_next_one_has_a_judge(root):
-    def closed(line):
-        raise BrokenPipeError("nobody reads")
-
-    with pytest.raises(BrokenPipeError, match="nobody reads"):
-        evaluate("double", RIGHT, "cpu", "verdict", root=root, narrate=closed)
-    assert evaluate("double", RIGHT, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
-
-
-def test_closing_ends_a_call_of_another_thread_at_once(own_judge):
-    root = own_judge
-    with ThreadPoolExecutor(1) as pool:
-        slow = "import time\ndef custom_kernel(data):\n    time.sleep(1000)\n"
-        call = pool.submit(evaluate, "double", slow, "cpu", "verdict", root=root)
-        while not list((root / "tmp").glob("podium-*/work")):
-            time.sleep(0.05)
-        process = judges._judges["cpu"]._process
-        close()
-        with pytest.raises(InfrastructureError, match="has ended with status"):
-            call.result()
-    assert process.returncode != -signal.SIGKILL, "it had to be killed"
-    assert not list((root / "tmp").glob("podium-*"))
 
 
 def test_a_file_that_is_no_utf_8_is_refused_in_a_sentence(root):
@@ -306,6 +299,18 @@ def test_what_the_judge_finds_wrong_is_raised_here(root):
         evaluate("double", RIGHT, "cpu", root=root)
 
 
+# Each of these ends the judge that is kept: together, so that the others need no more of them.
+
+
+def test_what_the_caller_s_own_narrate_raises_ends_the_call_and_the_next_one_has_a_judge(root):
+    def closed(line):
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        evaluate("double", RIGHT, "cpu", "verdict", root=root, narrate=closed)
+    assert evaluate("double", RIGHT, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
+
+
 def test_a_judge_that_was_killed_is_said_to_be_and_another_is_started(root):
     evaluate("double", RIGHT, "cpu", "verdict", root=root)
     killed = judges._judges["cpu"]._process
@@ -316,6 +321,21 @@ def test_a_judge_that_was_killed_is_said_to_be_and_another_is_started(root):
     path.write_text(path.read_text() + "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(InfrastructureError, match="the process that judges has ended with status -9"):
         evaluate("double", RIGHT, "cpu", "verdict", root=root)
+
+
+def test_closing_ends_a_call_of_another_thread_at_once(own_judge):
+    root = own_judge
+    with ThreadPoolExecutor(1) as pool:
+        slow = "import time\ndef custom_kernel(data):\n    time.sleep(1000)\n"
+        call = pool.submit(evaluate, "double", slow, "cpu", "verdict", root=root)
+        while not list((root / "tmp").glob("podium-*/work")):
+            time.sleep(0.05)
+        process = judges._judges["cpu"]._process
+        close()
+        with pytest.raises(InfrastructureError, match="has ended with status"):
+            call.result()
+    assert process.returncode != -signal.SIGKILL, "it had to be killed"
+    assert not list((root / "tmp").glob("podium-*"))
 
 
 def test_a_judge_ends_with_the_program_that_is_killed_in_the_midst_of_a_call(root):

@@ -12,7 +12,7 @@ import pytest
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
 VERBS = ["new", "new-problem", "eval", "check", "verify", "repro", "leaderboard", "show", "compare", "report"]
 VERBS += ["profile", "problems", "doctor"]
-VERBS += ["setup-offline", "test", "test-all", "test-triton", "bench-gpu", "lint", "clean", "help"]
+VERBS += ["setup-offline", "serve", "test", "test-all", "test-triton", "bench-gpu", "lint", "clean", "help"]
 VARIABLES = ["PROBLEM", "NAME", "SUBMISSION", "DEVICE", "TARGET", "RUN", "A", "B", "ARGS", "PYTHON"]
 # Each would leave a file called "pwned" if make or the shell executed it.
 HOSTILE = [
@@ -44,7 +44,7 @@ def checkout(tmp_path):
         os.utime(tmp_path / name, (1e9, 1e9))
     write_program(tmp_path / ".venv/bin/python", PRINT_WORDS)
     write_program(tmp_path / "bin/python3", PRINT_WORDS.replace("-I*)", "-Ic)"))  # shows that bootstrap was run
-    for name in (".podium-ready", ".podium-ready-dev", ".podium-ready-offline"):
+    for name in (".podium-ready", ".podium-ready-dev", ".podium-ready-offline", ".podium-ready-server"):
         (tmp_path / ".venv" / name).touch()
     return tmp_path
 
@@ -156,6 +156,12 @@ def test_setting_up_offline_work_installs_its_extra_and_then_nothing(checkout):
     assert "bootstrap" not in make(checkout, "setup-offline").stdout
     (checkout / ".venv/.podium-ready-offline").unlink()
     assert words_given(make(checkout, "setup-offline"))[:4] == ["-I", "harness/bootstrap", "install", "--offline"]
+
+
+def test_serving_installs_its_extra_first_and_then_serves_with_the_words_of_args(checkout):
+    (checkout / ".venv/.podium-ready-server").unlink()
+    said = make(checkout, "serve", "ARGS=--port 8123").stdout
+    assert said.index("<--server>") < said.index("<serve>") < said.index("<8123>")
 
 
 @pytest.mark.parametrize("verb", ["show", "repro"])

@@ -28,7 +28,7 @@ def podium(toy_root, podium):
 
 def test_a_new_problem_passes_its_own_verification_and_takes_a_submission(podium, toy_root):
     code, out, _ = podium("new-problem", "window")
-    assert code == 0 and "make verify PROBLEM=window" in out
+    assert code == 0 and "python3 -m harness verify window" in out
     folder = toy_root / "problems" / "window"
     assert not [path for path in folder.rglob("*") if path.is_file() and "NAME" in path.read_text()]
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
@@ -52,7 +52,7 @@ def test_a_new_submission_is_the_template_and_is_accepted_at_once(podium, toy_ro
     path = toy_root / "submissions" / "double" / "mine.py"
     assert code == 0 and path.read_text() == TEMPLATE
     steps = out.splitlines()
-    assert steps[1].split()[:2] == ["make", "check"] and steps[2].split()[:2] == ["make", "eval"]
+    assert steps[1].split()[3] == "check" and steps[2].split()[3] == "eval"
     assert all(f"PROBLEM=double SUBMISSION={path}" in step for step in steps[1:])
     code, out, _ = podium("eval", "double", str(path), "--device", "cpu")
     assert code == 0 and "accepted: mine" in out
@@ -134,13 +134,19 @@ def test_a_machine_that_can_judge_is_not_fatal_and_names_what_is_here(facts):
 
     assert found["torch"].found == torch.__version__ and found["torch"].required
     assert "CPUs" in found["device"].found and found["results"].state == "ok"
-    assert "clang-19" in found["gfx942"].found and "Triton 3.7.1" in found["gfx942"].found
+    assert found["gfx942"].found == "Triton 3.7.1" and "clang-19" in found["gfx942, inline HIP"].found
 
 
 def test_a_compiler_that_is_missing_comes_with_the_command_that_brings_it(facts):
-    found = facts()["gfx950"]
+    found = facts()["gfx950, inline HIP"]
     assert found.state == "missing" and not found.fatal
     assert found.remedy == "make setup-offline, or: pip install ziglang"
+
+
+def test_a_target_that_triton_compiles_for_is_not_missing_for_want_of_a_compiler_for_inline_hip(facts, monkeypatch):
+    assert (facts()["gfx950"].state, facts()["gfx950, inline HIP"].state) == ("ok", "missing")
+    monkeypatch.setattr(doctor.tools, "here", lambda: TOOLS.model_copy(update={"triton": None}))
+    assert (facts()["gfx942"].state, facts()["gfx942, inline HIP"].state) == ("missing", "ok")
 
 
 def test_a_profiler_that_is_missing_comes_with_how_to_get_it(toy_root, monkeypatch):

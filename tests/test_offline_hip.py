@@ -44,7 +44,11 @@ extern "C" __global__ __launch_bounds__(64) void tile(vec<unsigned short, 4>* a,
 """
 
 
-@pytest.fixture(params=list(TARGETS))
+OLDER = ("gfx90a", "gfx908")
+EACH_TARGET = [pytest.param(name, marks=pytest.mark.slow if name in OLDER else []) for name in TARGETS]
+
+
+@pytest.fixture(params=EACH_TARGET)
 def target(request):
     return needing(request.param)
 

@@ -78,7 +78,8 @@ def test_a_probe_is_a_benchmark_case_with_what_tests_state_and_it_leaves_out(shi
 def test_steps_of_a_test_are_no_probe():
     problem = catalog.load_problem(CHECKOUT, "kv_decode")
     probes = problem.cases.probes(problem.cases.benchmark[0])
-    assert [probe.parameters["scores"] for probe in probes] == ["large", "rising", "shuffled"]
+    said = [(probe.parameters.get("scores"), probe.parameters.get("values")) for probe in probes]
+    assert said == [("large", None), ("rising", None), ("shuffled", None), (None, "outliers")]
     assert all("steps" not in probe.parameters for probe in probes)
 
 

@@ -246,6 +246,7 @@ def test_a_full_cache_can_be_attended_to_but_not_appended_to():
         ({"steps": 0}, "steps is 0"),
         ({"dtype": "float64"}, "dtype is 'float64'"),
         ({"scores": "huge"}, "scores is 'huge'"),
+        ({"values": "huge"}, "values is 'huge'"),
         ({"scores": "large", "steps": 2}, "large scores cannot be kept up over 2 steps"),
     ],
 )
@@ -318,6 +319,19 @@ def test_half_of_the_dims_hold_what_moves_the_scores_and_queries_may_be_rounded_
     keys = data[3][0, 0, :600]
     few = [len(keys[:, dim].unique()) <= 11 for dim in range(keys.shape[1])]
     assert sum(few) == 32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_outliers_are_the_values_of_one_key_of_each_head_cached_or_new(dtype):
+    where = set()
+    for seed in range(8):
+        _, _, v_new, _, v_cache, seq_lens, _ = generate(seed, dtype=dtype, seq_lens=[3, 0], values="outliers")
+        for b, length in enumerate(seq_lens.tolist()):
+            values = torch.cat([v_cache[b, :, :length], v_new[b]], 1)
+            large = (values.float().norm(dim=-1) > 30 * values.shape[-1] ** 0.5).nonzero()
+            assert large[:, 0].tolist() == list(range(len(values)))
+            where |= {"cached" if key < length else "new" for key in large[:, 1].tolist()}
+    assert where == {"cached", "new"}
 
 
 def test_garbage_that_looks_like_keys_is_moved_as_the_last_ones_are():

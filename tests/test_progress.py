@@ -15,7 +15,7 @@ from harness.catalog.config import load_config
 from harness.judge.duel import duel
 from harness.judge.evaluate import evaluate
 from harness.machine.device import detect
-from harness.progress import Step, named, tell
+from harness.progress import Step, about, named, tell
 from harness.render import progress
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
 
@@ -61,12 +61,12 @@ def test_a_wrong_case_is_told_with_its_report_before_the_next_is_tried(toy_root)
 def test_who_asks_for_lines_gets_those_and_no_step(toy_root, roomy):
     lines: list[str] = []
     judged(toy_root, HONEST, lines.append)
-    assert [re.sub(r":.*", "", line) for line in lines] == [
+    assert [re.sub(r":.*| \d+ s left$", "", line) for line in lines] == [
         "test 1 of 2",
         "test 2 of 2",
         "pilot",
         "timing, process 1 of 2",
-        "timing, process 2 of 2",
+        "timing, process 2 of 2, about",
     ]
 
 
@@ -91,9 +91,26 @@ def test_a_name_is_put_before_a_line_and_into_a_step():
     tell(named(lines.append, "mine"), Step("test", "n=1", 0, 2, "test 1 of 2"))
     tell(named(lines.append, "mine"), Step("test", "n=1", 1, 2))
     tell(named(told, "mine"), Step("test", "n=1", 1, 2))
+    tell(named(told, "mine", "3/10"), Step("test", "n=1", 2, 2))
     named(told, "mine")("loading")
     assert lines == ["mine: test 1 of 2"] and told.lines == ["mine: loading"]
-    assert [(step.who, step.done) for step in told.steps] == [("mine", 1)]
+    assert [(step.who, step.done) for step in told.steps] == [("mine", 1), ("mine 3/10", 2)]
+
+
+def test_of_several_files_it_is_told_which_one_is_judged_and_how_long_the_rest_may_take(podium, toy_root):
+    files = [str(submit(toy_root, name, f"{HONEST}# {name}\n")) for name in ("one", "two", "three")]
+    _, _, err = podium("eval", "double", *files, "--quick")
+    loading = [line for line in err.splitlines() if ": loading" in line]
+    assert loading[0].endswith(", file 1 of 3")
+    for number, line in enumerate(loading[1:], 2):
+        left = r"about \d+ (s|min) left if the rest take as long as those"
+        assert re.search(rf", file {number} of 3, {left}$", line), line
+    _, _, err = podium("eval", "double", files[0], "--quick")
+    assert "file 1" not in err
+
+
+def test_a_duration_that_is_expected_is_told_no_more_exactly_than_it_can_be():
+    assert [about(seconds) for seconds in (0.2, 41.4, 200)] == ["about 1 s", "about 41 s", "about 3 min"]
 
 
 def drawn(*told, width=100, clock=None) -> str:

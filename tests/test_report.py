@@ -47,6 +47,7 @@ from harness.render import run as rendered
 from harness.render.axis import NARROW, WIDE, label_ends, log_axis
 from harness.verbs import report
 from harness.verbs.report import Sheet
+from tests.conftest import lay_out
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CASES = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
@@ -712,43 +713,67 @@ def chromium():
     if program is None:
         pytest.skip("Chromium is not installed (Debian and Ubuntu: apt install chromium)")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program)
+        browser = started.chromium.launch(executable_path=program, args=["--disable-gpu"])
         yield browser
         browser.close()
 
 
-@pytest.fixture
-def board_file(toy_root):
-    """A report with RANKED submissions on its board, one of them hostile, and one that was wrong."""
+@pytest.fixture(scope="module")
+def board_root(tmp_path_factory):
+    """A checkout with RANKED submissions on its board, one of them hostile, and one that was wrong."""
+    root = lay_out(tmp_path_factory.mktemp("board"))
     for number in range(RANKED - 2):
         latency_ns, error = 1000.0 + 700 * (number * 5 % 12), 0.001 * (1 + number)
-        store(toy_root, f"try_{number}", latency_ns, error=error, samples=70 if number else 8)
-    store(toy_root, "a_submission_with_a_name_that_is_longer_than_any_phone_is_wide", 1500.0, output="x" * 500)
-    store(toy_root, HOSTILE, 1200.0, source=HOSTILE, output=HOSTILE)
-    store(toy_root, "bad", **failed(message="e" * 400))
-    path = toy_root / "board.html"
-    path.write_text(page_of(toy_root), encoding="utf-8")
+        store(root, f"try_{number}", latency_ns, error=error, samples=70 if number else 8)
+    store(root, "a_submission_with_a_name_that_is_longer_than_any_phone_is_wide", 1500.0, output="x" * 500)
+    store(root, HOSTILE, 1200.0, source=HOSTILE, output=HOSTILE)
+    store(root, "bad", **failed(message="e" * 400))
+    return root
+
+
+@pytest.fixture(scope="module")
+def board_file(board_root):
+    path = board_root / "board.html"
+    path.write_text(page_of(board_root), encoding="utf-8")
     return path
 
 
-@pytest.fixture
-def opened(chromium, board_file):
-    """Opens the report as a file; what its console said and what it asked for are in `said` and `asked_for`."""
-    contexts = []
+class Tabs:
+    """Opens the report as a file; what its console said and what it asked for are in `said` and `asked_for`.
 
-    def open_(width=1200, scheme="light", fragment="", **options):
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options))
-        page = contexts[-1].new_page()
+    Each tab takes a process: those with the same options are one, which loads the report anew.
+    """
+
+    def __init__(self, chromium, board_file):
+        self._chromium, self._address, self._tabs = chromium, board_file.as_uri(), {}
+
+    def __call__(self, width=1200, scheme="light", fragment="", **options):
+        kind = (scheme, *options.items())
+        if kind not in self._tabs:
+            self._tabs[kind] = self._chromium.new_context(color_scheme=scheme, **options).new_page()
+            self._tabs[kind].on("console", lambda message: self._tabs[kind].said.append(message.text))
+            self._tabs[kind].on("pageerror", lambda error: self._tabs[kind].said.append(str(error)))
+            self._tabs[kind].on("request", lambda request: self._tabs[kind].asked_for.append(request.url))
+        page = self._tabs[kind]
+        page.goto("about:blank")
         page.said, page.asked_for = [], []
-        page.on("console", lambda message: page.said.append(message.text))
-        page.on("pageerror", lambda error: page.said.append(str(error)))
-        page.on("request", lambda request: page.asked_for.append(request.url))
-        page.goto(f"{board_file.as_uri()}{fragment}")
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(f"{self._address}{fragment}")
         return page
 
-    yield open_
-    for context in contexts:
-        context.close()
+
+@pytest.fixture(scope="module")
+def opened(chromium, board_file):
+    return Tabs(chromium, board_file)
+
+
+def in_windows(opened, *widths):
+    """The report with all that folds opened, in a window that takes each of these widths in turn."""
+    page = opened(widths[0])
+    page.evaluate(OPEN_ALL)
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 800})
+        yield width, page
 
 
 def names_on_board(page):
@@ -797,11 +822,13 @@ def test_a_table_sorts_by_a_click_and_by_the_keyboard(opened):
     assert page.locator("table.board [aria-sort]").count() == 1
 
 
-def test_intervals_sort_as_numbers_and_what_has_none_comes_last_both_ways(opened, toy_root):
+def test_intervals_sort_as_numbers_and_what_has_none_comes_last_both_ways(opened, board_root, tmp_path):
+    root = tmp_path / "with_intervals"
+    shutil.copytree(board_root, root)
     for number, part in enumerate((0.09, 0.005, 0.1)):
-        store(toy_root, f"wide_{number}", score=around(1000.0 + number, part))
-    path = toy_root / "intervals.html"
-    path.write_text(page_of(toy_root), encoding="utf-8")
+        store(root, f"wide_{number}", score=around(1000.0 + number, part))
+    path = root / "intervals.html"
+    path.write_text(page_of(root), encoding="utf-8")
     page = opened()
     page.goto(path.as_uri())
     page.evaluate(OPEN_ALL)
@@ -837,7 +864,7 @@ def test_the_field_in_the_bar_leaves_the_submissions_whose_name_has_each_word(op
     assert len(names_on_board(page)) == RANKED
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
 def test_contents_and_filter_stay_and_the_contents_lead_to_each_part(opened, width):
     page = opened(width)
     bar = page.locator(".top")
@@ -861,12 +888,10 @@ SMALL_TARGETS = """[...document.querySelectorAll('a, button, summary, input')].f
     .map(([name, box]) => `${name} ${box.width} x ${box.height}`)"""
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_whatever_is_clicked_is_24_pixels_wide_and_high(opened, width):
+def test_whatever_is_clicked_is_24_pixels_wide_and_high(opened):
     """https://www.w3.org/TR/WCAG22/#target-size-minimum"""
-    page = opened(width)
-    page.evaluate(OPEN_ALL)
-    assert page.evaluate(SMALL_TARGETS) == []
+    for _, page in in_windows(opened, 390, 1280):
+        assert page.evaluate(SMALL_TARGETS) == []
 
 
 COLLISIONS = """[...document.querySelectorAll('svg.scale, svg.upright')].flatMap(axis => {
@@ -877,11 +902,9 @@ COLLISIONS = """[...document.querySelectorAll('svg.scale, svg.upright')].flatMap
 })"""
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_labels_of_an_axis_stay_apart_in_any_window(opened, width):
-    page = opened(width)
-    page.evaluate(OPEN_ALL)
-    assert page.locator("svg.scale").count() > 10 and page.evaluate(COLLISIONS) == []
+def test_labels_of_an_axis_stay_apart_in_any_window(opened):
+    for _, page in in_windows(opened, 320, 390, 768, 1280):
+        assert page.locator("svg.scale").count() > 10 and page.evaluate(COLLISIONS) == []
 
 
 def test_a_table_that_goes_on_shows_a_shadow_at_the_edge_where_it_does(opened):
@@ -920,11 +943,9 @@ def test_it_follows_the_systems_theme_until_told_otherwise(opened):
     assert dark.evaluate(GROUND) == "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1200])
-def test_no_window_is_too_narrow_for_the_page(opened, width):
-    page = opened(width)
-    page.evaluate(OPEN_ALL)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_no_window_is_too_narrow_for_the_page(opened):
+    for width, page in in_windows(opened, 320, 390, 768, 1200):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_every_chart_has_words_and_a_table(opened):

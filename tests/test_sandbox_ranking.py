@@ -7,13 +7,25 @@ from click.testing import CliRunner
 
 from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError
+from harness.judge import entrant
+from harness.judge import evaluate as judging
 from harness.model import NO_ISOLATION, Isolation
+from harness.ranking import stats
 from harness.sandbox import tiers
 from harness.verbs import eval as evaluation
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
 
-pytestmark = pytest.mark.usefixtures("roomy")  # on a busy machine another reason would be named
+pytestmark = pytest.mark.usefixtures("roomy", "steady")
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    """Times may be as doubtful as they like: on a busy machine that would be named as the reason."""
+    monkeypatch.setattr(entrant, "MOST_VOIDS", 10_000)
+    monkeypatch.setattr(judging, "MOST_VOID", 1.0)
+    monkeypatch.setattr(judging, "_unstable", lambda rounds: False)
+    monkeypatch.setattr(stats, "is_wider", lambda estimate, half_width: False)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Cases that each run draws in secret: within their ranges, the same from the same seed, checked and never timed."""
 
+import functools
 import textwrap
 from pathlib import Path
 
@@ -159,12 +160,17 @@ def test_every_value_of_a_range_is_drawn():
     assert found == {(n, x) for n in (1, 2, 3, 4) for x in "ab"}
 
 
+@functools.cache
+def loaded(name):
+    problem = catalog.load_problem(CHECKOUT, name)
+    return problem, Reference(problem, detect(CHECKOUT, "cpu"))
+
+
 @pytest.mark.parametrize("name", catalog.problem_names(CHECKOUT))
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds)
 def test_whatever_a_bundled_problem_draws_is_within_its_contract(name, seed):
-    problem = catalog.load_problem(CHECKOUT, name)
-    reference = Reference(problem, detect(CHECKOUT, "cpu"))
+    problem, reference = loaded(name)
     for case in drawn(problem.cpu, seed) + drawn(problem.cases, seed):
         reference._run("empty_input", **case.parameters, device="meta")
         assert reference.most_bytes(case) > 0 and reference._run("device_bytes", **case.parameters) < 8 << 30

@@ -290,7 +290,7 @@ class TestReading:
         with pytest.raises(UsageError) as caught:
             Store(root).read("one")
         assert "could be any of 2 runs" in caught.value.message
-        assert caught.value.hint.split()[-2:] == ["one-x", "one-y"]
+        assert caught.value.hint.split()[-2:] == ["one-y", "one-x"]
 
     @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
     def test_any_other_part_of_an_id_is_no_run(self, root, part):
@@ -324,8 +324,21 @@ class TestReading:
         put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", problem="triple"))
         with pytest.raises(UsageError, match="mine could be any of 2 runs") as caught:
             Store(root).read("mine")
-        assert caught.value.hint.split()[-2:] == ["20260101-aa-mine", "20260102-bb-mine"]
+        assert caught.value.hint.split()[-2:] == ["20260102-bb-mine", "20260101-aa-mine"]
         assert Store(root).read("mine", "double").id == "20260101-aa-mine"
+
+    def test_of_many_choices_the_newest_are_named_and_it_is_said_how_many_more_there_are(self, root):
+        for day in range(1, 31):
+            name = f"long_name_{31 - day:02}"
+            put(root, make_run(f"202601{day:02}-{31 - day:02}", submission=name, started_at=f"2026-01-{day:02}"))
+        with pytest.raises(UsageError) as caught:
+            Store(root).read("202601")
+        said = [line.strip() for line in caught.value.hint.splitlines()]
+        assert said[1:] == [*(f"202601{day:02}-{31 - day:02}" for day in range(30, 18, -1)), "and 18 more"]
+        with pytest.raises(UsageError) as caught:
+            Store(root).read("zzz")
+        said = [line.strip() for line in caught.value.hint.splitlines()]
+        assert (said[0], said[1], said[-1]) == ("valid, the newest first:", "long_name_01", "and 18 more")
 
     def test_a_first_look_is_the_latest_only_of_a_source_that_was_not_judged_in_full(self, root):
         quick = {"unranked_because": "quick"}
@@ -768,6 +781,13 @@ class TestStandings:
         put(root, make_run("old", None, Verdict.WRONG_ANSWER, started_at=self.at(1)))
         put(root, make_run("new", started_at=self.at(2), submission_sha256="bb"))
         assert standings(root)["mine"].ranked
+
+    def test_a_first_look_does_not_take_the_place_of_a_whole_run_of_its_source_that_is_not_ranked_either(self, root):
+        put(root, make_run("whole", started_at=self.at(1), unranked_because="crowded"))
+        put(root, make_run("first-look", started_at=self.at(2), unranked_because="quick"))
+        assert standings(root)["mine"].id == "whole"
+        put(root, make_run("changed", started_at=self.at(3), unranked_because="quick", submission_sha256="f" * 64))
+        assert standings(root)["mine"].id == "changed"
 
     @pytest.mark.parametrize("reason", ["quick", "interpreted"])
     def test_a_quick_run_never_ranks_however_fast(self, root, reason):

@@ -35,7 +35,8 @@ def test_a_gain_is_by_how_much_all_is_too_large(factor):
     found = tally(rows(1), factor * rows(1))
     assert found.gain == pytest.approx(factor) and found.row_gain == pytest.approx(factor)
     assert float(found.ratios("row_gain").error) == pytest.approx(0, abs=1e-6)
-    assert (found.excess(BAND).ratio > 1) == (not 0.95 - 1e-6 < factor < 1.05 + 1e-6)
+    if min(abs(factor - limit) for limit in BAND.row_gain) > 1e-6:  # at a limit itself the last bit decides
+        assert (found.excess(BAND).ratio > 1) == (not 0.95 < factor < 1.05)
 
 
 def test_noise_of_a_fifth_hides_a_gain_of_six_per_cent_in_a_call_and_not_in_thirty():

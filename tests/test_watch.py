@@ -59,7 +59,7 @@ class Watching:
 
 
 @pytest.fixture
-def watching(toy_root):
+def watching(toy_root, forking):
     started = []
 
     def start(source: str) -> tuple[Watching, Path]:

@@ -6,6 +6,7 @@
       .podium-ready           everything `make eval` needs is installed: a hash of what was asked
       .podium-ready-dev       likewise for `make test` and `make lint`
       .podium-ready-offline   likewise for `make setup-offline`
+      .podium-ready-server    likewise for `make serve`
 
 A stamp is written last. An environment that is unfinished, or made of another Python, is made anew; one that works and
 that somebody made by hand is filled and never removed. pip's own configuration decides where packages come from.
@@ -58,7 +59,7 @@ class SetupError(Exception):
 
 
 def main(words: List[str]) -> int:
-    """`install` makes .venv ready for eval; --dev for test and lint as well, --offline for compiling inline HIP."""
+    """`install` makes .venv ready for eval; --dev for test and lint as well, --offline, --server."""
     root = os.path.abspath(os.path.join(__file__, "../../.."))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from harness.errors import UsageError, did_you_mean
@@ -10,7 +11,7 @@ from harness.model import Case, Problem
 
 def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequence[str]) -> Problem:
     """`problem` with the cases `named`, each a benchmark case's number from 1 or a label as a run could have it, and of
-    them, or else of all, those whose label has each of `words`.
+    them, or else of all, those whose label has each of `words` (`has`).
 
     Raises UsageError for a case that there is not, and where none is left.
     """
@@ -18,13 +19,21 @@ def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequ
     asked = [case_named(problem, device_kind, name) for name in named]
     drawn = [case for case in asked if case not in cases.test and case not in cases.benchmark]
     tests, benchmarks = (
-        [case for case in of if (not asked or case in asked) and all(word in case.label for word in words)]
+        [case for case in of if (not asked or case in asked) and all(has(case.label, word) for word in words)]
         for of in ((*cases.test, *drawn), cases.benchmark)
     )
     if not tests and not benchmarks:
         labels = "".join(f"\n    {case.label}" for case in (*cases.test, *cases.benchmark))
         raise UsageError(f"no case of {problem.name} has {' and '.join(map(repr, words))}", f"there are:{labels}")
     return problem.only(tests, benchmarks, partial=tests != list(cases.test))
+
+
+def has(label: str, word: str) -> bool:
+    """Whether `word` stands in the label of a case: part of a name or of a word is enough, part of a number is not. `1`
+    and `batch=1` are in `batch=1`, and neither is in `batch=16`; `batch` is in both, `fp4` in `format=mxfp4`."""
+    before = r"(?<![\w.-])" if word[:1].isdigit() else ""
+    behind = r"(?![\w.])" if word[-1:].isdigit() else ""
+    return re.search(before + re.escape(word) + behind, label) is not None
 
 
 def choose_to_check(problem: Problem, named: Sequence[str], words: Sequence[str]) -> Problem:

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_HARNESS = Path(__file__).resolve().parents[1]
-BUNDLED = _HARNESS / "bundled"
+from harness.command import ROOT, installed
+
+BUNDLED = ROOT / "harness" / "bundled"
 """Where an installed Podium has what a checkout has beside harness/; in a checkout it is not there."""
-
-
-def installed() -> bool:
-    """Whether this Podium runs from a wheel, and not from a checkout."""
-    return BUNDLED.is_dir()
 
 
 def default_root() -> Path:
     """The root, unless another is named: the checkout that this module lies in, of an installed Podium the current
     directory."""
-    return Path.cwd() if installed() else _HARNESS.parent
+    return Path.cwd() if installed() else ROOT
 
 
 def places(root: Path) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Finding submissions on disk and turning them into values.
 
     submissions/<problem>/<name>.py             ─► Submission
+    a Solution in FlashInfer's form, NAME.json  ─► Submission
     problems/<problem>/controls/<verdict>/*.py  ─► Submission, with the verdict it must get
 
 Nothing here runs or imports a competitor's code, and nothing needs torch.
@@ -16,6 +17,7 @@ from pathlib import Path
 from harness.catalog import places
 from harness.errors import ProblemError, UsageError, did_you_mean, nearest
 from harness.model import Problem, Submission, Verdict
+from harness.traces.solution import source_of
 
 MAX_NAME_BYTES = 200
 """A stored run's file has that name, with the run's id before it and an ending after it, in at most 255."""
@@ -25,7 +27,8 @@ MAX_SOURCE_BYTES = 1 << 20
 
 
 def load_submission(problem: Problem, path: Path, name: str | None = None) -> Submission:
-    """The submission in the file at `path`, frozen. Raises UsageError if it cannot be one."""
+    """The submission in the file at `path`, frozen: a .py file, or a Solution's JSON. Raises UsageError if it cannot be
+    one."""
     if not str(path).isprintable():
         raise UsageError(f"{str(path)!r} has unprintable characters in its name", "rename it")
     if len(path.name.encode()) > MAX_NAME_BYTES:
@@ -33,13 +36,15 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
             f"the name of {path} has {len(path.name.encode())} bytes; at most {MAX_NAME_BYTES} fit", "rename it"
         )
     try:
-        source = path.read_bytes()
+        source = _as_bundled(path).read_bytes()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}", _file_that_is_meant(problem, path)) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     _check_size(source, str(path))
-    if path.suffix != ".py":
+    if path.suffix == ".json":
+        source = source_of(problem.name, source, _as_named(path))
+    elif path.suffix != ".py":
         raise UsageError(f"{path} is not a .py file", "kernels in HIP, CUDA or C++ go inline in a Python file")
     return submission_of(problem, source, name or path.stem, _as_named(path))
 
@@ -56,6 +61,12 @@ def submission_of(problem: Problem, source: bytes, name: str, path: str) -> Subm
 def _check_size(source: bytes, called: str) -> None:
     if len(source) > MAX_SOURCE_BYTES:
         raise UsageError(f"{called} is {len(source):,} bytes: a submission is one source file of at most 1 MiB")
+
+
+def _as_bundled(path: Path) -> Path:
+    """Where the file lies: `submissions/mla/x.py` that is not here may have come with an installed Podium."""
+    ours = path.parts[:1] in (("submissions",), ("problems",)) and ".." not in path.parts
+    return places.find(Path(), str(path)) if ours else path
 
 
 def _as_named(path: Path) -> str:
@@ -90,10 +101,13 @@ def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
 
 def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
     """A hint for a file that is not there: one beside it or, for a name without a folder, a submission to `problem`."""
-    siblings = [str(other) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    if path.parent == Path():
-        folder = problem.folder.parents[1] / "submissions" / problem.name
-        submissions = {other.stem: os.path.relpath(other) for other in folder.glob("*.py")}
-        if (guess := nearest(path.stem, submissions)) is not None:
-            return f"did you mean {submissions[guess]}?"
+    siblings = {str(other) for other in path.parent.glob("*.py")} if path.parent.is_dir() else set()
+    own = Path("submissions", problem.name)
+    files = (problem.root or problem.folder.parents[1]).joinpath(own).glob("*.py")
+    bundled = {other.stem: str(own / other.name) for other in (places.BUNDLED / own).glob("*.py")}
+    known = bundled | {other.stem: os.path.relpath(other) for other in files}
+    if path.parent == Path() and (guess := nearest(path.stem, known)) is not None:
+        return f"did you mean {known[guess]}?"
+    if path.parent == own:
+        siblings |= {*bundled.values()}
     return did_you_mean(str(path), siblings) if siblings else None

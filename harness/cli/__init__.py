@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import click
 
-from harness.cli import completion, judging, looking, working
+from harness.cli import cluster, completion, judging, looking, serving, working
 from harness.cli.options import verbs
+from harness.command import MODULE, called, typed
 from harness.errors import InfrastructureError, PodiumError
 from harness.render import github
 
-__all__ = ["completion", "judging", "looking", "main", "verbs", "working"]
+__all__ = ["cluster", "completion", "judging", "looking", "main", "serving", "verbs", "working"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return completion.answer(asked)
     with github.obeyed_by_nobody():
         try:
-            with verbs.make_context(_called(), given) as context:  # click's own main catches Ctrl-C
+            with verbs.make_context(_name(), given) as context:  # click's own main catches Ctrl-C
                 code = verbs.invoke(context)
                 return code if isinstance(code, int) else 0
         except click.exceptions.Exit as done:  # --help was printed
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         except click.ClickException as error:
             said = error.format_message().rstrip(".")
-            hint = f"\n  {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+            hint = f"\n  {_help(error.ctx)}" if isinstance(error, click.UsageError) and error.ctx else ""
             click.echo(f"error: {said[:1].lower()}{said[1:]}{hint}", err=True)
             return error.exit_code
         except BrokenPipeError:
@@ -52,9 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return InfrastructureError.exit_code
 
 
-def _called() -> str:
-    """What the command is called in its own words: as it was typed."""
-    return completion.WORD if os.path.basename(sys.argv[0]) == completion.WORD else "python3 -m harness"
+def _name() -> str:
+    """What stands before a verb in a line of usage; a target of make takes other words than its verb."""
+    return MODULE if called() == "make" else called()
+
+
+def _help(context: click.Context) -> str:
+    """The command that explains the verb, or without one all of them."""
+    return typed(context.info_name, "--help") if context.parent and context.info_name else f"{_name()} --help"
 
 
 def _stdout_is_full() -> bool:

@@ -17,8 +17,9 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from harness.cli.options import verbs
+from harness.command import CALLER, PROGRAM
 
-WORD, VARIABLE = "podium", "_PODIUM_COMPLETE"
+WORD, VARIABLE = PROGRAM, "_PODIUM_COMPLETE"
 _FUNCTIONS = {
     "bash": f'{WORD}() {{ %s "$@"; }}',
     "zsh": f'{WORD}() {{ %s "$@"; }}',
@@ -42,7 +43,7 @@ def script(shell: str) -> str:
     """The function that runs Podium, then click's script, which asks it in the place of a program on PATH."""
     checkout = Path(__file__).resolve().parents[2]
     run = f"PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}"
-    run += f' exec {shlex.quote(sys.executable)} -P -m harness "$@"'
+    run += f' {CALLER}={WORD} exec {shlex.quote(sys.executable)} -P -m harness "$@"'
     command = f"sh -c {shlex.quote(run)} {WORD}"
     kind = get_completion_class(shell)
     assert kind is not None

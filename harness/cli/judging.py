@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -46,6 +47,12 @@ from harness.verbs import leaderboard
 @junit_option
 @click.option("--watch", is_flag=True, help="Judge one FILE at each save, until Ctrl-C. Nothing is stored.")
 @click.option("--allow-unsandboxed", is_flag=True, help="Rank runs even if no sandbox holds here.")
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT. --device is then a kind, a model's folder, "
+    "or a card's id, which pins all to that card.",
+)
 @json_option
 @markdown_option
 @click.pass_obj
@@ -61,6 +68,7 @@ def eval_(
     junit: Path | None,
     watch: bool,
     allow_unsandboxed: bool,
+    cluster: str | None,
     as_json: bool,
     as_markdown: bool,
 ) -> int:
@@ -74,6 +82,8 @@ def eval_(
 
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
+    if cluster is not None and (watch or named or words):
+        raise UsageError("--cluster goes with neither --watch nor --case nor -k", "leave out --cluster")
     if watch:
         if len(files) != 1 or as_json or as_markdown or junit:
             raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
@@ -85,31 +95,54 @@ def eval_(
     from harness.verbs import eval as evaluation
 
     task = catalog.load_problem(root, problem)
-    here = detect(root, device)
     chosen = bool(named or words)
-    if chosen:
-        if not files:
-            raise UsageError("--case and -k need the FILE that is to be judged")
-        task = choose(task, here.kind, named, words)
-    waiting = evaluation.submissions_to_judge(root, task, files, here, quick or chosen, allow_unsandboxed)
-    with narration(as_json) as told:
+    with contextlib.ExitStack() as stack:
+        placement = None
+        if cluster is not None:
+            from harness.cluster.placement import Placement
+
+            placement = stack.enter_context(Placement(cluster, root))
+        here = detect(root, device) if placement is None else placement.device(device)
+        if chosen:
+            if not files:
+                raise UsageError("--case and -k need the FILE that is to be judged")
+            task = choose(task, here.kind, named, words)
+        waiting = evaluation.submissions_to_judge(root, task, files, here, quick or chosen, allow_unsandboxed)
+        told = stack.enter_context(narration(as_json))
 
         def stored(run: Run) -> None:
             if run.ranked and run.submission_sha256 != waiting[-1].sha256:
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
-        runs = evaluation.judge(
-            root,
-            task,
-            waiting,
-            here,
-            quick,
-            told,
-            allow_unsandboxed,
-            stored,
-            chosen=chosen,
-            stop_at_first=stop_at_first,
-        )
+        if placement is not None:
+            from harness.cluster import fleet
+
+            runs = fleet.judge(
+                placement,
+                root,
+                task,
+                waiting,
+                here,
+                quick,
+                told,
+                stored,
+                card=device if device in placement.cards(here.slug) else None,
+                allow_unsandboxed=allow_unsandboxed,
+                stop_at_first=stop_at_first,
+            )
+        else:
+            runs = evaluation.judge(
+                root,
+                task,
+                waiting,
+                here,
+                quick,
+                told,
+                allow_unsandboxed,
+                stored,
+                chosen=chosen,
+                stop_at_first=stop_at_first,
+            )
     if junit:
         junit_xml.write(junit, map(junit_xml.of_run, runs))
     if as_json:
@@ -209,8 +242,7 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     """Judge a stored RUN again, with its source, cases, sampling and seeds, on the same kind of device.
 
     It shows what differs around the run, then whether verdict and score agree within the intervals. The new run is
-    stored but never ranked, because its inputs were known. Exit code: 0 if the two agree or nothing can be said, 20 if
-    the score differs, that of the verdict if the verdict differs. RUN is named as in `show`.
+    stored but never ranked, because its inputs were known. RUN is named as in `show`.
 
     Example: python3 -m harness repro torch_bf16
     """
@@ -268,7 +300,7 @@ def _print_outcome(
         parts += boards.parts(root, problem, device, published=False)
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
-    parts += [terminal.failure(run) for run, has in zip(runs, failed, strict=True) if has]
+    parts += [terminal.failure(run, stored=not chosen) for run, has in zip(runs, failed, strict=True) if has]
     found = leaderboard.bearings(root, problem, runs)
     lines = [terminal.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Verbs that look at what is stored: leaderboard, show, compare, report, problems; and schema, of what is."""
+"""Verbs that look at what is stored: leaderboard, show, compare, report, export, problems; and schema, of what is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.cli.options import (
     problem_argument,
     verbs,
 )
-from harness.errors import UsageError
+from harness.errors import INTERRUPTED_EXIT_CODE, UsageError
 from harness.model import OLDER_SOURCE, Run
 from harness.render import boards, colour, document, github, sheet
 from harness.render.legible import legible
@@ -141,7 +141,7 @@ def compare(
 ) -> int:
     """Compare run B with run A: the sources' difference, each case's ratio, and FASTER, SLOWER, SAME or AMBIGUOUS.
 
-    A and B are named as in `show`.
+    A and B are named as in `show`. Ctrl-C ends a duel with what its pairs so far say, and exit code 130.
 
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
@@ -175,7 +175,7 @@ def compare(
             f"--fail-if-slower: it cannot be told whether {b} is slower, so this does not fail{advice}", err=True
         )
     github.annotate([github.command("error" if code else "notice", said, "compare", taken.b.submission_path)])
-    return code
+    return INTERRUPTED_EXIT_CODE if versions.was_interrupted(compared) else code
 
 
 @verbs.command()
@@ -205,6 +205,37 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
         print_json(contents.as_json(root, tasks, device))
     else:
         click.echo(html.write(root, tasks, out, device))
+
+
+@verbs.command()
+@click.argument("problems", metavar="[PROBLEM…]", nargs=-1)
+@click.option(
+    "--format", "form", type=click.Choice(["flashinfer-trace"]), default="flashinfer-trace", help="The form to write."
+)
+@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="A new folder to write to.")
+@click.option("--device", default=None, help="Runs of one device only: its folder in results/, such as nvidia-h200.")
+@json_option
+@click.pass_obj
+def export(root: Path, problems: tuple[str, ...], form: str, folder: Path, device: str | None, as_json: bool) -> None:
+    """Write PROBLEM (default: all that can be) and its stored runs in FlashInfer's trace format.
+
+    The folder holds definitions, workloads, solutions and traces, as flashinfer_bench's TraceSet reads them. `eval`
+    takes a Solution of such a Definition in the place of a .py file.
+
+    Example: python3 -m harness export prefill --to traces
+    """
+    from harness.verbs import export as exporting
+
+    done = exporting.export(root, problems, folder, device)
+    if as_json:
+        print_json(asdict(done))
+        return
+    counts = (
+        f"{done.definitions} definitions, {done.workloads} workloads, {done.solutions} solutions, {done.traces} traces"
+    )
+    click.echo(f"{legible(str(folder))}: {counts}")
+    for run, why in sorted(done.left_out.items()):
+        click.echo(f"left out: {legible(run)}: {legible(why)}", err=True)
 
 
 @verbs.command()

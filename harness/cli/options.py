@@ -16,13 +16,49 @@ import click
 from pydantic_core import to_json
 
 from harness import __version__, catalog
+from harness.command import called, translated
 from harness.errors import UsageError, did_you_mean
+from harness.model import Verdict
 from harness.progress import Narrate
 from harness.render import colour, document, github
 
+_ALWAYS = "2 usage, 30 infrastructure, 130 interrupted"
+_VERDICTS = ", ".join(f"{each.exit_code} {each.words}" for each in Verdict if 10 <= each.exit_code < 20)
+_EXIT_CODES = {
+    "eval": f"0 accepted, {_VERDICTS} (of several files the first that is not accepted), {_ALWAYS} (--watch: 0)",
+    "check": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
+    "replay": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
+    "verify": f"0 every control got its verdict, 10 one did not, {_ALWAYS}",
+    "compare": f"0 compared, 20 slower than --fail-if-slower allows, the verdict's where one has no score or fails in "
+    f"a duel ({_VERDICTS}), {_ALWAYS}",
+    "repro": f"0 reproduced or it cannot be told, 20 another score, another verdict's ({_VERDICTS}), {_ALWAYS}",
+    "doctor": "0 this machine can judge, 2 usage, 30 it cannot, 130 interrupted",
+    "verbs": f"0 accepted or done, {_VERDICTS}, 20 slower or not reproduced, {_ALWAYS}",
+}
+"""What a verb's help says of them; of the other verbs `0 done` and those that any may end with."""
 
-class _Verbs(click.Group):
+
+class _Verb(click.Command):
+    """A verb whose help has its example in the words that the reader types, and ends with its exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        codes = _EXIT_CODES.get(self.name or "", f"0 done, {_ALWAYS}")
+        of_make = "; make turns each but 0 into 2" if called() == "make" else ""
+        formatter.write_paragraph()
+        formatter.write_text(f"Exit codes: {codes}{of_make}.")
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        said, self.help = self.help, translated(self.help or "")
+        try:
+            super().format_help_text(ctx, formatter)
+        finally:
+            self.help = said
+
+
+class _Verbs(_Verb, click.Group):
     """A group that names the nearest verb when one is misspelt."""
+
+    command_class = _Verb
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         unknown = args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-")
@@ -104,7 +140,11 @@ cases_option = click.option(
     help="Only this case: a benchmark case's number from 1, or any case in quotes. Any number of times.",
 )
 words_option = click.option(
-    "-k", "words", multiple=True, metavar="TEXT", help="Only cases whose description has TEXT in it."
+    "-k",
+    "words",
+    multiple=True,
+    metavar="TEXT",
+    help="Only cases whose description has TEXT in it, and of several each; a number is meant whole: 1 is not in 16.",
 )
 stop_option = click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
 device_option = click.option(

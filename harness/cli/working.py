@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -25,7 +24,7 @@ from harness.cli.options import (
     verbs,
     words_option,
 )
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, UsageError
 from harness.render import github
 from harness.render.legible import legible
 
@@ -37,11 +36,19 @@ UNWRAPPED = 10_000
 @click.option(
     "--calibrate", is_flag=True, help="First measure this device's noise, which decides what counts as faster."
 )
+@click.option(
+    "--fleet",
+    is_flag=True,
+    help="With --calibrate: measure how far the cards of a cluster differ, which widens intervals over several cards.",
+)
+@click.option("--cluster", default="auto", metavar="ADDRESS", help="Of the cluster of --fleet (default: this node's).")
 @device_option
 @json_option
 @markdown_option
 @click.pass_obj
-def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown: bool) -> int:
+def doctor(
+    root: Path, calibrate: bool, fleet: bool, cluster: str, device: str, as_json: bool, as_markdown: bool
+) -> int:
     """Show what this machine can do, what it lacks, and the command that installs what is missing.
 
     Example: python3 -m harness doctor --calibrate
@@ -50,6 +57,10 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown:
     from harness.verbs import calibration
     from harness.verbs import doctor as doctors
 
+    if fleet:
+        if not calibrate:
+            raise UsageError("--fleet goes with --calibrate")
+        return _calibrate_fleet(root, cluster, device, as_json)
     here = doctors.device(root, device)
     if calibrate:
         with narration(as_json) as told:
@@ -60,6 +71,23 @@ def doctor(root: Path, calibrate: bool, device: str, as_json: bool, as_markdown:
     else:
         print_parts(rendered.parts(facts), as_markdown)
     return InfrastructureError.exit_code if any(fact.fatal for fact in facts) else 0
+
+
+def _calibrate_fleet(root: Path, cluster: str, device: str, as_json: bool) -> int:
+    from harness.cluster import calibration
+    from harness.cluster.placement import Placement
+
+    with Placement(cluster, root) as placement, narration(as_json) as told:
+        found = calibration.calibrate(root, placement, placement.device(device), told)
+    component = found.component()
+    if as_json:
+        print_json(found.model_dump(mode="json") | {"percent": component.percent, "freedom": component.freedom})
+    else:
+        click.echo(
+            f"{component.kernels} kernels on {component.cards} cards of {found.device_slug}: a card adds a standard "
+            f"deviation of {component.percent:.2g} %, with {component.freedom:.1f} degrees of freedom"
+        )
+    return 0
 
 
 @verbs.command()
@@ -74,7 +102,7 @@ def new(root: Path, problem: str, name: str) -> None:
     from harness.verbs import new as scaffold
 
     task = catalog.load_problem(root, problem)
-    click.echo(scaffold.next_steps(shlex.quote(problem), scaffold.new(root, task, name)))
+    click.echo(scaffold.next_steps(problem, scaffold.new(root, task, name)))
 
 
 @verbs.command()
@@ -192,9 +220,10 @@ def check(
 )
 @click.option(
     "--tool",
-    type=click.Choice(["auto", "ncu", "rocprofv3", "torch"]),
+    type=click.Choice(["auto", "ncu", "rocprofv3", "torch", "emulator"]),
     default="auto",
-    help="auto: ncu on NVIDIA, rocprofv3 on AMD, torch.profiler on a CPU. torch works anywhere, without counters.",
+    help="auto: ncu on NVIDIA, rocprofv3 on AMD, torch.profiler on a CPU. torch works anywhere, without counters. "
+    "emulator: what gfx942 would execute, by kernel and line, never a time.",
 )
 @click.option("--calls", type=click.IntRange(1, 100), default=3, help="How many calls to profile (default: 3).")
 @click.option(
@@ -230,6 +259,16 @@ def profile(
 
     task = catalog.load_problem(root, problem)
     submission = catalog.load_submission(task, file)
+    if tool == "emulator":
+        from harness.profiling import counting
+        from harness.render import counts as tables
+
+        counts = counting.counted(root, task, submission, case, narrate=narrate)
+        if as_json:
+            print_json(counts.model_dump(mode="json"))
+        else:
+            print_parts(tables.parts(counts), as_markdown)
+        return
     found = profiling.profile(
         root, task, submission, detect(root, device), tool=tool, case=case, calls=calls, out=out, narrate=narrate
     )

@@ -27,6 +27,7 @@ from typing import Any
 from harness import hip
 from harness.chips.code_object import KernelReport
 from harness.chips.targets import TARGETS, occupancy
+from harness.command import how_to_get_offline
 from harness.compile import telling
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.compile.inputs import Inputs
@@ -72,7 +73,7 @@ def compile_submission(
     modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
     lacking = compilers.missing(target) if modules else None
     if lacking is not None:
-        how = f"no compiler: {lacking}, or make setup-offline"
+        how = f"no compiler: {lacking}, or {how_to_get_offline()}"
         return Compilation(target=target, hip=True, launches=rehearsal.launches, fault=fault, missing=how)
     text = path.read_text(encoding="utf-8", errors="replace")
     kernels: list[CompiledKernel] = []

@@ -24,9 +24,6 @@ from harness.emulator.findings import Malformed, NotEmulated
 from harness.emulator.start import Three
 from harness.hip import CompilationError, NoDevice, compilers
 
-WITNESSED_INSTRUCTIONS = 200_000
-"""Kernels are run twice, to find what they use and never wrote, until so many instructions were run."""
-
 _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
 
 
@@ -53,7 +50,6 @@ def launch(
     if kernel not in image.kernels:
         raise CompilationError(f'the source defines no extern "C" __global__ {kernel}')
     launches = of_process(target)
-    launches.witnessed = sum(launches.instructions.values()) < WITNESSED_INSTRUCTIONS
     arguments = [bytes(value) for value in packed]
     try:
         launches.run(image, kernel, blocks, threads, arguments, tensors, shared_bytes, assembly)

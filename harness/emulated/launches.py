@@ -1,21 +1,28 @@
 """The launches of one process in the emulator, and what is to be said of them together.
 
 launches = Launches("gfx942")
-launches.run(..)          raises EmulatedFault at the first finding that ends a kernel, NotEmulatedHere by name
+launches.run(..)          raises EmulatedFault at a finding that ends a kernel, NoDevice for what is not emulated
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from harness.emulator import Allocation, LaunchOutcome, of_pointer, run
+from harness.emulator import Allocation, KernelFinding, LaunchOutcome, of_pointer, order, run
 from harness.emulator.code_object import CodeObject
-from harness.emulator.findings import KernelFinding
+from harness.emulator.launch import MAX_INSTRUCTIONS
 from harness.emulator.start import Three
 from harness.emulator.witness import Witness
 from harness.hip import NoDevice
+
+TWICE_INSTRUCTIONS = 200_000
+"""Launches are run again with other garbage and in another order until so many instructions were run once."""
+
+MOST_REMARKS = 16
 
 
 class EmulatedFault(RuntimeError):
@@ -24,29 +31,38 @@ class EmulatedFault(RuntimeError):
 
 def of_process(target: str) -> Launches:
     """All launches of this process for a chip."""
-    return _of_process.setdefault(target, Launches(target))
+    return _of_process.setdefault(target, Launches(target, again=True))
 
 
-def emulated() -> str | None:
-    """The chip that launches of this process were emulated for; None where there were none."""
-    return next((target for target, launches in _of_process.items() if launches.count), None)
+def emulated() -> dict[str, Any]:
+    """As a worker says it: the chip that launches of this process were emulated for, None where there were none."""
+    for target, launches in _of_process.items():
+        if launches.count:
+            executed = sum(launches.instructions.values())
+            return {"emulated": target, "executed": executed, "remarks": launches.remarks[:MOST_REMARKS]}
+    return {"emulated": None}
 
 
 _of_process: dict[str, Launches] = {}
 
 
 class Launches:
-    """instructions: executed so far, by class. findings: all, at most one of a kind and kernel.
+    """instructions: executed so far, by class. findings: all, at most one of a kind and kernel. remarks: what is said
+    of a kernel and is no fault of it.
 
-    witnessed: launches are run twice, with different garbage in registers and shared memory, as long as they are
-    small, to find what is used and never written.
+    again: launches are run again, as long as they are small: with other garbage in registers and shared memory, to find
+    what is used and never written, and in another order of waves and workgroups. seed: of the first order, None for all
+    waves side by side. limit: instructions that a wave may run.
     """
 
-    def __init__(self, target: str, witnessed: bool = False, seed: int | None = None) -> None:
-        self.target, self.witnessed, self.seed = target, witnessed, seed
-        self.count = 0
+    def __init__(self, target: str, again: bool = False, seed: int | None = None) -> None:
+        self.target, self.again, self.seed = target, again, seed
+        self.count, self.limit = 0, MAX_INSTRUCTIONS
         self.instructions: dict[str, int] = {}
         self.findings: list[KernelFinding] = []
+        self.remarks: list[str] = []
+        self.outcomes: list[tuple[str, LaunchOutcome]] | None = None
+        """Of each launch, with its kernel's name, if it is a list."""
 
     def run(
         self,
@@ -61,29 +77,64 @@ class Launches:
     ) -> None:
         """tensors: what each pointer is of, by the name that messages use. Raises EmulatedFault and NoDevice."""
         memory = allocations(tensors)
-        before = [one.bytes.copy() for one in memory] if self.witnessed else []
-        first = Witness() if self.witnessed else None
-        outcome = run(
-            image, kernel, grid, block, arguments, memory,
-            shared_bytes=shared_bytes, assembly=assembly, seed=self.seed, fill=1, witness=first,
+        launch = functools.partial(
+            run, image, kernel, grid, block, arguments, memory,
+            shared_bytes=shared_bytes, assembly=assembly, limit=self.limit,
         )  # fmt: skip
-        self._keep(outcome)
-        if first is not None and outcome.clean:
+        again = self.again and sum(self.instructions.values()) < TWICE_INSTRUCTIONS
+        before = [one.bytes.copy() for one in memory] if again else []
+        first = Witness() if again else None
+        outcome = launch(seed=self.seed, fill=1, witness=first, conflicts=self.outcomes is not None)
+        self._keep(kernel, outcome)
+        if first is not None:
             after = [one.bytes.copy() for one in memory]
-            for one, was in zip(memory, before):
-                one.bytes[:] = was
-            second = Witness(first)
-            run(image, kernel, grid, block, arguments, memory, shared_bytes=shared_bytes, fill=2, witness=second,
-                seed=self.seed)  # fmt: skip
-            for one, was in zip(memory, after):
-                one.bytes[:] = was
-            if second.differs is not None:
-                self.findings.append(second.differs)
-                raise EmulatedFault(str(second.differs))
+            found = self._uninitialised(launch, memory, before, first)
+            if found is None and grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2] > 32:
+                found = self._order(launch, kernel, outcome, memory, before, after)
+            _put(memory, after)
+            if found is not None:
+                self.findings.append(found)
+                raise EmulatedFault(str(found))
 
-    def _keep(self, outcome: LaunchOutcome) -> None:
+    def _uninitialised(
+        self, launch: Callable[..., Any], memory: Sequence[Allocation], before: Sequence[Any], first: Witness
+    ) -> KernelFinding | None:
+        _put(memory, before)
+        second = Witness(first)
+        launch(seed=self.seed, fill=2, witness=second)
+        return second.differs
+
+    def _order(
+        self,
+        launch: Callable[..., LaunchOutcome],
+        kernel: str,
+        outcome: LaunchOutcome,
+        memory: Sequence[Allocation],
+        before: Sequence[Any],
+        after: Sequence[Any],
+    ) -> KernelFinding | None:
+        """A finding; where the kernel uses atomics a remark, and None."""
+        _put(memory, before)
+        other = launch(seed=order.SEED, fill=1, limit=order.PATIENCE * outcome.longest)
+        differs = order.difference(memory, after)
+        if differs is None or not other.clean:
+            return None
+        watch = order.StoreWatch(differs.address)
+        _put(memory, before)
+        launch(seed=order.SEED, fill=1, watch=watch)
+        found = order.said(kernel, differs, watch.stores, outcome.atomics)
+        if not outcome.atomics:
+            return found
+        if not any(one.startswith(f"{kernel} ") for one in self.remarks):
+            where = f", line {found.line}" if found.line else ""
+            self.remarks.append(f"{kernel} {found.kind}: {found.message}{where}")
+        return None
+
+    def _keep(self, kernel: str, outcome: LaunchOutcome) -> None:
         """Add up an outcome. Raises EmulatedFault and NoDevice."""
         self.count += 1
+        if self.outcomes is not None:
+            self.outcomes.append((kernel, outcome))
         for name, number in outcome.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + number
         self.findings += outcome.findings
@@ -91,6 +142,11 @@ class Launches:
             raise EmulatedFault(str(outcome.findings[0]))
         if outcome.not_emulated is not None:
             raise NoDevice(outcome.not_emulated)
+
+
+def _put(memory: Sequence[Allocation], contents: Sequence[Any]) -> None:
+    for one, was in zip(memory, contents):
+        one.bytes[:] = was
 
 
 def allocations(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[Allocation]:

@@ -102,8 +102,8 @@ def packed(kind: str, value: Any) -> bytes:
     return struct.pack(PACKED[kind], value)
 
 
-def present(name: str, launches: Launches | None = None) -> None:
-    """Make Triton compile for the target and launch in the emulator. Nothing is put back."""
+def present(name: str, launches: Launches | None = None) -> Emulated:
+    """Make Triton compile for the target and launch in the emulator. Nothing is put back. Returns the driver."""
     emulated = Emulated(name, launches or of_process(name))
     upstream = triton.compile
 
@@ -118,6 +118,7 @@ def present(name: str, launches: Launches | None = None) -> None:
     torch.version.hip = HIP_VERSION
     cuda_on_cpu.SIMULATED_CUDA.update(card(name))
     cuda_on_cpu.replacements.cache_clear()
+    return emulated
 
 
 def card(name: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from typing import Any
 
 from harness.chips.code_object import KernelReport, amd_kernels, nvidia_kernels
 from harness.chips.targets import DEFAULT_TARGETS, TARGETS
+from harness.command import how_to_get_offline
 from harness.hip.prelude import program
 from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
 
@@ -98,7 +99,7 @@ def code_object(source: str, target: str, defines: Mapping[str, object] | None =
     """
     lacking = missing(target)
     if lacking is not None:
-        raise LookupError(f"no compiler for {target} here: {lacking}, or make setup-offline")
+        raise LookupError(f"no compiler for {target} here: {lacking}, or {how_to_get_offline()}")
     command = clang_for(target)
     assert command is not None
     flags = [*command, *_AMD_FLAGS, "-gline-tables-only", f"--offload-arch={target}", "-", "-o", "-"]
@@ -119,7 +120,7 @@ def _linker(clang: tuple[str, ...]) -> list[str]:
     beside = str(Path(clang[0]).resolve().parent / "ld.lld")
     found = shutil.which(beside) or shutil.which(f"ld.lld{version}") or shutil.which("ld.lld")
     if not found:
-        raise LookupError(f"{clang[0]} has no ld.lld beside it: install lld, or make setup-offline")
+        raise LookupError(f"{clang[0]} has no ld.lld beside it: install lld, or {how_to_get_offline()}")
     return [found]
 
 

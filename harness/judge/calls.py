@@ -7,7 +7,6 @@ put_null    one that computes nothing    ─► Answer
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from functools import reduce
 
 import torch
 
+from harness.command import typed
 from harness.judge import hints, mismatch
 from harness.judge.check import CheckedCall, compare, differences, overruns
 from harness.judge.clock import Answer, Clock, Void
@@ -83,7 +83,8 @@ class Series:
 class Caller:
     """Calls of one submission on one device.
 
-    interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator.
+    interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator,
+    with the instructions that its process executed and what the emulator remarks; the submission's own process says so.
     judging_s: what the judge itself took for each call, to make it and to check it. `constants` say which calls are
     void.
     """
@@ -96,6 +97,8 @@ class Caller:
         self.constants = Constants()
         self.interpreted = False
         self.emulated: str | None = None
+        self.executed = 0
+        self.remarks: list[str] = []
         self.judging_s: list[float] = []
 
     @property
@@ -184,6 +187,8 @@ class Caller:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
         self.emulated = self.emulated or answer.reply.emulated
+        self.executed = max(self.executed, answer.reply.executed)
+        self.remarks += [one for one in answer.reply.remarks if one not in self.remarks and len(self.remarks) < 16]
         if self._problem.foreign is not None:
             return self._foreign_check(series, call, answer.reply, answer.snapshot, everything), Tally()
         tolerances = self._problem.tolerances_for(call.case)
@@ -228,8 +233,8 @@ class Caller:
 
     def _reproduce(self, case: Case, seed: int) -> str:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
-        words = ["python3", "-m", "harness", "replay", self._problem.argument, self._path, case.label]
-        return shlex.join([*words, "--seed", str(seed), "--device", device])
+        words = [self._problem.argument, self._path, case.label, "--seed", str(seed), "--device", device]
+        return typed("replay", *words)
 
 
 def worst_of(checks: list[CaseCheck]) -> CaseCheck:

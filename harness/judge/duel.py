@@ -13,6 +13,7 @@ every call timed as in an evaluation (clock.py).
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,8 @@ from harness.ranking import roofline, stats
 from harness.ranking.comparison import PairedMeasurement
 
 BLOCK = (0, 1, 1, 0)
+LEAST_TOLD = 2
+"""Pairs that there is an interval over."""
 BELOW_FLOOR_SHARE = 0.02
 """By how much a latency may be below the floor: what the clock may err (bounds.py)."""
 
@@ -51,11 +54,13 @@ class Disqualified(PodiumError):
 
 @dataclass(frozen=True)
 class Duel:
-    """What was measured. `skipped`: cases that do not fit the device's memory twice."""
+    """What was measured, in so many whole `pairs`: Ctrl-C ends a duel with those that it has, at least LEAST_TOLD.
+    `skipped`: cases that do not fit the device's memory twice."""
 
     measurements: tuple[PairedMeasurement, ...]
     skipped: tuple[Skipped, ...]
     master_seed: str
+    pairs: int
 
 
 def duel(
@@ -71,9 +76,10 @@ def duel(
 ) -> Duel:
     """Time `a` and `b` in turns on `device`, within `exclusive` what must have it to itself.
 
-    Raises Disqualified where one of them fails, UsageError where one cannot be timed here.
+    Raises KeyboardInterrupt where there are too few pairs yet to say anything of, Disqualified where one of them fails,
+    UsageError where one cannot be timed here.
     """
-    be_a_quiet_neighbour()
+    be_a_quiet_neighbour(device.kind)
     # Two workers are alive at once, so a case must fit twice.
     half = device.model_copy(update={"memory_bytes": device.memory_bytes // 2})
     sampling, master_seed = config.sampling(device.kind, quick=False), new_master_seed()
@@ -151,13 +157,21 @@ class _Match:
     def run(self, pairs: int, master_seed: str) -> Duel:
         if not self._cases:
             raise UsageError("no benchmark case fits this device's memory twice", "compare stored runs without --duel")
-        for pair in range(pairs):
-            line = f"timing in turns, pair {pair + 1} of {pairs}"
-            start = Step("in turns", "", pair * len(self._cases), pairs * len(self._cases), line)
-            tell(self._narrate, start)
-            self._play(pair, start)
+        played = 0
+        try:
+            for pair in range(pairs):
+                line = f"timing in turns, pair {pair + 1} of {pairs}"
+                start = Step("in turns", "", pair * len(self._cases), pairs * len(self._cases), line)
+                tell(self._narrate, start)
+                self._play(pair, start)
+                played += 1
+        except KeyboardInterrupt:
+            if played < LEAST_TOLD:
+                raise
+            for sittings in itertools.chain.from_iterable(self._sittings.values()):
+                del sittings[played:]
         measurements = tuple(self._measurement(case) for case in self._cases)
-        return Duel(measurements, tuple(self._sides[0].entrant.skipped), master_seed)
+        return Duel(measurements, tuple(self._sides[0].entrant.skipped), master_seed, played)
 
     def _play(self, pair: int, start: Step) -> None:
         """One pair of fresh workers, through every case."""

@@ -78,7 +78,7 @@ def evaluate(
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     isolation = tiers.strongest(device)
     surroundings = environment.describe(device, isolation)
-    be_a_quiet_neighbour()
+    be_a_quiet_neighbour(device.kind)
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
     surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
     surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
@@ -96,7 +96,8 @@ def evaluate(
             ending = _ending(trial)
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
             if entrant.caller.emulated:
-                surroundings |= {"emulated": entrant.caller.emulated}
+                surroundings |= {"emulated": entrant.caller.emulated, "emulated_instructions": entrant.caller.executed}
+                surroundings |= {"emulated_remarks": entrant.caller.remarks} if entrant.caller.remarks else {}
             if device.kind != "cpu" and entrant.clocks.why_not:
                 surroundings |= {"worker_timed_because": entrant.clocks.why_not}
         except Fault as fault:

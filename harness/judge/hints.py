@@ -13,6 +13,7 @@ beside it, each with its expected value. Long axes are compared at some position
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -55,8 +56,12 @@ PATTERNS: dict[str, Pattern] = {
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
     """Values of `tensor` at positions that depend on its size alone, as float32."""
+    return _float32(_sampled(tensor))
+
+
+def _sampled(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.reshape(-1)
-    return _float32(flat if flat.numel() <= SAMPLED else flat[_some(flat.numel(), SAMPLED).to(flat.device)])
+    return flat if flat.numel() <= SAMPLED else flat[_some(flat.numel(), SAMPLED).to(flat.device)]
 
 
 def hints(
@@ -77,7 +82,7 @@ def hints(
     unwritten = _unwritten(want, got)
     if unwritten:
         return [unwritten]
-    unit = _unit(sampled(want))
+    unit, scaled = _unit(sampled(want)), _scaled_each(want, got)
     want, got = _tamed(want, unit), _tamed(got, unit)
     previous = None if previous is None else _tamed(previous, unit)
     expected, here = sampled(want), sampled(got)
@@ -88,7 +93,7 @@ def hints(
         return ["it is nothing but zeros: perhaps it was never written"]
     if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own, near):
         return ["it is the previous call's output"]
-    scaled = _scaled(here, expected, own, near)
+    scaled = scaled or _scaled(here, expected, own, near)
     if scaled:
         return [scaled]
     moved = [_moved(axis, want, got, dim, near) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
@@ -113,6 +118,26 @@ def _scaled(got: torch.Tensor, want: torch.Tensor, own: float, near: float) -> s
     factor = float(got.double().dot(want.double()) / want.double().square().sum())
     if abs(factor) < 1e-3 or not _close(_distance(got, factor * want), own, near):
         return ""
+    return _times(factor)
+
+
+def _scaled_each(want: torch.Tensor, got: torch.Tensor) -> str:
+    """Whether nearly every element is the same multiple of what it should be, but for rounding: also of values so far
+    apart that a distance between them is that of a few, and where every bit counts."""
+    expected, here = (float64(_sampled(tensor)) for tensor in (want, got))
+    usable = expected.isfinite() & here.isfinite() & (expected.abs() > torch.finfo(want.dtype).tiny) & (here != 0)
+    if int(usable.sum()) < LEAST:
+        return ""
+    factors = here[usable] / expected[usable]
+    rounding = torch.finfo(want.dtype).eps
+    same = factors[(factors / factors.median() - 1).abs() <= rounding]
+    if len(same) < SHARE * len(factors):
+        return ""
+    factor, blur = float(same.mean()), 3 * float(same.std()) / math.sqrt(len(same))
+    return _times(factor) if 1e-3 <= abs(factor) <= 1e3 and abs(factor - 1) > max(rounding / 4, blur) else ""
+
+
+def _times(factor: float) -> str:
     return f"it is {factor:.{3 if abs(factor - 1) >= 0.0095 else 5}g} x the expected"
 
 

@@ -200,7 +200,8 @@ _SPECIALS = (("NaN", torch.isnan), ("+Inf", torch.isposinf), ("-Inf", torch.isne
 def _worst(
     difference: Difference, axes: tuple[str, ...], wrong: torch.Tensor, score: torch.Tensor, bitwise: bool
 ) -> list[str]:
-    """The worst elements with their indices; where only a sum is over its limit, those that contribute most."""
+    """The worst elements with their indices; where only a sum is over its limit, those that contribute most. Those that
+    got and should have got the same, as copies of one source do, are one."""
     assert difference.actual is not None
     considered = torch.where(wrong, score, -1.0) if bool(wrong.any()) else score
     lines = []
@@ -213,14 +214,27 @@ def _worst(
                 more = f"  and {count - 1:,} more" if count > 1 else ""
                 lines.append(_element(difference, axes, int(alike.int().argmax()), "", bitwise) + more)
         considered = torch.where(worst, -1.0, considered)
-    most = min(WORST_SHOWN - len(lines), considered.numel())
-    for position in considered.reshape(-1).topk(most).indices.tolist():
-        value = float(considered.reshape(-1)[position])
+    flat, left = considered.reshape(-1).clone(), WORST_SHOWN - len(lines)
+    while left > 0 and flat.numel():
+        position = int(flat.argmax())
+        value = float(flat[position])
         if value < 0 or (value == 0 and not bool(wrong.reshape(-1)[position])):
-            continue
+            break
+        alike = _alike(difference, position) & (flat >= 0)
+        more = f"  and {int(alike.sum()) - 1:,} more alike" if int(alike.sum()) > 1 else ""
         times = "" if bitwise else f"  ({value:.3g} x what is allowed)"
-        lines.append(_element(difference, axes, position, times, bitwise))
+        lines.append(_element(difference, axes, position, times, bitwise) + more)
+        flat[alike] = -1.0
+        flat[position] = -1.0
+        left -= 1
     return lines
+
+
+def _alike(difference: Difference, position: int) -> torch.Tensor:
+    """Which elements, in a row, got and should have got what the one at `position` did, to the bit."""
+    assert difference.actual is not None
+    got, want = bits(difference.actual).reshape(-1), bits(difference.expected).reshape(-1)
+    return (got == got[position]) & (want == want[position])
 
 
 def _element(difference: Difference, axes: tuple[str, ...], position: int, times: str, bitwise: bool) -> str:

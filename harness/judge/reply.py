@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.model import Ending, SampleNanoseconds, Verdict
+from harness.model import Ending, SampleNanoseconds, Text, Verdict
 
 MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 2000, 100_000
 """Of what a worker reports as its failure."""
@@ -45,7 +45,8 @@ class OutputDescription(_Reply):
 
 class CallReply(_Reply):
     """The worker's answer to a call: where its outputs lie. In the manner `timed` also its own time, and the inputs, by
-    index, beside which was written."""
+    index, beside which was written. `executed`: instructions in the emulator so far; `remarks`: what it says of
+    them."""
 
     several: bool
     listed: bool = False
@@ -53,6 +54,8 @@ class CallReply(_Reply):
     outputs: list[OutputDescription] = Field(max_length=16)
     interpreted: bool
     emulated: Literal["gfx942", "gfx950", "gfx1100"] | None = None
+    executed: int = Field(default=0, ge=0, lt=1 << 63)
+    remarks: list[Annotated[Text, Field(max_length=2000)]] = Field(default_factory=list, max_length=16)
     inside_ns: SampleNanoseconds | None = None
     overrun: list[int] = Field(default_factory=list, max_length=256)
 

@@ -12,6 +12,8 @@ of a process are taken one at a time, not in turns, because a case's inputs may 
 from __future__ import annotations
 
 import secrets
+import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -30,7 +32,7 @@ from harness.judge.sitting import Sitting, others_share
 from harness.judge.tally import Tally, meaning, total, words
 from harness.machine.neighbours import Neighbours
 from harness.model import Case, CaseCheck, Device, Round, Tolerance, Total, Verdict
-from harness.progress import Narrate, Step, tell
+from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
 ALL_TESTS = "all test cases"
@@ -89,6 +91,7 @@ class Trial:
         self.timings: list[Timings] = []
         self.rounds: list[Round] = []
         self.unclockable = ""
+        self._took_s: list[float] = []
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
     def run(self, timed: bool, stop_at_first: bool = False) -> None:
@@ -174,14 +177,27 @@ class Trial:
     ) -> dict[str, Sitting]:
         """A process timed; once more where the machine was disturbed."""
         for again, why in (("", ""), (" again", " again: it was disturbed")):
-            line = f"timing, process {number + 1} of {self._due}{why}"
+            line = f"timing, process {number + 1} of {self._due}{why}{self._left(number)}"
+            began = time.monotonic()
             sittings = self._time_process(number, again, paces, line, null)
             ended = anchor.end_round(others_share(sittings.values()))
+            self._took_s.append(time.monotonic() - began)
             if ended.disturbed is None or again:
                 break
             self.rounds.append(ended.model_copy(update={"kept": False}))
         self.rounds.append(ended)
         return sittings
+
+    def _left(self, number: int) -> str:
+        """How long the processes from this `number` on are expected to take: as long as those before. Nothing is known
+        before the first, and whether more will follow only after as many as the configuration says."""
+        if not self._took_s:
+            return ""
+        each_s = statistics.fmean(self._took_s)
+        left, more = f", {about(each_s * (self._due - number))} left", self._most - self._due
+        if more:
+            left += f", {about(each_s * (self._most - number))} if their spread asks for {more} more"
+        return left
 
     def _enough(self, processes: Sequence[dict[str, Sitting]]) -> int:
         """How many processes the run gets, decided once, after the first ones: whoever looks after each further one

@@ -1,7 +1,7 @@
 """The processes that judge: one for each card, started by the first call that needs it and kept for the next ones.
 
     judge(request) ─► Judge ── a length and JSON ──►  harness.library.warm_judge
-                            ◄── lines of narration, then the run or what went wrong ──
+                            ◄── lines and steps, then the run or what went wrong ──
 
 A judge that is kept has imported torch, and on a CPU it has the next worker ready. It reads the problem anew for each
 request. It ends with this process, or by `close`.
@@ -13,10 +13,12 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,8 @@ from harness import errors
 from harness.errors import InfrastructureError, PodiumError
 from harness.library.request import Request
 from harness.machine.device import driver_present
-from harness.model import Run
-from harness.progress import Narrate
+from harness.model import CaseCheck, Run
+from harness.progress import Narrate, Step, tell
 
 END_S = 30.0
 """How long a judge that is told to end may take to end its workers."""
@@ -37,16 +39,19 @@ _starting, _counting = threading.Lock(), threading.Lock()
 
 
 class Judge:
-    """A process that judges one source at a time. Calls from several threads wait for each other."""
+    """A process that judges one source at a time. Calls from several threads wait for each other.
 
-    def __init__(self) -> None:
+    `environment`: the variables that it is started with (default: this process's own)."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        environment = os.environ if environment is None else environment
         ours, theirs = socket.socketpair()
         harness = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([harness, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+        path = os.pathsep.join([harness, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))])
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "harness.library.warm_judge", str(theirs.fileno())],
-                env={**os.environ, "PYTHONPATH": path},
+                env={**environment, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
@@ -67,8 +72,11 @@ class Judge:
         with self._asking:
             try:
                 answer = self._told(request)
-                while "told" in answer:
-                    narrate(answer["told"])
+                while "told" in answer or "step" in answer:
+                    if "told" in answer:
+                        narrate(answer["told"])
+                    else:
+                        tell(narrate, _step(**answer["step"]))
                     answer = self._told(None)
             except BaseException:  # Ctrl-C, say: what it answers later must not be taken for another's
                 self.close()
@@ -102,8 +110,20 @@ class Judge:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session: what it started goes with it
             self._process.wait()
+
+
+def judge_apart(request: Request, narrate: Narrate, started: Callable[[Judge], None] = lambda judge: None) -> Run:
+    """The run of `request`, by a process that ends with it. `started` is told the process, which another thread may
+    close. Raises what `harness.evaluate` raises."""
+    judge = Judge()
+    try:
+        started(judge)
+        return Run.model_validate(judge.ask({"judge": request.model_dump(mode="json")}, narrate))
+    finally:
+        judge.close()
 
 
 def judge(request: Request, narrate: Narrate) -> Run:
@@ -125,6 +145,19 @@ def cards() -> list[str]:
         return list(_cards)
 
 
+def names(root: Path) -> list[tuple[str, str]]:
+    """The cards of this machine as torch calls them, each with its model's name; of one without any, ("cpu", "CPU").
+    Starts a process where there may be a GPU, and ends it."""
+    if not driver_present():
+        return [("cpu", "CPU")]
+    judge = Judge()
+    try:
+        found = judge.ask({"names": str(root)}, lambda line: None)
+    finally:
+        judge.close()
+    return [(card, "CPU" if card == "cpu" else name) for card, name in found]
+
+
 def end(devices: list[str]) -> None:
     """End the judges of these devices, whatever they are at."""
     with _starting:
@@ -143,6 +176,11 @@ def _judge_for(device: str) -> Judge:
         if found is None or not found.usable:
             found = _judges[device] = Judge()
         return found
+
+
+def _step(*, sample: list[int] | None, check: dict[str, Any] | None, **told: Any) -> Step:
+    judged = CaseCheck.model_validate(check) if check is not None else None
+    return Step(check=judged, sample=(sample[0], sample[1]) if sample else None, **told)
 
 
 def _error(kind: str, message: str, hint: str | None) -> PodiumError:

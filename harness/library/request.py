@@ -14,7 +14,8 @@ DEPTHS: tuple[Depth, ...] = ("verdict", "quick", "full")
 
 
 class Request(Value):
-    """One source to be judged. `device` is cpu or cuda:N; `sampling` other counts than those of configs/eval.yml."""
+    """One source to be judged. `device` is cpu or cuda:N; `sampling` other counts than those of configs/eval.yml.
+    `confined`: a stranger's, which is not judged at all where nothing can confine it."""
 
     root: Path
     problem: str
@@ -25,3 +26,4 @@ class Request(Value):
     store: bool = False
     stop_at_first: bool = False
     allow_unsandboxed: bool = False
+    confined: bool = False

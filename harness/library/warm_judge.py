@@ -13,7 +13,10 @@ import queue
 import signal
 import sys
 import threading
+import time
+from dataclasses import fields
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from harness import catalog
@@ -25,9 +28,13 @@ from harness.library.request import Request
 from harness.machine import lock
 from harness.machine.device import all_cards, detect
 from harness.model import Run
-from harness.progress import Narrate
+from harness.progress import Narrate, Step
 from harness.records.store import Store
+from harness.sandbox import tiers
 from harness.verbs import eval as evaluation
+
+STEP_S = 0.1
+"""Between two steps that are passed on, at least: whoever watches sees no more."""
 
 
 def main() -> None:
@@ -55,16 +62,34 @@ def _listen(connection: Connection, asked: queue.Queue[dict[str, Any] | None]) -
 
 
 def _answer(request: dict[str, Any], connection: Connection, spare: Spare) -> dict[str, Any]:
-    def narrate(line: str) -> None:
-        connection.send_bytes(json.dumps({"told": line}).encode())
-
+    narrate = _Told(connection)
     try:
         if "cards" in request:
             return {"answer": all_cards()}
+        if "names" in request:
+            return {"answer": [[card, detect(Path(request["names"]), card).name] for card in all_cards()]}
         run = judge(Request.model_validate(request["judge"]), narrate, spare)
         return {"answer": run.model_dump(mode="json")}
     except PodiumError as error:
         return {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+
+
+class _Told:
+    """Sends on what it is told: every line, and of the steps without one the first of each moment."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._sent_s = connection, 0.0
+
+    def __call__(self, line: str) -> None:
+        self._connection.send_bytes(json.dumps({"told": line}).encode())
+
+    def step(self, step: Step) -> None:
+        if step.line is None and step.check is None and time.monotonic() - self._sent_s < STEP_S:
+            return
+        self._sent_s = time.monotonic()
+        check = step.check.model_dump(mode="json") if step.check is not None else None
+        told = {field.name: getattr(step, field.name) for field in fields(step)} | {"check": check}
+        self._connection.send_bytes(json.dumps({"step": told}).encode())
 
 
 def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
@@ -75,6 +100,8 @@ def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
     store = Store(request.root) if request.store else None
     if store is not None:
         store.check_writable()
+    if request.confined:
+        tiers.require(device)
     ranked = request.depth == "full" and request.sampling is None
     evaluation.isolation_tier(device, not ranked or request.allow_unsandboxed, narrate)
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s):

@@ -131,7 +131,7 @@ def driver_present() -> bool:
 def _cpu(root: Path) -> Device:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     name = f"{_processor_name()} ({count} CPUs)"
-    return _described(
+    return described(
         root,
         Device(
             kind="cpu",
@@ -153,7 +153,7 @@ def _gpu(root: Path, index: int) -> Device | None:
     properties = torch.cuda.get_device_properties(index)
     rocm = torch.version.hip is not None
     arch = properties.gcnArchName.partition(":")[0] if rocm else f"sm_{properties.major}{properties.minor}"
-    return _described(
+    return described(
         root,
         Device(
             kind="rocm" if rocm else "cuda",
@@ -167,7 +167,7 @@ def _gpu(root: Path, index: int) -> Device | None:
     )
 
 
-def _described(root: Path, device: Device) -> Device:
+def described(root: Path, device: Device) -> Device:
     """`device` with what its file in configs/devices says of it, if it has one."""
     folders = [place / "configs" / "devices" for place in reversed(places.places(root))]
     files = {path.name: path for folder in folders for path in folder.glob("*.yml")}

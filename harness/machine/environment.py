@@ -15,7 +15,7 @@ from harness.machine import gauges
 from harness.model import Device, Isolation
 
 _PACKAGES = ("torch", "triton", "numpy")
-_EACH_ITS_OWN = ("load_average", "null_kernel_ns", "tick_ns", "worker_timed_because", "others_on_the_gpu")
+_EACH_ITS_OWN = ("load_average", "null_kernel_ns", "tick_ns", "worker_timed_because", "others_on_the_gpu", "cluster")
 
 
 def describe(device: Device, isolation: Isolation) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 stats        samples ─► latency, interval, ratio
 roofline     cost and datasheet ─► floor: the least time that a device allows
+fleet        scores on several cards ─► what the card adds to an interval
 board        entries ─► ranks
 speed        a ratio and the device's noise ─► faster, slower, same, ambiguous
 doubt        what speaks against holding two runs against each other

@@ -7,11 +7,14 @@ number not certainly slower.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.model import ClockOwner, Unranked, Verdict, of_limit
+from harness.ranking.fleet import Component
 from harness.records.entry import Entry
 
 CLOSE = 0.02
@@ -37,11 +40,13 @@ class Standing:
 @dataclass(frozen=True)
 class Board:
     """One problem on one device: what is ranked, best first, and what is not, with the reasons in each entry. `clock`
-    is the one that all of the ranked were timed by."""
+    is the one that all of the ranked were timed by. `between_cards` is part of the intervals of runs that several cards
+    have judged, where it was measured."""
 
     standings: tuple[Standing, ...]
     unranked: tuple[Entry, ...]
     clock: ClockOwner = ClockOwner.JUDGE
+    between_cards: Component | None = None
 
     def ranks(self, entry: Entry) -> bool:
         """Whether a run is one of those that are ranked here."""
@@ -74,17 +79,25 @@ class Bearings:
     level: bool = False
 
 
-def rank(entries: Sequence[Entry], baselines: Sequence[str], rank_worker_timed: bool = False) -> Board:
+def rank(
+    entries: Sequence[Entry],
+    baselines: Sequence[str],
+    rank_worker_timed: bool = False,
+    between_cards: Component | None = None,
+) -> Board:
     """The board of `entries`, one a submission. `baselines` names the submissions that others are compared with.
 
     Where the judge timed none that can be ranked, and only if `rank_worker_timed`, those that the submissions' own
-    processes timed are ranked.
+    processes timed are ranked. `between_cards` is part of the entries' intervals already.
     """
     judged = any(Board((), ()).ranks(entry) for entry in entries)
-    board = Board((), (), ClockOwner.WORKER if rank_worker_timed and not judged else ClockOwner.JUDGE)
+    clock = ClockOwner.WORKER if rank_worker_timed and not judged else ClockOwner.JUDGE
+    board = Board((), (), clock, between_cards)
     ranked = sorted(filter(board.ranks, entries), key=lambda e: (e.score_ns or 0.0, e.submission))
     best_baseline = min((e.score_ns for e in ranked if e.submission in baselines and e.score_ns), default=None)
-    standings = [_standing(entry, ranked, best_baseline) for entry in ranked]
+    lows = sorted(e.low_ns for e in ranked if e.low_ns is not None)
+    highs = sorted(e.high_ns for e in ranked if e.high_ns is not None)
+    standings = [_standing(entry, lows, highs, len(ranked), best_baseline) for entry in ranked]
     rest = [replace(entry, unranked=board.why_not(entry)) for entry in entries if not board.ranks(entry)]
     rest.sort(key=lambda e: (e.verdict.exit_code, e.older, e.submission))
     return replace(board, standings=tuple(standings), unranked=tuple(rest))
@@ -107,22 +120,36 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
     )
 
 
+def closeness(board: Board, confidence: float = 0.95) -> float:
+    """How near, as a share, two runs are that a duel on one card must tell apart: CLOSE, or what two cards of the fleet
+    differ by for one source."""
+    between = board.between_cards
+    return max(CLOSE, math.expm1(between.reach(confidence)) if between is not None else 0.0)
+
+
 def close(board: Board) -> list[tuple[Entry, Entry]]:
-    """Neighbours on the board whose scores are within CLOSE of each other: only a duel can tell them apart for sure."""
+    """Neighbours on the board whose scores are within `closeness` of each other: only a duel can tell them apart."""
+    near = closeness(board)
     entries = [standing.entry for standing in board.standings]
     return [
         (one, other)
         for one, other in pairwise(entries)
-        if one.score_ns and other.score_ns and other.score_ns <= (1 + CLOSE) * one.score_ns
+        if one.score_ns and other.score_ns and other.score_ns <= (1 + near) * one.score_ns
     ]
 
 
-def _standing(entry: Entry, ranked: Sequence[Entry], best_baseline_ns: float | None) -> Standing:
+def _standing(
+    entry: Entry, lows: Sequence[float], highs: Sequence[float], ranked: int, best_baseline_ns: float | None
+) -> Standing:
+    """`lows` and `highs`: the ends of the intervals of all that are ranked, in order. Found in them are those certainly
+    faster and certainly slower; a board may have thousands."""
     assert entry.score_ns is not None
+    faster = 0 if entry.low_ns is None else bisect_left(highs, entry.low_ns)
+    slower = 0 if entry.high_ns is None else len(lows) - bisect_right(lows, entry.high_ns)
     return Standing(
         entry=entry,
-        first=1 + sum(_certainly_faster(other, entry) for other in ranked),
-        last=len(ranked) - sum(_certainly_faster(entry, other) for other in ranked),
+        first=1 + faster,
+        last=ranked - slower,
         times_baseline=best_baseline_ns / entry.score_ns if best_baseline_ns else None,
         of_limit=of_limit(entry.floor_ns, entry.score_ns),
     )

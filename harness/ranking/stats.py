@@ -78,7 +78,7 @@ def estimate(values: Sequence[float], confidence: float, first: int | None = Non
     variance, freedom = _spread(values, first)
     if freedom < 1:
         return Estimate(latency_ns=centre)
-    half_width = _quantile(freedom, confidence) * float(variance / len(values)) ** 0.5
+    half_width = t_quantile(freedom, confidence) * float(variance / len(values)) ** 0.5
     # A worker may claim 1e-300 ns: an interval beyond what a float can hold ends where floats do.
     with np.errstate(over="ignore"):
         low, high = centre * float(np.exp(-half_width)), centre * float(np.exp(half_width))
@@ -98,7 +98,7 @@ def enough(values: Sequence[float], confidence: float, half_width: float) -> int
     variance, freedom = _spread(values, None)
     if freedom < 1:
         raise ValueError("a single value has no spread")
-    needed = _quantile(freedom, confidence) ** 2 * variance / math.log1p(half_width) ** 2
+    needed = t_quantile(freedom, confidence) ** 2 * variance / math.log1p(half_width) ** 2
     return max(len(values), math.ceil(min(needed, sys.maxsize)))
 
 
@@ -154,7 +154,7 @@ def noise_floor(log_ratios: Sequence[float], pairs: int, confidence: float) -> f
         raise ValueError("a noise floor takes two pairs, and duels of two")
     random = np.random.default_rng(0)
     duels = random.choice(known, (RESAMPLES, pairs)) * random.choice([-1.0, 1.0], (RESAMPLES, pairs))
-    half_widths = _quantile(pairs - 1, confidence) * duels.std(axis=1, ddof=1) / pairs**0.5
+    half_widths = t_quantile(pairs - 1, confidence) * duels.std(axis=1, ddof=1) / pairs**0.5
     reach = float(np.quantile(np.abs(duels.mean(axis=1)) + half_widths, confidence))
     from scipy.special import chdtri
 
@@ -182,7 +182,7 @@ def noise_floor_apart(scores: Sequence[float], processes: int, confidence: float
 
 def _with_interval(value: float, freedom: float, standard_error: float, confidence: float) -> Ratio:
     """`value` with the t interval of its logarithm."""
-    factor = float(np.exp(_quantile(freedom, confidence) * standard_error))
+    factor = float(np.exp(t_quantile(freedom, confidence) * standard_error))
     return Ratio(value, value / factor, value * factor)
 
 
@@ -192,7 +192,7 @@ def _spread(values: Sequence[float], first: int | None) -> tuple[float, int]:
     return (float(logs.var(ddof=1)), logs.size - 1) if logs.size > 1 else (0.0, 0)
 
 
-def _quantile(freedom: float, confidence: float) -> float:
+def t_quantile(freedom: float, confidence: float) -> float:
     """Of Student's t: what its absolute value stays below with probability `confidence`."""
     from scipy.special import stdtrit  # slow to import, and reading results does not need it
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.model import ClockOwner, Problem, Run, Unranked, Verdict
+from harness.model import Case, ClockOwner, Problem, Run, Unranked, Verdict
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,35 @@ class Entry:
     def worker_timed(self) -> bool:
         """Whether it was timed, and by the submission's own process."""
         return self.score_ns is not None and self.clock is ClockOwner.WORKER
+
+
+@dataclass(frozen=True)
+class CaseFigures:
+    """What a run measured on one case, without its samples. Times in nanoseconds; `floor_ns` is that of `format`."""
+
+    case: Case
+    latency_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    floor_ns: float | None
+    format: str | None
+    labels: tuple[str, ...]
+
+
+def figures_of(run: Run) -> tuple[CaseFigures, ...]:
+    """Of each case that was timed, in the order of the run."""
+    return tuple(
+        CaseFigures(
+            case=m.case,
+            latency_ns=m.latency.latency_ns,
+            low_ns=m.latency.low_ns,
+            high_ns=m.latency.high_ns,
+            floor_ns=m.floor.latency_ns if m.floor else None,
+            format=m.floor.format if m.floor else None,
+            labels=m.labels,
+        )
+        for m in run.measurements
+    )
 
 
 def of_run(path: str, run: Run) -> Entry:
@@ -109,8 +138,8 @@ def standing(runs: Sequence[Entry]) -> Entry:
 
     Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
     judging again until lucky gains nothing; those that the judge timed come before all that the worker timed. A source
-    that was ever found wrong or dishonest shows that run instead, and one without ranked runs its latest. An old source
-    whose run was reproduced does not become the latest by that.
+    that was ever found wrong or dishonest shows that run instead, and one without ranked runs its latest, a first look
+    (`--quick`) only where there is no other. An old source whose run was reproduced does not become the latest by that.
     """
     distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
     in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
@@ -124,5 +153,6 @@ def standing(runs: Sequence[Entry]) -> Entry:
     elif ranked:
         chosen = ranked[len(ranked) // 2]
     else:
-        chosen = first_hand[-1]
+        of_latest = [run for run in first_hand if run.sha256 == first_hand[-1].sha256]
+        chosen = max(of_latest, key=lambda run: (run.unranked != Unranked.QUICK, run.started_at, run.id))
     return replace(chosen, runs=len(ranked) if chosen.ranked else len(source))

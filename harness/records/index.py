@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from harness.model import ClockOwner, Problem, Unranked, Verdict
-from harness.records.entry import Entry, of_present
+from harness.records.entry import Entry, of_present, standing
 from harness.records.tables import COLUMNS, GROUP, Tables, entry_of
 
 
@@ -27,9 +29,10 @@ class Index:
         """Every run's file, relative to `results`, by the run's id."""
         return dict(self._rows("SELECT id, path FROM runs"))
 
-    def submissions(self) -> set[str]:
-        """The names of all that were judged."""
-        return {name for (name,) in self._rows("SELECT DISTINCT submission FROM runs")}
+    def submissions(self) -> list[str]:
+        """The names of all that were judged, the one judged last first."""
+        query = "SELECT submission FROM runs GROUP BY submission ORDER BY MAX(started_at) DESC, submission"
+        return [name for (name,) in self._rows(query)]
 
     def runs(self) -> list[Entry]:
         """Every run, the latest last; of each, `runs` is 1."""
@@ -63,9 +66,28 @@ class Index:
         columns = ", ".join(f"runs.{column}" for column in COLUMNS)
         query = f"""SELECT {columns}, standings.runs FROM standings JOIN runs USING (path)
                     WHERE standings.problem = ? AND standings.device = ? ORDER BY runs.started_at, runs.id"""
-        entries = [of_present(entry_of(row), problem) for row in self._rows(query, (problem.name, device))]
-        chosen = {entry.submission: entry for entry in entries}
-        return list((chosen | {entry.submission: entry for entry in entries if not entry.older}).values())
+        return _one_each([of_present(entry_of(row), problem) for row in self._rows(query, (problem.name, device))])
+
+    def standings_of(self, problem: Problem, device: str, parts: Mapping[str, str]) -> dict[str, list[Entry]]:
+        """As `standings`, of each part of the runs alone. `parts`: by a run's id what it is a part of, such as a
+        competition; the runs that it does not name are left out."""
+        query = f"""SELECT {", ".join(COLUMNS)}, 1 FROM runs
+                    WHERE problem = ? AND device = ? AND id IN (SELECT value FROM json_each(?))"""
+        groups: dict[tuple[object, ...], list[Entry]] = {}
+        for row in self._rows(query, (problem.name, device, json.dumps(list(parts)))):
+            entry = entry_of(row)
+            key = (parts[entry.id], *(getattr(entry, name) for name in GROUP))
+            groups.setdefault(key, []).append(entry)
+        found: dict[str, list[Entry]] = {}
+        for (part, *_), runs in groups.items():
+            found.setdefault(str(part), []).append(of_present(standing(runs), problem))
+        in_order = {part: sorted(each, key=lambda e: (e.started_at, e.id)) for part, each in found.items()}
+        return {part: _one_each(entries) for part, entries in in_order.items()}
+
+    def ids(self, problem: str, device: str) -> list[str]:
+        """Of all runs of a problem on a device."""
+        query = "SELECT DISTINCT id FROM runs WHERE problem = ? AND device = ?"
+        return [run_id for (run_id,) in self._rows(query, (problem, device))]
 
     def judged(
         self, problem: Problem, device: str, quick: bool, unsandboxed: bool = True, worker_timed: bool = False
@@ -92,6 +114,39 @@ class Index:
         rows = self._rows(f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE id = ? LIMIT 1", (run_id,))
         return entry_of(rows[0]) if rows else None
 
+    def revisions(self) -> dict[tuple[str, str], str]:
+        """By problem and device a text that is another one after any of their runs came, went or changed."""
+        query = "SELECT problem, device, revision FROM revisions"
+        return {(problem, device): revision for problem, device, revision in self._rows(query)}
+
+    def cases(self, paths: Iterable[str]) -> dict[str, str]:
+        """What the runs at these paths measured, case by case, as texts for `cases_of`. By path; one that was not timed
+        is not among them."""
+        query = "SELECT path, cases FROM cases WHERE path IN (SELECT value FROM json_each(?))"
+        return dict(self._rows(query, (json.dumps(list(paths)),)))
+
+    def records(self, problem: Problem, device: str, clock: ClockOwner) -> list[Entry]:
+        """The ranked runs of the problem's present files that were faster than every one before, in the order they
+        began; without those of sources ever found wrong."""
+        wrong = ", ".join(f"'{verdict.value}'" for verdict in Verdict if verdict.disqualifies)
+        board = "problem = :problem AND device = :device AND revision = :revision AND problem_sha256 = :sha256"
+        names = ", ".join(COLUMNS)
+        query = f"""SELECT {names}, 1 FROM (
+                        SELECT {names}, MIN(score_ns) OVER (ORDER BY started_at, id
+                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS best
+                        FROM runs WHERE {board} AND clock = :clock
+                        AND verdict = 'accepted' AND unranked IS NULL AND score_ns IS NOT NULL
+                        AND sha256 NOT IN
+                            (SELECT sha256 FROM runs WHERE {board} AND verdict IN ({wrong})))
+                    WHERE best IS NULL OR score_ns < best ORDER BY started_at, id"""
+        values = {"problem": problem.name, "device": device, "revision": problem.revision, "sha256": problem.sha256}
+        rows = self._rows(query, {**values, "clock": clock.value})
+        return [entry_of(row) for row in rows]
+
+    def count(self, problem: str, device: str) -> int:
+        """How many runs there are."""
+        return int(self._rows("SELECT COUNT(*) FROM runs WHERE problem = ? AND device = ?", (problem, device))[0][0])
+
     def best_before(self, entry: Entry) -> Entry | None:
         """The fastest ranked run of its board and its clock that began before `entry`, of sources never found wrong."""
         wrong = [verdict.value for verdict in Verdict if verdict.disqualifies]
@@ -109,3 +164,9 @@ class Index:
     def faults(self) -> list[tuple[str, str]]:
         """The files under `results` that are no runs, each with what is wrong with it."""
         return self._rows("SELECT path, fault FROM faults ORDER BY path")
+
+
+def _one_each(entries: Sequence[Entry]) -> list[Entry]:
+    """Of entries in the order they began one a submission: of the present files or, where there is none, the latest."""
+    chosen = {entry.submission: entry for entry in entries}
+    return list((chosen | {entry.submission: entry for entry in entries if not entry.older}).values())

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.errors import MOST_HINTS, InfrastructureError, UsageError, did_you_mean, nearest
+from harness.errors import InfrastructureError, UsageError, did_you_mean, listed, nearest
 from harness.model import Run, Submission
 from harness.records import whole_file
 from harness.records.entry import Entry
 from harness.records.index import Index
 from harness.records.run_file import MAX_RUN_BYTES, load_run
 from harness.records.scan import TIERS
+from harness.traces.solution import source_of
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -81,20 +82,25 @@ class Store:
         hint = f"it would be results/local/{problem}/sources/{sha256}.py"
         raise InfrastructureError(f"the source {sha256[:12]} is not stored here", hint)
 
-    def has_changed(self, path: str, sha256: str) -> bool:
-        """Whether the file at `path`, relative to the root, is there and is another source than this sha256's."""
+    def has_changed(self, problem: str, path: str, sha256: str) -> bool:
+        """Whether the file at `path`, relative to the root, is there and holds another source than this sha256's, which
+        was judged as a submission of `problem`."""
         file = self._results.parent / path
         try:
             if not file.is_file() or file.stat().st_size > MAX_RUN_BYTES:
                 return False
+            if file.suffix == ".json":
+                return hashlib.sha256(source_of(problem, file.read_bytes(), path)).hexdigest() != sha256
             with file.open("rb") as source:
                 return hashlib.file_digest(source, "sha256").hexdigest() != sha256
+        except UsageError:  # it is no Solution any more
+            return True
         except (OSError, ValueError):  # a stored path may be anything
             return False
 
     def mark_sources(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries, each marked as of an `older_source` if the file that it judged has changed since."""
-        return [replace(e, older_source=self.has_changed(e.submission_path, e.sha256)) for e in entries]
+        return [replace(e, older_source=self.has_changed(e.problem, e.submission_path, e.sha256)) for e in entries]
 
     def check_writable(self) -> None:
         """Raises InfrastructureError now rather than after minutes of measuring."""
@@ -119,7 +125,7 @@ class Store:
             found = {entry.problem: entry.id} if entry else index.latest(name)
             if found:
                 return found
-            ids, names = list(index.paths()), index.submissions()
+            ids, names = sorted(index.paths(), reverse=True), index.submissions()
             begun = [run_id for run_id in ids if name and run_id.startswith(name)]
             if len(begun) > 1:
                 raise _ambiguous(name, begun)
@@ -128,8 +134,8 @@ class Store:
         if spoilt:
             raise InfrastructureError(f"{self._results / spoilt[-1][0]} {spoilt[-1][1]}")
         if entry is None:
-            choices = ids if nearest(name, ids) else names
-            raise UsageError(f"there is no run {name}", did_you_mean(name, choices) if ids else None)
+            choices = ids if nearest(name, ids) else names  # of both the newest first
+            raise UsageError(f"there is no run {name}", did_you_mean(name, choices, newest_first=True) if ids else None)
         return {entry.problem: entry.id}
 
     def read(self, name: str, problem: str | None = None) -> Run:
@@ -160,6 +166,5 @@ def is_called(path: str, name: str) -> bool:
 
 
 def _ambiguous(name: str, ids: list[str]) -> UsageError:
-    more = len(ids) - MOST_HINTS
-    head = f"name one by its id; {more} more and" if more > 0 else "name one by its id:"
-    return UsageError(f"{name} could be any of {len(ids)} runs", "\n    ".join((head, *sorted(ids)[-MOST_HINTS:])))
+    newest_first = sorted(ids, reverse=True)  # an id begins with when the run did
+    return UsageError(f"{name} could be any of {len(ids)} runs", listed("name one by its id:", newest_first))

@@ -2,6 +2,7 @@
 
     folders, files   what was read, each with a stamp         faults      files that are no runs, and why
     runs             an Entry a run                           standings   which run stands for a submission
+    cases            what each run measured, case by case     revisions   a new one a board whenever a run of it changes
 
 Whoever opens it looks once at all run files (`scan`). Those whose stamp is not the one that they were read with are
 read again, and what was known of them holds only if their content is still the same. A file that is no run is left
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -19,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InfrastructureError
-from harness.model import ClockOwner, Verdict
+from harness.model import Case, ClockOwner, Verdict
 from harness.records import run_file, scan
-from harness.records.entry import Entry, of_run, standing
+from harness.records.entry import CaseFigures, Entry, figures_of, of_run, standing
 
-INDEX_VERSION = 9
+INDEX_VERSION = 10
 """Raise it when the tables change; an index of another version is thrown away and built anew."""
 
 COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
@@ -34,6 +37,8 @@ CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, sh
 CREATE TABLE IF NOT EXISTS runs ({", ".join(COLUMNS)}, PRIMARY KEY (path));
 CREATE TABLE IF NOT EXISTS faults (path TEXT PRIMARY KEY, fault TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS standings ({", ".join(GROUP)}, path, runs, PRIMARY KEY ({", ".join(GROUP)}));
+CREATE TABLE IF NOT EXISTS cases (path TEXT PRIMARY KEY, cases TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS revisions (problem, device, revision TEXT NOT NULL, PRIMARY KEY (problem, device));
 CREATE INDEX IF NOT EXISTS groups ON runs ({", ".join(GROUP)}, started_at);
 PRAGMA user_version = {INDEX_VERSION};
 """
@@ -89,6 +94,9 @@ class Tables:
                 self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, stamp))
             for group in touched:
                 self._settle(group)
+            for problem, device in {group[:2] for group in touched}:
+                row = (problem, device, secrets.token_hex(8))
+                self._database.execute("INSERT OR REPLACE INTO revisions VALUES (?, ?, ?)", row)
 
     def _stale(self, found: Mapping[str, scan.Folder]) -> tuple[set[str], dict[str, scan.Folder]]:
         """Of the folders `found`: those that are there no more, and those that hold what was not read as it is now."""
@@ -119,7 +127,8 @@ class Tables:
             if sha256 == seen_sha256:
                 self._database.execute("UPDATE files SET stamp = ? WHERE path = ?", (stamp, name))
                 return set()
-            entry = of_run(name, run_file.parse(path, text))
+            run = run_file.parse(path, text)
+            entry = of_run(name, run)
         except ValueError as error:
             touched = self._forget({name})
             self._database.execute("INSERT INTO faults VALUES (?, ?)", (name, str(error)))
@@ -128,6 +137,8 @@ class Tables:
         self._database.execute("INSERT INTO files VALUES (?, ?, ?)", (name, stamp, sha256))
         row = [getattr(entry, column) for column in COLUMNS]
         self._database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
+        if run.measurements:
+            self._database.execute("INSERT INTO cases VALUES (?, ?)", (name, _cases_text(figures_of(run))))
         return touched | {tuple(getattr(entry, column) for column in GROUP)}
 
     def _settle(self, group: tuple[object, ...]) -> None:
@@ -155,7 +166,7 @@ class Tables:
         touched: set[tuple[object, ...]] = set()
         for path in paths:
             touched.update(self._database.execute(f"SELECT {', '.join(GROUP)} FROM runs WHERE path = ?", (path,)))
-            for table in ("runs", "files", "faults"):
+            for table in ("runs", "files", "faults", "cases"):
                 self._database.execute(f"DELETE FROM {table} WHERE path = ?", (path,))
         return touched
 
@@ -167,6 +178,22 @@ def entry_of(row: Sequence[Any]) -> Entry:
     return Entry(**{**values, **made})
 
 
+def _cases_text(figures: Sequence[CaseFigures]) -> str:
+    return json.dumps(
+        [(f.case.parameters, f.latency_ns, f.low_ns, f.high_ns, f.floor_ns, f.format, f.labels) for f in figures]
+    )
+
+
+def cases_of(text: str) -> tuple[CaseFigures, ...]:
+    """The figures in a row of `cases`, which were validated before they came there."""
+    return tuple(
+        CaseFigures(
+            Case.model_construct(parameters=parameters), latency_ns, low_ns, high_ns, floor_ns, format, tuple(labels)
+        )
+        for parameters, latency_ns, low_ns, high_ns, floor_ns, format, labels in json.loads(text)
+    )
+
+
 def _open_file(path: Path) -> sqlite3.Connection:
     """The index at `path`. Raises sqlite3.Error if it is damaged, of another version, or cannot be written."""
     database = sqlite3.connect(path, timeout=60)
@@ -176,7 +203,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(f"an index of version {version}")
         if version == 0:
             database.executescript(_TABLES)
-        for table in ("folders", "files", "runs", "faults", "standings"):
+        for table in ("folders", "files", "runs", "faults", "standings", "cases", "revisions"):
             database.execute(f"SELECT * FROM {table} LIMIT 0")
         database.execute(f"PRAGMA user_version = {INDEX_VERSION}")  # raises where the file cannot be written
     except sqlite3.Error:

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The checkout, or the directory of packages that Podium is installed in."""
+from harness import command
+
+ROOT = command.ROOT
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys")
 _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no keys, no passwords
@@ -21,7 +22,7 @@ _SETTINGS = (  # in /etc: what linkers, compilers and the C library read; no key
     "python3 clang OpenCL ssl/certs ssl/openssl.cnf"
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_HARNESS = ("__init__.py",)
+_HARNESS = ("__init__.py", "command.py")
 _HARNESS_FOLDERS = (
     *("worker", "wire", "interpreter", "hip", "chips", "compile", "sandbox", "model", "emulator", "emulated"),
 )
@@ -79,7 +80,7 @@ def readable(hidden: Iterable[Path]) -> tuple[str, ...]:
     Nothing within the directories `hidden` is, but the interpreter's own and the harness's modules. Of a directory that
     holds the harness, installed among other packages, all else is.
     """
-    secret = {Path(path).resolve() for path in (ROOT / "harness" if _installed() else ROOT, *hidden)}
+    secret = {Path(path).resolve() for path in (ROOT / "harness" if command.installed() else ROOT, *hidden)}
     names = [*_SYSTEM, *(f"/etc/{name}" for name in _SETTINGS.split())]
     names += [*filter(_holds_packages, sys.path), *site.getsitepackages()]
     names += filter(_holds_packages, os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -105,13 +106,8 @@ def is_closed_to_others(path: str) -> bool:
 def listed() -> tuple[str, ...]:
     """Directories in which Python and the GPU runtimes look for names; with those between the interpreter's own and an
     installed harness, which are shown in parts."""
-    above = [folder for folder in (ROOT, *ROOT.parents) if _is_the_interpreters(folder)] if _installed() else []
-    return (str(ROOT / "harness"), *dict.fromkeys(map(str, [ROOT, *above] if _installed() else [])), "/dev")
-
-
-def _installed() -> bool:
-    """Whether the harness came with its problems inside it (catalog.places), and lies among other packages."""
-    return (ROOT / "harness" / "bundled").is_dir()
+    above = [folder for folder in (ROOT, *ROOT.parents) if _is_the_interpreters(folder)] if command.installed() else []
+    return (str(ROOT / "harness"), *dict.fromkeys(map(str, [ROOT, *above] if command.installed() else [])), "/dev")
 
 
 def _is_the_interpreters(folder: Path) -> bool:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.errors import InfrastructureError
 from harness.model import NO_ISOLATION, Device, Isolation
 from harness.sandbox import bubblewrap, landlock, probe, syscalls
 from harness.sandbox.enclosure import Enclosure
@@ -38,6 +39,14 @@ def strongest(device: Device) -> Isolation:
             held = (candidate for candidate in candidates(device) if holds(candidate, device))
             _found[device.torch_device] = next(held, NO_ISOLATION)
         return _found[device.torch_device]
+
+
+def require(device: Device) -> None:
+    """Raises InfrastructureError where nothing confines work on `device`: strangers' sources are not run there."""
+    if not strongest(device).confines:
+        raise InfrastructureError(
+            "nothing here can confine a submission, so a stranger's is not judged", HOW_TO_GET_ONE
+        )
 
 
 def candidates(device: Device) -> Iterator[Isolation]:

@@ -45,7 +45,8 @@ PATIENCE_S = 20.0
 
 class Judgement(Value):
     """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
-    that are stated; `checks` has those that were tried, the secret ones among them."""
+    that are stated; `checks` has those that were tried, the secret ones among them. `remarks`: the emulator's, which
+    decide nothing."""
 
     verdict: Verdict
     message: Text
@@ -55,6 +56,7 @@ class Judgement(Value):
     checks: tuple[CaseCheck, ...] = ()
     standing: Text | None = None
     emulated: Text | None = None
+    remarks: tuple[Text, ...] = ()
     cached: bool = False
 
 
@@ -215,6 +217,7 @@ def _judge(
         checks=run.checks,
         standing=standing([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
         emulated=run.environment.get("emulated"),
+        remarks=tuple(run.environment.get("emulated_remarks", ())),
     )
     if judgement.verdict in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
         kept.write(slot, judgement.model_dump(mode="json"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness import catalog
 from harness.catalog.config import MOST_DUEL_PAIRS, load_config
+from harness.command import typed
 from harness.errors import judging
 from harness.model import Device, Run, Submission
 from harness.ranking import comparison, doubt
@@ -22,6 +23,7 @@ from harness.records.store import Store
 from harness.verbs import calibration
 
 SLOWER_EXIT_CODE = 20
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def compare(root: Path, versions: Versions) -> Comparison:
 def duel(
     root: Path, versions: Versions, device: Device, pairs: int, narrate: Callable[[str], None]
 ) -> tuple[Comparison, tuple[PairedMeasurement, ...]]:
-    """B against A, timed again in turns on `device` by `pairs` pairs of processes, at least 2; with every sample.
+    """B against A, timed again in turns on `device` by `pairs` pairs of processes, at least 2; with every sample. One
+    that Ctrl-C has ended has a note of that: `was_interrupted`.
 
     Raises UsageError, and judge.duel.Disqualified where one of them fails.
     """
@@ -86,8 +89,17 @@ def duel(
             narrate=narrate,
         )
     names = (a.submission, b.submission)
+    if found.pairs < pairs:
+        noise = calibration.noise(root, device, found.pairs)
     compared = comparison.compare_pairs(problem.name, device.name, names, found.measurements, noise, config.confidence)
-    return replace(compared, notes=tuple(more_pairs(compared, pairs)), a_run=a.id, b_run=b.id), found.measurements
+    notes = [f"{INTERRUPTED} after {found.pairs} of {pairs} pairs"] if found.pairs < pairs else []
+    notes += more_pairs(compared, found.pairs)
+    return replace(compared, notes=tuple(notes), a_run=a.id, b_run=b.id), found.measurements
+
+
+def was_interrupted(compared: Comparison) -> bool:
+    """Whether Ctrl-C ended the duel before its last pair."""
+    return any(note.startswith(INTERRUPTED) for note in compared.notes)
 
 
 def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
@@ -102,7 +114,7 @@ def more_pairs(compared: Comparison, pairs: int) -> Iterator[str]:
     assert ratio.low is not None and ratio.high is not None
     half_width = math.log(ratio.high / ratio.low) / 2
     if not noise.calibrated and half_width < noise.log_ratio:
-        yield "to tell smaller differences, measure this device's noise: python3 -m harness doctor --calibrate"
+        yield f"to tell smaller differences, measure this device's noise: {typed('doctor', '--calibrate')}"
         return
     blur = max(noise.log_ratio, half_width)
     needed = 8 * math.ceil(pairs / 8 * max(2.0, (blur / max(abs(math.log(ratio.value)), 1e-9)) ** 2))

@@ -22,7 +22,9 @@ from typing import Literal
 
 from harness.catalog.config import DUEL_PAIRS
 from harness.chips.targets import DEFAULT_TARGETS
+from harness.command import how_to_get_offline, installed, typed
 from harness.compile import tools
+from harness.compile.survey import HipCompiler
 from harness.errors import InfrastructureError
 from harness.machine.device import detect
 from harness.model import Device
@@ -88,7 +90,9 @@ def _python() -> Fact:
 def _packages() -> Iterator[Fact]:
     for name, oldest in SUPPORTED.items():
         version, needed = tools.version(name), ".".join(map(str, oldest))
-        remedy = f"make problems, which sets .venv up, or: pip install '{name}>={needed}'"
+        remedy = f"pip install '{name}>={needed}'"
+        if not installed():
+            remedy = f"make problems, which sets .venv up, or: {remedy}"
         required = name == "torch"
         if version is None:
             yield Fact(name, "not installed", "broken" if required else "missing", remedy, required)
@@ -102,7 +106,8 @@ def _device(device: Device) -> Fact:
     found = f"{device.name} ({device.arch}), {device.memory_bytes / 1e9:.0f} GB"
     drivers = [vendor for path, vendor in _DRIVERS.items() if os.path.exists(path)]
     if device.kind == "cpu" and drivers:
-        remedy = "to judge on that GPU: make doctor PYTHON=/path/to/a/python3 whose torch sees it"
+        how = "install Podium into a Python" if installed() else "make doctor PYTHON=/path/to/a/python3"
+        remedy = f"to judge on that GPU: {how} whose torch sees it"
         return Fact("device", f"{found}; {drivers[0]} driver is here as well, not used", "missing", remedy)
     return Fact("device", found)
 
@@ -126,7 +131,7 @@ def _peaks(root: Path, device: Device) -> Fact:
 
 
 def _noise(root: Path, device: Device) -> Fact:
-    remedy = "python3 -m harness doctor --calibrate"
+    remedy = typed("doctor", "--calibrate")
     try:
         duel, runs = (calibration.noise(root, device, pairs) for pairs in (DUEL_PAIRS, None))
     except InfrastructureError as error:
@@ -162,14 +167,16 @@ def _offline() -> Iterator[Fact]:
     wrong = found.interpreter
     yield Fact("interpreter", wrong or "computes as the hardware does", "broken" if wrong else "ok", _mend(wrong))
     for target in DEFAULT_TARGETS:
-        inline = found.hip_compilers.get(target)
-        triton = f"Triton {found.triton}" if found.triton else "no Triton"
-        if inline is None or inline.compiler is None:
-            language = "CUDA" if target.startswith("sm_") else "HIP"
-            remedy = f"make setup-offline, or: {inline.install}" if inline and inline.install else "make setup-offline"
-            yield Fact(target, f"{triton}; no compiler for inline {language}", "missing", remedy)
-        else:
-            yield Fact(target, f"{triton}; {inline.compiler}", "ok" if found.triton else "missing")
+        yield Fact(target, f"Triton {found.triton}") if found.triton else Fact(target, "no Triton", "missing")
+        yield _inline(target, found.hip_compilers.get(target))
+
+
+def _inline(target: str, here: HipCompiler | None) -> Fact:
+    name = f"{target}, inline {'CUDA' if target.startswith('sm_') else 'HIP'}"
+    if here is not None and here.compiler is not None:
+        return Fact(name, here.compiler)
+    ways = dict.fromkeys([how_to_get_offline(), *([here.install] if here and here.install else [])])
+    return Fact(name, "no compiler", "missing", ", or: ".join(ways))
 
 
 def _mend(wrong: str | None) -> str | None:

@@ -8,6 +8,7 @@ started again, it goes on with what has none.
 from __future__ import annotations
 
 import itertools
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
 from harness.model import Device, Problem, Run, Submission, outcome
-from harness.progress import Narrate, named
+from harness.progress import Narrate, about, named
 from harness.records.store import Store
 from harness.sandbox import tiers
 
@@ -36,8 +37,9 @@ def submissions_to_judge(
     allow_unsandboxed: bool = False,
 ) -> list[Submission]:
     """The named files; without any, every submission of the problem whose source has no verdict on this device that a
-    board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those that name
-    Triton come last: it is interpreted there, which takes long and is not ranked.
+    board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those that can be
+    ranked there come first: not those that name Triton, which is interpreted and takes long, or NoDevice, by which a
+    submission refuses a device.
 
     Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
     """
@@ -57,7 +59,12 @@ def submissions_to_judge(
         judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
     waiting = [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
     rivals = [] if quick else _baselines(root, problem, device, allow_unsandboxed)
-    return rivals + sorted(waiting, key=lambda submission: device.kind == "cpu" and "triton" in submission.text)
+    return rivals + (sorted(waiting, key=_for_gpus_only) if device.kind == "cpu" else waiting)
+
+
+def _for_gpus_only(submission: Submission) -> bool:
+    """Whether it looks as if no processor could rank it."""
+    return "triton" in submission.text or "NoDevice" in submission.text
 
 
 def _baselines(root: Path, problem: Problem, device: Device, allow_unsandboxed: bool) -> list[Submission]:
@@ -101,16 +108,18 @@ def judge(
     tier = isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
-    runs = []
+    runs: list[Run] = []
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s * len(submissions)):
-        for submission in submissions:
-            narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s)")
+        for number, submission in enumerate(submissions):
+            which = _which_file([run.duration_s for run in runs], len(submissions))
+            narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){which}")
             run = judge_one(
                 problem,
                 submission,
                 device,
                 config,
                 narrate,
+                place=f"{number + 1}/{len(submissions)}" if len(submissions) > 1 else "",
                 quick=quick,
                 chosen=chosen,
                 stop_at_first=stop_at_first,
@@ -130,6 +139,15 @@ def judge(
     return runs
 
 
+def _which_file(took_s: Sequence[float], count: int) -> str:
+    """`, file 3 of 10, about 5 min left if the rest take as long as those`: after `took_s` for the files before."""
+    if count == 1:
+        return ""
+    left_s = (count - len(took_s)) * statistics.fmean(took_s or [0.0])
+    left = f", {about(left_s)} left if the rest take as long as those" if took_s else ""
+    return f", file {len(took_s) + 1} of {count}{left}"
+
+
 def judge_one(
     problem: Problem,
     submission: Submission,
@@ -137,6 +155,7 @@ def judge_one(
     config: EvalConfig,
     narrate: Narrate,
     *,
+    place: str = "",
     quick: bool,
     timed: bool = True,
     chosen: bool = False,
@@ -144,8 +163,8 @@ def judge_one(
     allow_unsandboxed: bool = False,
     spare: Spare | None = None,
 ) -> Run:
-    """The run of one submission, with what a scanner says of its source; stored nowhere. Options as of
-    `judge.evaluate`; who calls this on a GPU holds its lock. Raises as `judge`."""
+    """The run of one submission, with what a scanner says of its source; stored nowhere. `place`: 3/10, of several
+    files. Options as of `judge.evaluate`; who calls this on a GPU holds its lock. Raises as `judge`."""
     from harness.judge.evaluate import evaluate
 
     with judging(submission.name):
@@ -160,7 +179,7 @@ def judge_one(
             stop_at_first=stop_at_first,
             allow_unsandboxed=allow_unsandboxed,
             exclusive=lambda: lock.hold(device, narrate, problem.limits.evaluation_s),
-            narrate=named(narrate, submission.name),
+            narrate=named(narrate, submission.name, place),
             spare=spare,
         )
     return run.model_copy(update={"triage": triage.scan(submission.text)})

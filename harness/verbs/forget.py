@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from harness.errors import UsageError, did_you_mean
+from harness.errors import UsageError, did_you_mean, listed
 from harness.records.entry import Entry
 from harness.records.store import Store, is_called
 
-_AGE = re.compile(r"(\d{1,5})([hdw]?)")
+_AGE = re.compile(r"(\d{1,5})([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -38,11 +38,13 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
 
 
 def age(text: str) -> timedelta:
-    """Of `30d`, `12h`, `2w`, or `30`, which are days. Raises UsageError."""
+    """Of `30d`, `12h` or `2w`. Raises UsageError."""
     found = _AGE.fullmatch(text)
     if found is None:
+        if _AGE.fullmatch(f"{text}d"):
+            raise UsageError(f"{text} of what?", f"{text}d are days, {text}h hours, {text}w weeks")
         raise UsageError(f"{text!r} is no age", "such as 30d, 12h or 2w")
-    return timedelta(**{_UNITS[found[2] or "d"]: int(found[1])})
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def _by_path(runs: Sequence[Entry], faults: Sequence[str]) -> dict[str, Entry | None]:
@@ -55,7 +57,8 @@ def _named(name: str, local: dict[str, Entry | None], runs: Sequence[Entry]) -> 
     exact = [path for path, run in local.items() if Path(path).stem == name or (run and run.submission == name)]
     begun = exact or [path for path in local if name and Path(path).stem.startswith(name)]
     if not exact and len(begun) > 1:
-        raise UsageError(f"{name} could be any of {len(begun)} runs", did_you_mean("", [Path(p).stem for p in begun]))
+        newest_first = sorted((Path(path).stem for path in begun), reverse=True)  # an id begins with when the run did
+        raise UsageError(f"{name} could be any of {len(begun)} runs", listed("name one by its id:", newest_first))
     if begun:
         return begun
     spoilt = [path for path, run in local.items() if run is None and is_called(path, name)]
@@ -63,8 +66,13 @@ def _named(name: str, local: dict[str, Entry | None], runs: Sequence[Entry]) -> 
         return spoilt
     if name and any(run.submission == name or run.id.startswith(name) for run in runs):
         raise UsageError(f"{name} came with the checkout, in results/published", "only runs of your own are forgotten")
-    known = {Path(path).stem for path in local} | {run.submission for run in local.values() if run}
-    raise UsageError(f"there is no run {name}", did_you_mean(name, known))
+    newest_first = sorted(local, key=lambda path: Path(path).stem, reverse=True)
+    named = (word for path in newest_first for word in (_submission(local[path]), Path(path).stem) if word)
+    raise UsageError(f"there is no run {name}", did_you_mean(name, dict.fromkeys(named), newest_first=True))
+
+
+def _submission(run: Entry | None) -> str:
+    return run.submission if run else ""
 
 
 def _is_older(run: Entry | None, before: datetime) -> bool:

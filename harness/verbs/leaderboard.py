@@ -16,6 +16,7 @@ from harness.ranking.board import Bearings, Board
 from harness.records.index import Index
 from harness.records.run_file import load_run
 from harness.records.store import Store
+from harness.verbs import spread
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings
             if entry is None:
                 found.append(None)
             else:
-                found.append(ranking.bearings(entry, board, problem.baselines, index.best_before(entry)))
+                best = index.best_before(entry)
+                if board.between_cards is not None:
+                    entry = spread.widened(root, entry, board.between_cards)
+                    best = spread.widened(root, best, board.between_cards) if best is not None else None
+                found.append(ranking.bearings(entry, board, problem.baselines, best))
         return found
 
 
@@ -63,6 +68,7 @@ def as_json(root: Path, problem: Problem, device: str | None, cases: bool = Fals
             "problem_sha256": problem.sha256,
             "device": name,
             "clock": board.clock,
+            **({"between_cards": asdict(board.between_cards)} if board.between_cards else {}),
             "ranked": [
                 {**asdict(standing.entry), **{k: v for k, v in asdict(standing).items() if k != "entry"}}
                 for standing in board.standings
@@ -100,4 +106,7 @@ def _boards(root: Path, index: Index, problem: Problem, device: str | None) -> l
 def _board(root: Path, index: Index, problem: Problem, folder: str) -> Board:
     worker_timed = load_config(root).rank_worker_timed
     entries = Store(root).mark_sources(index.standings(problem, folder))
-    return ranking.rank(entries, problem.baselines, worker_timed)
+    between = spread.between(root, folder, [entry for entry in entries if entry.ranked])
+    if between is not None:
+        entries = [spread.widened(root, entry, between) for entry in entries]
+    return ranking.rank(entries, problem.baselines, worker_timed, between)

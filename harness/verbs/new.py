@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
+from harness.command import typed
 from harness.errors import InfrastructureError, ProblemError, UsageError
 from harness.model import Problem
 from harness.records import whole_file
@@ -60,9 +60,9 @@ def next_steps(problem: str, path: Path) -> str:
     """What to type next, with the new file's path as seen from here."""
     here = Path.cwd()
     seen = path.relative_to(here) if path.is_relative_to(here) else path
-    words = f"PROBLEM={problem} SUBMISSION={shlex.quote(str(seen))}"
+    check, judge = (typed(verb, problem, str(seen)) for verb in ("check", "eval"))
     return (
         f"{seen}: correct as it stands, and slow. Its docstring is the contract.\n"
-        f"  make check {words}   seconds: is it right on small cases, does it compile for each chip\n"
-        f"  make eval {words}    judge it, time it, rank it"
+        f"  {check}   seconds: is it right on small cases, does it compile for each chip\n"
+        f"  {judge}    judge it, time it, rank it"
     )

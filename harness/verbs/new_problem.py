@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from harness.catalog import places
+from harness.command import typed
 from harness.errors import InfrastructureError, UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -47,6 +48,6 @@ def next_steps(folder: Path) -> str:
     seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
     return (
         f"{seen}: a small problem that is whole. Change its files one by one; docs/adding-a-problem.md explains them.\n"
-        f"  make verify PROBLEM={name}             every control must get its verdict\n"
-        f"  make new PROBLEM={name} NAME=mine      a first submission to it"
+        f"  {typed('verify', name)}        every control must get its verdict\n"
+        f"  {typed('new', name, 'mine')}      a first submission to it"
     )

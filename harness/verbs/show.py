@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.catalog import MAX_SOURCE_BYTES
 from harness.model import Run
 from harness.records.entry import Entry
 from harness.records.store import Store
@@ -26,11 +24,6 @@ def every(root: Path) -> tuple[list[Entry], list[tuple[str, str]]]:
 
 def changed(root: Path, *runs: Run) -> Iterator[str]:
     """The paths of submissions whose file is not any more what these runs judged; one that is gone is not named."""
-    for path, sha256 in dict.fromkeys((run.submission_path, run.submission_sha256) for run in runs):
-        file = root / path
-        try:
-            is_source = file.is_file() and file.stat().st_size <= MAX_SOURCE_BYTES
-            if is_source and hashlib.sha256(file.read_bytes()).hexdigest() != sha256:
-                yield path
-        except (OSError, ValueError):  # a stored path may be anything
-            continue
+    store = Store(root)
+    judged = dict.fromkeys((run.problem, run.submission_path, run.submission_sha256) for run in runs)
+    return (path for problem, path, sha256 in judged if store.has_changed(problem, path, sha256))

@@ -47,10 +47,10 @@ class LoadedSubmission:
         self.set_up = set_up
 
 
-def emulated() -> str | None:
-    """The chip that this process's launches were emulated for; None without any."""
+def emulated() -> dict[str, Any]:
+    """Of this process's launches in the emulator: for which chip, how many instructions, and what is remarked."""
     launches = sys.modules.get("harness.emulated.launches")
-    return launches.emulated() if launches else None
+    return launches.emulated() if launches else {"emulated": None}
 
 
 NOTHING = LoadedSubmission(lambda data: None, contextlib.nullcontext, lambda: 0)

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from harness.command import ROOT, installed
 from harness.wire.arena import FLAG_BYTES, Arena
 from harness.wire.device_arena import CudaMemory, DeviceArena
 from harness.wire.protocol import Channel, ChannelClosed
@@ -91,7 +92,7 @@ class Worker:
             "timed": calls.timed,
         }
         reply = manners[request["manner"]](kernel, request, submission.around_call, self._be_ready)
-        return {**reply, "interpreted": submission.interpreted_launches() > 0, "emulated": load.emulated()}
+        return {**reply, "interpreted": submission.interpreted_launches() > 0, **load.emulated()}
 
     def _be_ready(self, waits: bool) -> None:
         """Tell the judge that it may begin, and if told to wait until it says go. Raises ChannelClosed."""
@@ -167,6 +168,5 @@ def _tell_where_it_is(fd: int) -> None:
 def _hide_harness_from_imports() -> None:
     """The submission's directory stands first on the path, and a checkout is not on it; where Podium is installed, what
     it needs lies beside it."""
-    root = Path(__file__).resolve().parents[2]
-    among_packages = root.name.endswith("-packages")
-    sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if among_packages or Path(entry).resolve() != root]
+    here, root = installed(), ROOT
+    sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if here or Path(entry).resolve() != root]

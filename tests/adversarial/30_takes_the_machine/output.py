@@ -3,6 +3,7 @@
 verdict: timeout
 seen: longer than the limit
 defence: D5, output is drained and dropped, and a call has a time limit
+slow: true
 """
 
 import sys

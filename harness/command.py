@@ -1,0 +1,96 @@
+"""How Podium is called: whether it is installed, and a command in the words of whoever reads it.
+
+    typed("eval", "mla", "mine.py")     podium eval mla mine.py                       where `podium` was typed
+                                        make eval PROBLEM=mla SUBMISSION=mine.py      where make runs it
+                                        python3 -m harness eval mla mine.py           in a checkout otherwise
+
+Imports nothing of the harness: workers use it as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout, or the directory of packages that Podium is installed in."""
+
+PROGRAM, MODULE = "podium", "python3 -m harness"
+
+CALLER = "PODIUM_CALLER"
+"""The environment variable in which make, and the function that `completion` prints, say what was typed."""
+
+VARIABLES = {
+    "new": ("PROBLEM", "NAME"),
+    "new-problem": ("NAME",),
+    "eval": ("PROBLEM", "SUBMISSION"),
+    "check": ("PROBLEM", "SUBMISSION"),
+    "profile": ("PROBLEM", "SUBMISSION"),
+    "verify": ("PROBLEM",),
+    "leaderboard": ("PROBLEM",),
+    "report": ("PROBLEM",),
+    "show": ("RUN",),
+    "repro": ("RUN",),
+    "compare": ("A", "B"),
+    "problems": (),
+    "doctor": (),
+}
+"""The verbs that are targets of make, and the variables that stand there for a verb's words."""
+
+OFFLINE = ("ziglang", "nvidia-cuda-nvrtc", "tinygrad==0.14.0", "pyelftools")
+"""What pyproject.toml calls `offline`."""
+
+
+@functools.cache
+def installed() -> bool:
+    """Whether this Podium runs from a wheel, and not from a checkout: its metadata lies beside it. A worker that may
+    read no bundled file sees that as well."""
+    return any(ROOT.glob("podium-*.dist-info"))
+
+
+def called() -> str:
+    """`podium`, `make` or `python3 -m harness`: what was typed. A program that imports Podium is told of the command
+    that it has."""
+    caller, program = os.environ.get(CALLER), Path(sys.argv[0] if sys.argv else "")
+    if caller in (PROGRAM, "make"):
+        return caller
+    if program.name == PROGRAM:
+        return PROGRAM
+    by_module = program.name == "__main__.py" and program.parent.name == "harness"
+    return PROGRAM if installed() and not by_module else MODULE
+
+
+def typed(verb: str, *words: str) -> str:
+    """The command for `verb` with these words, options last, quoted for a shell."""
+    by = called()
+    if by == "make" and verb in VARIABLES:
+        return _of_make(verb, words)
+    return " ".join([MODULE if by == "make" else by, shlex.join([verb, *words])])
+
+
+def translated(text: str) -> str:
+    """`text` with each `Example: python3 -m harness ...` at the end of a line in the reader's words."""
+    head, mark, line = text.partition(f"Example: {MODULE} ")
+    if not mark or called() == MODULE:
+        return text
+    example, *rest = line.split("\n", 1)
+    return "\n".join([f"{head}Example: {typed(*shlex.split(example))}", *rest])
+
+
+def how_to_get_offline() -> str:
+    """What brings the compilers for inline HIP and CUDA, as far as pip has them, and what the emulator needs."""
+    return f"pip install {' '.join(OFFLINE)}" if installed() else "make setup-offline"
+
+
+def _of_make(verb: str, words: tuple[str, ...]) -> str:
+    options = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    names, values = VARIABLES[verb], list(words[:options])
+    if len(values) > len(names) > 0:  # SUBMISSION is a list
+        values[len(names) - 1 :] = [" ".join(values[len(names) - 1 :])]
+    given = [f"{name}={shlex.quote(value)}" for name, value in zip(names, values)]
+    if options < len(words):
+        given.append(f"ARGS={shlex.quote(shlex.join(words[options:]))}")
+    return " ".join(["make", verb, *given])

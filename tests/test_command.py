@@ -1,0 +1,96 @@
+"""Hints name the command that their reader typed."""
+
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness import command
+from harness.cli import verbs
+from harness.model import Verdict
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    monkeypatch.setattr(command, "installed", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("caller", "expected"),
+    [
+        (None, "python3 -m harness compare a b --duel"),
+        ("podium", "podium compare a b --duel"),
+        ("make", "make compare A=a B=b ARGS=--duel"),
+    ],
+)
+def test_a_command_is_in_the_words_of_who_typed_one(monkeypatch, caller, expected):
+    if caller:
+        monkeypatch.setenv(command.CALLER, caller)
+    assert command.typed("compare", "a", "b", "--duel") == expected
+
+
+def test_what_make_has_no_target_for_is_called_without_it(monkeypatch):
+    monkeypatch.setenv(command.CALLER, "make")
+    assert command.typed("replay", "mla", "x.py", "a=1 b=2") == "python3 -m harness replay mla x.py 'a=1 b=2'"
+
+
+def test_words_with_spaces_and_several_files_reach_make_whole(monkeypatch):
+    monkeypatch.setenv(command.CALLER, "make")
+    assert command.typed("eval", "mla", "a.py", "b.py", "--case", "m=1 n=2") == (
+        "make eval PROBLEM=mla SUBMISSION='a.py b.py' ARGS='--case '\"'\"'m=1 n=2'\"'\"''"
+    )
+    assert command.typed("eval", "my set/p", "--quick") == "make eval PROBLEM='my set/p' ARGS=--quick"
+
+
+def test_the_targets_and_variables_of_make_are_those_of_the_makefile():
+    lines = re.findall(r"^\t\$\(call run,harness (.*)\)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    found = {}
+    for line in lines:
+        verb, *words = line.split()
+        names = re.findall(r"\$\$\{?(?!DEVICE|TARGET)([A-Z]+)\b", " ".join(words))
+        found[verb] = tuple(dict.fromkeys(names))
+    assert found == command.VARIABLES
+
+
+def test_an_installed_podium_is_called_podium_also_by_programs(monkeypatch, installed):
+    monkeypatch.setattr(sys, "argv", ["/home/me/agent.py"])
+    assert command.typed("eval", "mla") == "podium eval mla"
+    monkeypatch.setattr(sys, "argv", ["/env/lib/python3.12/site-packages/harness/__main__.py"])
+    assert command.typed("eval", "mla") == "python3 -m harness eval mla"
+
+
+def test_an_installed_podium_names_pip_for_what_a_checkout_sets_up(installed):
+    extra = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["offline"]
+    names = [re.split(r"[<>=;]", requirement)[0] for requirement in extra]
+    words = shlex.split(command.how_to_get_offline())
+    assert words[:2] == ["pip", "install"] and [word.partition("=")[0] for word in words[2:]] == names
+
+
+@pytest.mark.parametrize("caller", ["podium", "make"])
+def test_help_and_hints_of_a_verb_are_in_those_words_too(podium, monkeypatch, caller):
+    monkeypatch.setenv(command.CALLER, caller)
+    code, out, _ = podium("check", "--help")
+    assert code == 0 and "python3 -m harness" not in out.partition("Usage")[2].partition("\n")[2]
+    expected = {
+        "podium": "Example: podium check mla submissions/mla/triton_bf16.py --target gfx950",
+        "make": "Example: make check PROBLEM=mla SUBMISSION=submissions/mla/triton_bf16.py",
+    }
+    assert expected[caller] in out
+    _, out, _ = podium("leaderboard", "double")
+    assert {"podium": "podium eval double", "make": "make eval PROBLEM=double"}[caller] in out
+    _, _, err = podium("check", "--nonsense")
+    assert {"podium": "podium check --help", "make": "make check ARGS=--help"}[caller] in err
+
+
+@pytest.mark.parametrize("verb", sorted(verbs.commands))
+def test_every_verb_s_help_says_how_it_may_end(podium, verb):
+    code, out, _ = podium(verb, "--help")
+    said = " ".join(out.partition("Exit codes: ")[2].split())
+    assert code == 0 and said.startswith("0 ") and all(word in said for word in ("2 usage", "30 ", "130 interrupted"))
+    if verb in ("eval", "check", "replay", "compare", "repro"):
+        assert all(f"{verdict.exit_code} {verdict.words}" in said for verdict in Verdict if verdict.disqualifies)
