@@ -37,6 +37,7 @@ VARIABLES = {
     "compare": ("A", "B"),
     "problems": (),
     "doctor": (),
+    "serve": (),
 }
 """The verbs that are targets of make, and the variables that stand there for a verb's words."""
 

@@ -20,6 +20,9 @@ _MAKEFILE = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
 for _name in _MAKEFILE.partition("VARIABLES :=")[2].partition("\n")[0].split():
     os.environ.pop(_name, None)
 
+# Hints are in the words of whoever called: these tests call by module, unless they say otherwise.
+os.environ.pop("PODIUM_CALLER", None)
+
 # pytest-xdist tells its processes a width: a test that is about one sets it.
 os.environ.pop("COLUMNS", None)
 

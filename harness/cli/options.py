@@ -59,6 +59,7 @@ class _Verbs(_Verb, click.Group):
     """A group that names the nearest verb when one is misspelt."""
 
     command_class = _Verb
+    group_class = type  # a group within is one of these as well
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         unknown = args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-")
