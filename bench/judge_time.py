@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import json
 import sys
 import time
@@ -157,11 +158,22 @@ class Ledger:
 
     def _in_phase(self, method: Any, phase: str) -> Any:
         def entered(entrant: Entrant, *arguments: Any, **more: Any) -> Any:
-            case = arguments[1].label if phase == "timing" else ""
-            with self.in_phase(phase, case):
+            with self.in_phase(phase, ""):
                 return method(entrant, *arguments, **more)
 
-        return entered
+        def each(entrant: Entrant, *arguments: Any, **more: Any) -> Iterator[Any]:
+            case = arguments[1].label
+            steps = method(entrant, *arguments, **more)
+            with contextlib.closing(steps):
+                while True:
+                    with self.in_phase(phase, case):
+                        try:
+                            step = next(steps)
+                        except StopIteration:
+                            return
+                    yield step
+
+        return each if inspect.isgeneratorfunction(method) else entered
 
 
 def main() -> None:

@@ -19,6 +19,9 @@ from bench import e1_known_durations as e1
 from bench import e3_cold_cache as e3
 from bench import e4_heater as e4
 from bench import e5_profiler as e5
+from harness import catalog
+from harness.catalog.config import load_config
+from harness.judge.evaluate import evaluate
 from harness.judge.reply import Fault
 from harness.machine import device as devices
 from harness.model import Case, Device, Estimate, Manner, Measurement
@@ -235,6 +238,20 @@ def test_no_time_of_an_evaluation_counts_twice():
     passed = time.perf_counter() - began
     assert {part for _, _, part in ledger.seconds} == {"rest", "deal", "generate", "null call"}
     assert 0.002 <= sum(ledger.seconds.values()) <= passed
+
+
+def test_the_time_of_each_case_s_calls_is_found_in_an_evaluation(toy_root):
+    device, problem = devices.detect(toy_root, "cpu"), catalog.load_problem(toy_root, "double")
+    source = "def custom_kernel(data):\n    return data[0] * 2\n"
+    file = toy_root / "submissions" / "double" / "mine.py"
+    file.write_text(source)
+    ledger = judge_time.Ledger(on_gpu=False)
+    with ledger.kept():
+        evaluate(problem, catalog.load_submission(problem, file), device, load_config(toy_root), quick=True)
+    phases = judge_time.by_phase(ledger)
+    assert all(phases[name] > 0 for name in ("start, load", "tests", "calibration", "pilot", "timing"))
+    (row,) = judge_time.by_case(ledger)
+    assert row["calls"] > 0 and row["generate"] > 0 and row["check"] > 0
 
 
 def test_a_kernel_s_cell_has_the_judged_figure_first_and_the_events_beside():
