@@ -36,6 +36,9 @@ from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
 ALL_TESTS = "all test cases"
+NEAR = 2.0
+"""Of the half-width that is asked for: further processes that leave it above so many times that are not worth their
+time."""
 
 
 class WrongTotal(Fault):
@@ -209,10 +212,14 @@ class Trial:
             )
             for sittings in processes
         ]
-        most, widest = sampling.processes + sampling.extra_processes, sampling.most_half_width
-        if widest is not None and stats.enough(scores, self._confidence, widest) > most:
+        most = sampling.processes + sampling.extra_processes
+        to_rank, near, all_that_is_asked = (
+            sampling.processes if width is None else stats.enough(scores, self._confidence, width)
+            for width in (sampling.most_half_width, NEAR * sampling.target_half_width, sampling.target_half_width)
+        )
+        if to_rank > most:
             return sampling.processes  # it would not be ranked with the most of them either
-        return min(stats.enough(scores, self._confidence, sampling.target_half_width), most)
+        return to_rank if near > most else min(all_that_is_asked, most)
 
     def _time_process(
         self, number: int, again: str, paces: dict[str, Pace], line: str, null: NullWorker | None
