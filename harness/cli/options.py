@@ -32,6 +32,7 @@ _EXIT_CODES = {
     "compare": f"0 compared, 20 slower than --fail-if-slower allows, the verdict's where one has no score or fails in "
     f"a duel ({_VERDICTS}), {_ALWAYS}",
     "repro": f"0 reproduced or it cannot be told, 20 another score, another verdict's ({_VERDICTS}), {_ALWAYS}",
+    "submit": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
     "doctor": "0 this machine can judge, 2 usage, 30 it cannot, 130 interrupted",
     "verbs": f"0 accepted or done, {_VERDICTS}, 20 slower or not reproduced, {_ALWAYS}",
 }
