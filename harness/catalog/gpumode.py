@@ -121,6 +121,7 @@ def load_folder(root: Path, folder: Path) -> Problem:
             templates={language: folder / file for language, file in stated.templates.items()},
             seed_below=ours.seed_below,
             as_text=ours.compat == "text",
+            strict_inputs=ours.strict == "inputs",
             checker_decides=not ours.tolerances,
             exact=ours.oracle == "float64",
             cost=ours.costs,

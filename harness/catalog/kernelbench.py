@@ -33,7 +33,7 @@ def load_task(root: Path, path: Path) -> Problem:
     """The task in the file at `path`. Raises ProblemError with one sentence where it is none."""
     own = path.with_suffix(".podium.yml")
     ours = podium_file.read(own)
-    for key in ("seed_below", "compat", "oracle", "tolerances", "cpu"):
+    for key in ("seed_below", "compat", "strict", "oracle", "tolerances", "cpu"):
         if getattr(ours, key):
             raise ProblemError(f"{own}: {key} has no meaning for a task of KernelBench's form")
     constants = constants_of(path, strict_yaml.read_text(path))

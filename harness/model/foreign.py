@@ -27,7 +27,8 @@ class Foreign(Value):
     each other: the judge runs them, a submission may import them. `templates` are files to start from, by language.
 
     `seed_below`: seeds are drawn below it; None leaves it to what the judge finds out when it opens the problem.
-    `as_text`: truth values reach the generator as the words True and False. `checker_decides` whether an answer is
+    `as_text`: truth values reach the generator as the words True and False. `strict_inputs`: a submission may change
+    only the inputs that ref_kernel changes, and buffers. `checker_decides` whether an answer is
     right; else the problem's tolerances do, against ref_kernel or, with `exact`, against what it gives of the inputs in
     float64. `cost` is by storage format.
     """
@@ -38,6 +39,7 @@ class Foreign(Value):
     templates: dict[str, Path] = Field(default_factory=dict)
     seed_below: int | None = None
     as_text: bool = False
+    strict_inputs: bool = False
     checker_decides: bool = True
     exact: bool = False
     cost: dict[str, FormatCost] = Field(default_factory=dict)
