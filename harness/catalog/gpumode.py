@@ -127,6 +127,7 @@ def load_folder(root: Path, folder: Path) -> Problem:
             cost=ours.costs,
         ),
         folder=folder,
+        hidden=(folder,),
         sha256=sha256_of([yml, *([own] if own.exists() else []), *modules.values()]),
     )
 

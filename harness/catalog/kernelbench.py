@@ -64,6 +64,7 @@ def load_task(root: Path, path: Path) -> Problem:
         baselines=tuple(_BASELINES),
         foreign=Foreign(form="kernelbench", path=path, modules={}, cost=ours.costs),
         folder=path.parent,
+        hidden=(path.parent,),
         sha256=sha256_of([path, *([own] if own.exists() else [])]),
     )
 

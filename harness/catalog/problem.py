@@ -122,6 +122,7 @@ def _read_problem(folder: Path) -> Problem:
         cases=_cases(yml, "cases", stated.cases, outline),
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
+        hidden=tuple(folder.parents[1:2]),  # the root, with all problems, submissions and results
         sha256=sha256_of([yml, reference, *sorted((places.mathematics(folder) / "reference").glob("*.py"))]),
     )
     _check_names(yml, problem)
