@@ -27,10 +27,10 @@ def load(root: Path, path: Path) -> Problem:
 
         return gpumode.load_folder(root, path)
     if path.suffix in (".yaml", ".yml") and path.exists():
-        from harness.catalog import gpumode
+        from harness.catalog import set_file
 
-        folders = gpumode.problems_of_set(path)
-        listed = "".join(f"\n    {name}: {folder}" for name, folder in folders)
+        folders = set_file.folders(path)
+        listed = "".join(f"\n    {each.name}: {folder}" for each, folder in folders)
         raise UsageError(f"{path} lists {len(folders)} problems: name the folder of one", f"there are:{listed}")
     if path.suffix == ".py" and path.exists():
         from harness.catalog import kernelbench
@@ -45,8 +45,14 @@ def load(root: Path, path: Path) -> Problem:
 
 def load_all(root: Path, path: Path) -> list[Problem]:
     """The problem at `path`, or all that a set file lists. Raises as `load`."""
-    if path.suffix in (".yaml", ".yml") and path.exists() and path.name != TASK:
-        from harness.catalog import gpumode
+    return [load(root, place) for place in places(path.absolute())]
 
-        return [gpumode.load_folder(root, folder) for _, folder in gpumode.problems_of_set(path.absolute())]
-    return [load(root, path)]
+
+def places(path: Path) -> list[Path]:
+    """Where the problem at `path` lies, or each that a set file lists. Raises ProblemError for a set file that lists
+    none, or a folder that is not there."""
+    if path.suffix in (".yaml", ".yml") and path.exists() and path.name != TASK:
+        from harness.catalog import set_file
+
+        return [folder for _, folder in set_file.folders(path)]
+    return [path]

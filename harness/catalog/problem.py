@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.catalog import places, strict_yaml
+from harness.catalog import imported, places, strict_yaml
 from harness.errors import ProblemError, UsageError, did_you_mean
 from harness.model import (
     Case,
@@ -41,17 +41,18 @@ def problem_names(root: Path) -> list[str]:
 
 
 def load_problem(root: Path, name: str) -> Problem:
-    """The problem called `name`, or the one in another project's form that lies at that path.
+    """The problem called `name`, imported ones included, or the one in another project's form that lies at that path.
 
     Raises UsageError if there is none, ProblemError if its files are broken.
     """
     names = problem_names(root)
     if name not in names:
-        if os.sep in name or Path(name).exists():
+        elsewhere = imported.paths(root) if os.sep not in name else {}
+        if os.sep in name or name in elsewhere or Path(name).exists():
             from harness.catalog import foreign
 
-            return foreign.load(root, Path(name)).model_copy(update={"root": root})
-        raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
+            return foreign.load(root, Path(elsewhere.get(name, name))).model_copy(update={"root": root})
+        raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, [*names, *elsewhere]))
     problem = _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
     return problem.model_copy(update={"root": root})
 

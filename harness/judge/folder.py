@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ class FolderReference(Reference):
         self._changeable: dict[str, set[str]] = {}
         self._seed_below = problem.foreign.seed_below or SEED_CAPS[0]
         super().__init__(problem, device)
+        self.notes = tuple(problem.foreign.terms(device.name, datetime.now(UTC)))
         self._put_canaries()
 
     @property
@@ -200,7 +202,7 @@ class FolderReference(Reference):
                 "seed_below in podium.yml beside task.yml sets another cap on seeds",
             )
         if faults:
-            self.notes = (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
+            self.notes += (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
 
     def _fault_of_canaries(self) -> str | None:
         """What is wrong with what the folder draws and accepts, in words."""

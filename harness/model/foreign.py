@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +32,8 @@ class Foreign(Value):
     `as_text`: truth values reach the generator as the words True and False. `strict_inputs`: a submission may change
     only the inputs that ref_kernel changes, and buffers. `checker_decides` whether an answer is
     right; else the problem's tolerances do, against ref_kernel or, with `exact`, against what it gives of the inputs in
-    float64. `cost` is by storage format.
+    float64. `cost` is by storage format. `gpus` are those that the competition is for, as it calls them; `deadline` is
+    when it ends.
     """
 
     form: Literal["gpumode", "kernelbench"]
@@ -43,4 +46,22 @@ class Foreign(Value):
     checker_decides: bool = True
     exact: bool = False
     cost: dict[str, FormatCost] = Field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    deadline: datetime | None = None
+
+    def terms(self, device_name: str, now: datetime) -> list[str]:
+        """What the competition says of a run on this device at this time."""
+        said = []
+        if self.gpus and not any(_is_called(device_name, gpu) for gpu in self.gpus):
+            said.append(f"The competition is for {' and '.join(self.gpus)}, and this is {device_name}.")
+        if self.deadline is not None:
+            was = "was" if self.deadline < now else "is"
+            said.append(f"The competition's deadline {was} {self.deadline:%Y-%m-%d %H:%M} UTC.")
+        return said
+
+
+def _is_called(device_name: str, gpu: str) -> bool:
+    """Whether the device is the one that a competition calls `gpu`: MI300 is AMD Instinct MI300X, B200_Nebius is NVIDIA
+    B200, and L4 is not NVIDIA L40S."""
+    model = re.escape(gpu.partition("_")[0])
+    return re.search(rf"(?<![A-Z0-9]){model}(?![0-9])", device_name, re.IGNORECASE) is not None
