@@ -93,12 +93,7 @@ def test_a_name_stands_for_one_problem(podium, checkout):
     other = shutil.copytree(checkout / "level1", checkout / "more/level1")
     assert podium("import", str(checkout / "level1"))[0] == 0
     code, out, err = podium("import", str(other))
-    assert (
-        code == 2
-        and not out
-        and "its name level1_1_stateless is that of" in err
-        and "1 more" in err
-    )
+    assert code == 2 and not out and "its name level1_1_stateless is that of" in err and "1 more" in err
 
 
 def test_what_holds_no_problem_and_what_is_not_there_is_said_in_a_sentence(podium, toy_root, tmp_path):

@@ -48,10 +48,12 @@ def load_problem(root: Path, name: str) -> Problem:
     names = problem_names(root)
     if name not in names:
         elsewhere = imported.paths(root) if os.sep not in name else {}
-        if os.sep in name or name in elsewhere or Path(name).exists():
+        called, colon, mode = name.partition(":") if os.sep not in name else (name, "", "")
+        if os.sep in name or called in elsewhere or Path(called).exists():
             from harness.catalog import foreign
 
-            return foreign.load(root, Path(elsewhere.get(name, name))).model_copy(update={"root": root})
+            path = Path(f"{elsewhere.get(called, called)}{colon}{mode}")
+            return foreign.load(root, path).model_copy(update={"root": root})
         raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, [*names, *elsewhere]))
     problem = _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
     return problem.model_copy(update={"root": root})

@@ -15,6 +15,9 @@ CHECKER = "checker"
 """The tolerance of a problem whose own checker decides: right or wrong, and nothing between."""
 
 
+Precision = Literal["float16", "bfloat16"]
+
+
 class FormatCost(Value):
     """The bytes that a case moves and its operations by dtype, as formulas of the case's parameters."""
 
@@ -32,7 +35,8 @@ class Foreign(Value):
     `as_text`: truth values reach the generator as the words True and False. `strict_inputs`: a submission may change
     only the inputs that ref_kernel changes, and buffers. `checker_decides` whether an answer is
     right; else the problem's tolerances do, against ref_kernel or, with `exact`, against what it gives of the inputs in
-    float64. `cost` is by storage format. `gpus` are those that the competition is for, as it calls them; `deadline` is
+    float64. `precision`: the dtype that the weights and inputs of a task of KernelBench's are cast to, if they are.
+    `cost` is by storage format. `gpus` are those that the competition is for, as it calls them; `deadline` is
     when it ends.
     """
 
@@ -45,9 +49,15 @@ class Foreign(Value):
     strict_inputs: bool = False
     checker_decides: bool = True
     exact: bool = False
+    precision: Precision | None = None
     cost: dict[str, FormatCost] = Field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     deadline: datetime | None = None
+
+    @property
+    def address(self) -> str:
+        """What the problem is found by again, wherever one is."""
+        return f"{self.path}:{self.precision}" if self.precision else str(self.path)
 
     def terms(self, device_name: str, now: datetime) -> list[str]:
         """What the competition says of a run on this device at this time."""

@@ -180,8 +180,8 @@ class Problem(Value):
         """What a command line calls it by."""
         if self.foreign is None:
             return self.name
-        near = self.foreign.path.is_relative_to(Path.cwd())
-        return f"./{self.foreign.path.relative_to(Path.cwd())}" if near else str(self.foreign.path)
+        address = Path(self.foreign.address)
+        return f"./{address.relative_to(Path.cwd())}" if address.is_relative_to(Path.cwd()) else str(address)
 
     @property
     def every_case(self) -> tuple[Case, ...]:
