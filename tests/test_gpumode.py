@@ -46,6 +46,8 @@ TABLE = {
     ("masked", "wrong/without_the_mask"): WRONG,
     ("matmul", "correct/plain"): RIGHT,
     ("matmul", "wrong/low_precision"): WRONG,
+    ("packed", "correct/plain"): RIGHT,
+    ("packed", "wrong/scales_as_they_lie"): WRONG,
     ("prefixsum", "correct/plain"): RIGHT,
     ("prefixsum", "wrong/empty"): WRONG,
     ("sort", "correct/plain"): RIGHT,

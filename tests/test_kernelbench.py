@@ -250,7 +250,7 @@ class TestBaselines:
 
     BODIES: ClassVar = {
         "eager": "    pass\n",
-        "slow": "    def forward(self, *x):\n        __import__("time").sleep(0.02)\n        return super().forward(*x)\n",
+        "slow": "    def forward(self, x):\n        import time; time.sleep(0.02)\n        return super().forward(x)\n",
         "broken": "    def forward(self, *x):\n        raise ValueError('no compiler')\n",
         "wrong": "    def forward(self, *x):\n        return super().forward(*x) + 1\n",
     }
