@@ -104,26 +104,26 @@ class Baselines:
             baseline.begin(constants)
             self._all.append(baseline)
 
-    def before(self, phase: str, null: NullWorker | None, waiting: list[Session]) -> None:
-        """Those whose turn it is before the submission's."""
+    def before(self, number: int, null: NullWorker | None, waiting: list[Session]) -> None:
+        """Those whose turn is before the submission's process of this `number`, counted from 0."""
         drawn = secrets.SystemRandom().sample(self._all, len(self._all))
         ahead = [baseline for baseline in drawn if secrets.randbelow(2)]
         self._behind = [baseline for baseline in drawn if baseline not in ahead]
-        self._time(ahead, phase, null, waiting)
+        self._time(ahead, number, null, waiting)
 
-    def after(self, phase: str, null: NullWorker | None, waiting: list[Session]) -> None:
+    def after(self, number: int, null: NullWorker | None, waiting: list[Session]) -> None:
         """The others."""
-        self._time(self._behind, phase, null, waiting)
+        self._time(self._behind, number, null, waiting)
 
     def held(self, ours: Sequence[dict[str, Sitting]], confidence: float, ranking: str) -> tuple[TimedBaseline, ...]:
         """What came of each, `ours` being the submission's processes."""
         return tuple(baseline.held(ours, confidence, ranking) for baseline in self._all)
 
-    def _time(self, turns: Sequence[Baseline], phase: str, null: NullWorker | None, waiting: list[Session]) -> None:
+    def _time(self, turns: Sequence[Baseline], number: int, null: NullWorker | None, waiting: list[Session]) -> None:
         for baseline in turns:
             if not baseline.why_not:
-                self._narrate(f"timing in turns, {phase}: the baseline {baseline.name}")
-            baseline.time(phase, null, waiting)
+                self._narrate(f"timing in turns, process {number + 1}: the baseline {baseline.name}")
+            baseline.time(f"process {number}", null, waiting)
 
 
 def _centre(sitting: Sitting) -> float:

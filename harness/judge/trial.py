@@ -182,7 +182,7 @@ class Trial:
         self, number: int, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
     ) -> dict[str, Sitting]:
         """A process of the submission, and of each baseline one."""
-        began, turn = time.monotonic(), (f"process {number}", null, self.entrant.waiting)
+        began, turn = time.monotonic(), (number, null, self.entrant.waiting)
         self._in_turns.before(*turn)
         sittings = self._time_soundly(number, paces, anchor, null)
         self._in_turns.after(*turn)
