@@ -6,9 +6,9 @@ as on a terminal, in Markdown.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import click
 from pydantic_core import to_json
 
 from harness import __version__, catalog
+from harness.catalog import imported
 from harness.command import called, translated
-from harness.errors import UsageError, did_you_mean
+from harness.errors import PodiumError, UsageError, did_you_mean
 from harness.model import Verdict
 from harness.progress import Narrate
 from harness.render import colour, document, github
@@ -90,7 +91,11 @@ def verbs(context: click.Context, root: Path) -> None:
 def _problems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """What a shell completes PROBLEM to."""
     root = context.find_root().params.get("root")  # None where it is no directory
-    return [name for name in catalog.problem_names(root) if name.startswith(begun)] if root else []
+    if root is None:
+        return []
+    with contextlib.suppress(PodiumError):
+        return [name for name in (*catalog.problem_names(root), *imported.paths(root)) if name.startswith(begun)]
+    return []
 
 
 def _devices(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
@@ -161,7 +166,7 @@ def narrate(line: str) -> None:
     click.echo(line, err=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def narration(as_json: bool) -> Iterator[Narrate]:
     """Whom to tell how a verb gets on: on a terminal a bar, which costs rich to import; else lines on stderr."""
     if as_json or not sys.stderr.isatty():
