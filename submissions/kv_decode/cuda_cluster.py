@@ -24,7 +24,8 @@ has too few keys of the sequence it is copied again, with zeros in the place of 
 
 End. The rows are dealt among the programs of the cluster. Each program sends its unnormalised fp32 sums of a row, with
 their peak and total, to the row's owner by st.async, which counts the bytes on the owner's mbarrier: one wait for all.
-The new key takes no part in the chunks. Its score is ready long before, and it is one more addend of the last merge.
+A program alone keeps its rows: there st.async is an error. The new key takes no part in the chunks. Its score is ready
+long before, and it is one more addend of the last merge.
 
 Append. Cached keys are read below L and written at L, so nothing has to be ordered but seq_lens, which all programs of
 a sequence read. The last of its clusters to have done so, as a ticket per sequence tells, advances it.

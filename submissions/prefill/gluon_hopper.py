@@ -9,27 +9,30 @@ Idea
         consumers    two of four   64 queries each of every tile: S = Q K^T, softmax, O = O + P V
         saver        one warp      asks TMA to store what the consumers left in shared memory
 
-        keys, values       ring of STAGES tiles each, with a barrier for "full" (TMA's bytes) and one for "empty" (both
-                           consumers have read it)
+        keys, values       rings of STAGES and V_STAGES tiles, with a barrier for each that is "full" (TMA's bytes), and
+                           one a step for both that are "empty": the consumers have read the newer keys, older values
         queries            two tiles, each 64 rows a consumer; a tile's output goes through the memory of its queries
 
 Steps
     A consumer issues the next S = Q K^T, then this O + P V, and computes the next softmax while the latter runs.
     What it waits for alone, the other consumer fills. The last product of a tile of queries runs beside the first
     scores of the next tile, so that nothing stands still between tiles either; there, once a tile, the consumers issue
-    their products in a fixed order, or they come to do the same thing at the same time. The softmax's sum is stored to
-    shared memory, read by nobody, which keeps the compiler from moving the softmax behind the product that it is to run
+    their products in a fixed order, or they come to do the same thing at the same time. A store of the
+    softmax's sum, which never is (`pin`), keeps ptxas from moving the softmax behind the product that it is to run
     beside.
+
+    Gluon has all warps of a consumer meet before an arrival, and after it before their next access to shared memory.
+    So a step has one arrival: at its end, or with a third tile of values as soon as there are scores.
 
 Tiles
     128 queries and 128 keys. A consumer's S (64 x 128) and O (64 x 128) are 64 float32 registers a thread each, P 32.
-    Of shared memory, at D = 128: 64 KiB of queries, 64 KiB a stage.
+    Of shared memory, at D = 128: 64 KiB of queries, 32 KiB a tile of keys or values.
 
 Order
     Keys from the last tile, the one on the diagonal or cut short, to the first: only the first step of a tile needs a
     mask. Heavy tiles (late in a causal sequence) first; every other round of tiles is dealt backwards, or where a
-    program gets 62 tiles the first would have 3 % more work than the last. Neighbouring programs take heads of
-    different KV heads.
+    program gets 62 tiles the first would have 3 % more work than the last. So it goes within a
+    section: of as many pairs (sequence, KV head) as have SECTION_BYTES of keys and values, which stay in the L2 cache.
 
 What limits it
     Sampled back to back, power. Of 128 x 128 scores the exponentials (16 a clock and multiprocessor) take half as long
@@ -64,7 +67,7 @@ ROWS = gl.constexpr(64)  # queries a consumer: the M of a warpgroup's matrix ins
 CONSUMERS = gl.constexpr(2)
 BLOCK_N = 128  # keys a tile
 V_STAGES = 2
-SECTION_BYTES = 16 << 20
+SECTION_BYTES = 16 << 20  # of the 60 MB of L2 a part: each half of the chip keeps copies of its own
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
@@ -86,6 +89,7 @@ def first_softmax(scores, first_row, key_tiles, seq_len, scale, BLOCK_N: gl.cons
 
 @gluon.jit
 def pin(x):
+    """x, which has to be computed before what is asked for next: a store that never is depends on it."""
     return gl.inline_asm_elementwise(
         """
         {
@@ -246,7 +250,7 @@ def produce(
             stage = step % STAGES
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(k_desc, [batch, key, kv_head * D], k_full.index(stage), k_ring.index(stage))
-            # For these values' place, and the next keys'.
+            # Until these values' place is free, and the next keys'.
             before = step + STAGES - 1
             mbarrier.wait(empty.index(before % STAGES), before // STAGES & 1 ^ 1, pred=step > 0)
             stage = step % V_STAGES
