@@ -11,10 +11,10 @@ A variant is a dict of arguments of a submission's `launch(data, **variant)`, th
 VARIANTS lists them. Events contain a launch, about 3 us that the judge's clock subtracts: they tell variants apart, and
 are not what a run says. Back to back a device at its power limit is clocked down; while a run is judged it rests
 between calls, and with --spaced here too. Beside the variants what a user of PyTorch would take is measured
-(rivals.py). With --only, neither that nor any submission whose name holds none of its words. Every output is held
-against the reference, or for prefill against torch's scaled_dot_product_attention, by its relative L2 error. Prints a
-table a submission, the best variant first, and writes a line a variant and case to OUT/tune.jsonl, which
-kernel_table.py reads.
+(rivals.py). With --only, no submission whose name holds none of its words, and no rivals unless `rivals` is one of
+them. Every output is held against the reference, or for prefill against torch's scaled_dot_product_attention, by its
+relative L2 error. Prints a table a submission, the best variant first, and writes a line a variant and case to
+OUT/tune.jsonl, which kernel_table.py reads.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main() -> None:
 def tune(problem: str, only: list[str], out: Path, budget_s: float, spaced_s: float = 0.0) -> None:
     """Both steps for one problem, within `budget_s` seconds."""
     began = time.monotonic()
-    workers = max(min((os.cpu_count() or 1) - 2, WORKERS[problem]), 1)
+    workers = max(min((os.cpu_count() or 1) - 2, WORKERS[problem]), 1) if all_variants(problem, only) else 0
     command = [sys.executable, __file__, problem, "--out", str(out), *(f"--only={word}" for word in only)]
     print(f"== {problem}: compiling in {workers} processes, budget {budget_s:.0f} s", flush=True)
     processes = [
@@ -262,7 +262,7 @@ def measure(problem: str, only: list[str], out: Path, budget_s: float, spaced_s:
                 log.write(json.dumps(row) + "\n")
                 log.flush()
             reset()
-            rivals = {} if only else prepare(problem, data)
+            rivals = prepare(problem, data) if not only or "rivals" in only else {}
             for rival, call in rivals.items():
                 this = f"{problem}/rival {rival}"
                 name = f"{problem}/rival" + ("_bf16" if problem == "mla" else "")
