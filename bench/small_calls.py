@@ -16,15 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # read when torch is imported
-os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
-
+if __name__ == "__main__":
+    os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # before torch is imported
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-sys.path.insert(1, str(Path(__file__).resolve().parent))
 
 import torch
-from tune import REL_L2, ROOT, expectation, load, load_problem, prepared, wrongness
+
+from bench.tune import REL_L2, ROOT, expectation, load, load_problem, prepared, wrongness
 
 Parameters = dict[str, Any]
 
