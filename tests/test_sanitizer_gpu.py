@@ -1,6 +1,7 @@
 """On a GPU of NVIDIA's: compute-sanitizer finds nothing in the bundled kernels, and what is not finite is right."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def test_every_bundled_kernel_is_looked_at():
 
 def sanitized(tool, *command):
     options = ["--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "application-only"]
-    words = [SANITIZER, *options, "--print-limit", "12", sys.executable, *command]
+    if tool == "racecheck":  # below an error is what a warp does within itself
+        options += ["--racecheck-report", "hazard", "--racecheck-detect-level", "error", "--show-backtrace", "no"]
+    words = [SANITIZER, *options, "--print-limit", "0" if tool == "racecheck" else "12", sys.executable, *command]
     done = subprocess.run(
         words, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400,
         env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
@@ -50,7 +53,38 @@ def test_a_memory_checker_finds_nothing_in_a_bundled_kernel(name, tool):
     status, said = sanitized(tool, "bench/small_calls.py", name)
     if "NoDevice:" in said:
         pytest.skip(f"{name} is not for this GPU")
+    if tool == "racecheck" and "warp_specialize" in (CHECKOUT / "submissions" / f"{name}.py").read_text():
+        said = "\n".join(found for found in hazards(said) if not is_of_warp_specialize(found))
+        status = len(said)
     assert status == 0, said[-6000:]
+
+
+def hazards(said):
+    """Each hazard with the lines that say who writes and who reads."""
+    return ["Error:" + part.partition("Current Value")[0] for part in said.split("========= Error:")[1:]]
+
+
+def is_of_warp_specialize(hazard):
+    """Whether a hazard is Triton's own: one warp tells the others in 8 bytes of shared memory which partition to run. It
+    writes them, then all wait at barrier 1, and then the others read (SASS of Triton 3.6: STS.64, BAR.SYNC 1; BAR.SYNC 1,
+    LDS.U8 at the entry). racecheck does not order what stands at two different instructions of one barrier."""
+    at = re.findall(r"(Write|Read) Thread \((\d+),0,0\) at \w+\+0x([0-9a-f]+)", hazard)
+    read_at_the_entry = any(what == "Read" and int(where, 16) < 0x200 for what, _, where in at)
+    written_by_the_first = any(what == "Write" and int(thread) < 128 for what, thread, _ in at)
+    return "RAW" in hazard and read_at_the_entry and written_by_the_first
+
+
+def test_only_the_hazard_of_warp_specialize_is_let_pass():
+    of_triton = """========= Error: Potential RAW hazard detected at __shared__ 0x30564 in block (4,0,0) :
+=========     Write Thread (31,0,0) at prefill+0x167f0 in gluon_hopper.py:330
+=========     Read Thread (256,0,0) at prefill+0xf0 in gluon_hopper.py:305
+=========     Current Value : 4
+"""
+    ours = of_triton.replace("+0xf0", "+0x4f0")
+    first, second = hazards(of_triton + ours)
+    assert is_of_warp_specialize(first) and not is_of_warp_specialize(second)
+    assert not is_of_warp_specialize(first.replace("(31,", "(160,"))
+    assert not is_of_warp_specialize(first.replace("RAW", "WAR"))
 
 
 @gpu

@@ -47,20 +47,12 @@ from harness.hip import LaunchError, Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
-STRIDE = 37
 LEAST_TILES = 2  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
 LOG2_E = 1.4426950408889634
 LATENT_DIMS = gl.constexpr(LATENT)
 SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 116352
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
-
-
-@gluon.jit
-def row_of(begin, tile, shift, tiles, BLOCK_N: gl.constexpr):
-    """The first token of a split's n-th tile; `shift` is the tile that it begins with."""
-    turned = tile + shift
-    return begin + gl.where(turned < tiles, turned, turned - tiles) * BLOCK_N
 
 
 @gluon.jit
@@ -72,12 +64,11 @@ def load_rope(desc, buffer, full, row, tile, tiles):
 
 
 @gluon.jit
-def load_panel(desc, ring, full, begin, shift, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
+def load_panel(desc, ring, full, begin, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
     """Ask TMA for one of a split's panels, counted over its tiles, if there is one, into the slot that it has."""
     exists = panel < tiles * PANELS
     bar = full.index(panel % SLOTS)
-    row = row_of(begin, panel // PANELS, shift, tiles, desc.block_shape[0])
-    place = [row, panel % PANELS * desc.block_shape[1]]
+    place = [begin + panel // PANELS * desc.block_shape[0], panel % PANELS * desc.block_shape[1]]
     mbarrier.expect(bar, desc.block_type.nbytes, pred=exists)
     tma.async_copy_global_to_shared(desc, place, bar, ring.index(panel % SLOTS), exists)
 
@@ -190,7 +181,6 @@ def attend(
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
-    STRIDE: gl.constexpr,  # tiles by which sequences begin later than the one before
     WARPGROUPS: gl.constexpr,  # each computes the scores of its share of the heads, and its share of the output's dims
 ):
     PANELS: gl.constexpr = 4
@@ -215,7 +205,6 @@ def attend(
     begin = first + split * span
     end = gl.minimum(begin + span, first + length)
     tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
-    shift = (sequence * STRIDE) % gl.maximum(tiles, 1)
 
     q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
     head_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, q_layout))
@@ -241,9 +230,9 @@ def attend(
         mbarrier.init(full.index(slot), 1)
     thread_barrier()
 
-    load_rope(rope_desc, rope, rope_full, row_of(begin, 0, shift, tiles, BLOCK_N), 0, tiles)
+    load_rope(rope_desc, rope, rope_full, begin, 0, tiles)
     for slot in gl.static_range(SLOTS):
-        load_panel(panel_desc, ring, full, begin, shift, slot, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, slot, tiles, SLOTS, PANELS)
     if not ONE_SPLIT:
         # A launch adds `splits`, and cannot end without this program: so far tells how many there will be.
         so_far = gl.load(counter_ptr + sequence, volatile=True)
@@ -270,7 +259,7 @@ def attend(
         score = add_scores(score, ring, q_panels, full, panel + 2, SLOTS, 2)
         score = add_scores(score, ring, q_panels, full, panel + 3, SLOTS, 3)
         score = warpgroup_mma_wait(0, deps=[score])
-        valid = row_of(begin, tile, shift, tiles, BLOCK_N) + token < end
+        valid = begin + tile * BLOCK_N + token < end
         score = gl.where(valid[:, None], score, float("-inf"))
         new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
         base = gl.where(new_peak == float("-inf"), 0.0, new_peak)  # -inf - -inf would be NaN
@@ -290,21 +279,20 @@ def attend(
         acc1 = attend_values(acc1, ring, p_smem, panel + 1, SLOTS)
         acc2 = attend_values(acc2, ring, p_smem, panel + 2, SLOTS)
         acc3 = attend_values(acc3, ring, p_smem, panel + 3, SLOTS)
-        following = row_of(begin, tile + 1, shift, tiles, BLOCK_N)
-        load_rope(rope_desc, rope, rope_full, following, tile + 1, tiles)  # all have their scores
+        load_rope(rope_desc, rope, rope_full, begin + (tile + 1) * BLOCK_N, tile + 1, tiles)  # all have their scores
         ahead = panel + SLOTS
         acc0 = warpgroup_mma_wait(3, deps=[acc0])
         thread_barrier()  # all warps have read the panel: its slot is free
-        load_panel(panel_desc, ring, full, begin, shift, ahead, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, ahead, tiles, SLOTS, PANELS)
         acc1 = warpgroup_mma_wait(2, deps=[acc1])
         thread_barrier()
-        load_panel(panel_desc, ring, full, begin, shift, ahead + 1, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, ahead + 1, tiles, SLOTS, PANELS)
         acc2 = warpgroup_mma_wait(1, deps=[acc2])
         thread_barrier()
-        load_panel(panel_desc, ring, full, begin, shift, ahead + 2, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, ahead + 2, tiles, SLOTS, PANELS)
         acc3 = warpgroup_mma_wait(0, deps=[acc3])
         thread_barrier()
-        load_panel(panel_desc, ring, full, begin, shift, ahead + 3, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, ahead + 3, tiles, SLOTS, PANELS)
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
     total = gl.sum(totals, 0)
@@ -657,7 +645,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES, stride=STRIDE, short=True):
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES, short=True):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -687,7 +675,7 @@ def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEA
         descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, out, partial, lse, counter,
         config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=uniform,
         SPLITS=triton.next_power_of_2(splits), DIMS=triton.next_power_of_2(max(triton.cdiv(LATENT, splits), 8)),
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots, STRIDE=stride,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
         WARPGROUPS=warpgroups, num_warps=4 * warpgroups, launch_cooperative_grid=splits > 1,
     )  # fmt: skip
     return out

@@ -66,8 +66,8 @@ LOG2_E = math.log2(math.e)
 ROWS = gl.constexpr(64)  # queries a consumer: the M of a warpgroup's matrix instruction
 CONSUMERS = gl.constexpr(2)
 BLOCK_N = 128  # keys a tile
-V_STAGES = 2
-SECTION_BYTES = 16 << 20  # of the 60 MB of L2 a part: each half of the chip keeps copies of its own
+V_STAGES = 3
+SECTION_BYTES = 8 << 20  # of the 60 MB of L2 a part: each half of the chip keeps copies of its own
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
