@@ -65,9 +65,12 @@ def hazards(said):
 
 
 def is_of_warp_specialize(hazard):
-    """Whether a hazard is Triton's own: one warp tells the others in 8 bytes of shared memory which partition to run. It
-    writes them, then all wait at barrier 1, and then the others read (SASS of Triton 3.6: STS.64, BAR.SYNC 1; BAR.SYNC 1,
-    LDS.U8 at the entry). racecheck does not order what stands at two different instructions of one barrier."""
+    """Whether a hazard is Triton's own: one warp tells the others in 8 bytes of shared memory which partition to run.
+
+    It writes them, then all wait at barrier 1, and then the others read. SASS of Triton 3.6 has STS.64 and BAR.SYNC 1
+    there, BAR.SYNC 1 and LDS.U8 at the entry. racecheck does not order what is done before and behind a barrier that
+    warps come to at different instructions.
+    """
     at = re.findall(r"(Write|Read) Thread \((\d+),0,0\) at \w+\+0x([0-9a-f]+)", hazard)
     read_at_the_entry = any(what == "Read" and int(where, 16) < 0x200 for what, _, where in at)
     written_by_the_first = any(what == "Write" and int(thread) < 128 for what, thread, _ in at)
