@@ -198,6 +198,18 @@ class TestWhatTheJudgeSays:
             "was changed, and podium.yml says strict: inputs" in (found["strict: inputs\n"].detail or "")
         )
 
+    def test_under_strict_inputs_a_buffer_that_ref_kernel_ignores_may_be_written(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        reference = folder / "reference.py"
+        ignores = reference.read_text().replace("    out[...] = a + b\n    return out\n", "    return a + b\n")
+        assert ignores != reference.read_text()
+        reference.write_text(ignores)
+        (folder / "podium.yml").write_text("strict: inputs\n")
+        (toy_root / "mine.py").write_text("def custom_kernel(data):\n    return data[2].copy_(data[0] + data[1])\n")
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem.only(problem.cases.test[:1], []), toy_root / "mine.py", timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+
     def test_an_expanded_output_arrives_as_it_looks(self, toy_root, folder):
         source = "import torch\ndef custom_kernel(data):\n    return torch.zeros(1).expand(24, 24)\n"
         run = judge(toy_root, *folder("grayscale", source))
