@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 
 from harness.judge.constants import Constants
 from harness.judge.entrant import Entrant, Unclockable
@@ -50,7 +50,8 @@ class Baseline:
         if self.why_not:
             return
         try:
-            sittings = timed_process(self.entrant, phase, self._paces, null, waiting=waiting)
+            with closing(timed_process(self.entrant, phase, self._paces, null, waiting=waiting)) as growing:
+                sittings = {case.key: sitting for case, _, sitting in growing}
         except (Fault, Unclockable) as failed:
             self.why_not = _said(failed)
             return
