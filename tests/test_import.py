@@ -13,6 +13,9 @@ from harness.cli.options import _problems, verbs
 from harness.judge.reference import open_reference
 from harness.machine.device import detect
 from harness.model import Foreign
+from harness.ranking.board import rank
+from harness.render import terminal
+from tests.test_ranking import entry
 
 TESTS = Path(__file__).parent
 
@@ -141,16 +144,18 @@ class TestWhatASetSays:
             (said,) = foreign.terms("any", datetime(year, 1, 1, tzinfo=UTC))
             assert said == f"The competition's deadline {verb} 2025-06-30 23:59 UTC."
 
-    def test_run_and_board_say_on_what_and_until_when_it_was(self, podium, toy_root, checkout, roomy):
+    def test_run_and_board_say_on_what_and_until_when_it_was(self, podium, toy_root, checkout):
         podium("import", str(checkout / "problems/small.yaml"))
         adds = catalog.load_problem(toy_root, "adds")
         reference = open_reference(adds, detect(toy_root, "cpu"))
-        assert [note.partition(",")[0] for note in reference.notes] == [
-            "The competition is for H100 and MI300",
+        device = reference.problem.foreign.terms("AMD EPYC", datetime.now(UTC))
+        assert device == [
+            "The competition is for H100 and MI300, and this is AMD EPYC.",
             "The competition's deadline was 2025-06-30 23:59 UTC.",
         ]
-        code, out, _ = podium("eval", "sums", str(checkout / "problems/small/prefixsum/solutions/correct/plain.py"))
-        assert code == 0 and "The competition's deadline was 2025-12-30 00:00 UTC." in " ".join(out.split())
+        assert list(reference.notes)[1:] == device[1:] and "H100 and MI300" in reference.notes[0]
+        table = terminal.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
+        assert device == [line for line in table.below if line.startswith("The competition")]
 
     @pytest.mark.parametrize("stated", ["soon", "2025-13-01", "30", "[2025]"])
     def test_a_deadline_that_is_no_time_is_said(self, podium, checkout, stated):

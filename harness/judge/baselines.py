@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 
 from harness.judge.constants import Constants
 from harness.judge.entrant import Entrant, Unclockable
@@ -50,7 +50,8 @@ class Baseline:
         if self.why_not:
             return
         try:
-            sittings = timed_process(self.entrant, phase, self._paces, null, waiting=waiting)
+            with closing(timed_process(self.entrant, phase, self._paces, null, waiting=waiting)) as growing:
+                sittings = {case.key: sitting for case, _, sitting in growing}
         except (Fault, Unclockable) as failed:
             self.why_not = _said(failed)
             return
@@ -60,11 +61,6 @@ class Baseline:
 
     def held(self, ours: Sequence[dict[str, Sitting]], confidence: float, ranking: str) -> TimedBaseline:
         """Against the submission's processes, round by round."""
-        sittings = [sitting for process in self.processes for sitting in process.values()]
-        if not self.why_not and void_share(sittings) > MOST_VOID:
-            self.why_not = "too many of its calls had to be taken again"
-        if not self.why_not and 2 * sum(sitting.crowded for sitting in sittings) > len(sittings):
-            self.why_not = "other processes took the processors from it"
         if self.why_not:
             return TimedBaseline(name=self.name, why_not=self.why_not)
         theirs = [_score(process, ranking) for process in self.processes]
@@ -79,7 +75,15 @@ class Baseline:
             speed_up=ratio.value,
             speed_up_low=ratio.low,
             speed_up_high=ratio.high,
+            doubt=self._doubt(),
         )
+
+    def _doubt(self) -> str | None:
+        sittings = [sitting for process in self.processes for sitting in process.values()]
+        if void_share(sittings) > MOST_VOID:
+            return "too many of its calls had to be taken again"
+        crowded = 2 * sum(sitting.crowded for sitting in sittings) > len(sittings)
+        return "other processes took the processors from it" if crowded else None
 
 
 class Baselines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 
 from harness.judge.entrant import Entrant
@@ -14,9 +14,6 @@ from harness.judge.sitting import Sitting
 from harness.machine.neighbours import Neighbours
 from harness.model import Case
 
-Told = Callable[[Case, int, Sitting], None]
-"""Is told a case, how many were done before it, and its sitting so far."""
-
 
 def timed_process(
     entrant: Entrant,
@@ -26,11 +23,13 @@ def timed_process(
     *,
     another_follows: bool = False,
     waiting: list[Session] | None = None,
-    told: Told = lambda case, done, sitting: None,
-) -> dict[str, Sitting]:
-    """The sitting of each case, by its key; the cases are taken in random order. `phase` is what the inputs' seeds come
-    from. `waiting`: workers of others that are ours as well and take no processor from this one. Raises what
-    `Entrant.sit` raises."""
+) -> Generator[tuple[Case, int, Sitting], None, None]:
+    """Yields after each sample its case, how many cases were done before, and the case's sitting, which grows. Cases
+    are taken in random order; how crowded it was all sittings know at the end.
+
+    phase: what the inputs' seeds come from. waiting: workers of others that are ours as well. Raises what `Entrant.sit`
+    raises.
+    """
     sittings: dict[str, Sitting] = {}
     limit_s = entrant.limits.ranked_s
     with entrant.session(another_follows=another_follows, timed=True, limit_s=limit_s) as session:
@@ -41,9 +40,8 @@ def timed_process(
             with closing(entrant.sit(session, case, phase, paces[case.key], null)) as growing:
                 for sitting in growing:
                     sittings[case.key] = sitting
-                    told(case, done, sitting)
+                    yield case, done, sitting
         crowding = neighbours.crowding()
         for sitting in sittings.values():
             sitting.crowding = crowding
         session.finish()
-    return sittings

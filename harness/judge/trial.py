@@ -16,7 +16,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 
@@ -243,11 +243,12 @@ class Trial:
         cases, expected = len(self.entrant.benchmarks), self._due
         before = number * cases
         tell(self._narrate, Step("timing", "", before, cases * expected, line))
-
-        def told(case: Case, done: int, sitting: Sitting) -> None:
-            sample = (taken := len(sitting.elapsed_ns), paces[case.key].count)
-            share = taken / paces[case.key].count
-            tell(self._narrate, Step("timing", case.label, before + done + share, cases * expected, sample=sample))
-
-        follows = number + 1 < self._most
-        return timed_process(self.entrant, f"process {number}{again}", paces, null, another_follows=follows, told=told)
+        sittings = {}
+        phase, follows = f"process {number}{again}", number + 1 < self._most
+        with closing(timed_process(self.entrant, phase, paces, null, another_follows=follows)) as growing:
+            for case, done, sitting in growing:
+                sittings[case.key] = sitting
+                sample = (len(sitting.elapsed_ns), paces[case.key].count)
+                share = sample[0] / sample[1]
+                tell(self._narrate, Step("timing", case.label, before + done + share, cases * expected, sample=sample))
+        return sittings

@@ -109,8 +109,9 @@ class Run(Value):
 
     @property
     def speed_up(self) -> float | None:
-        """Over the fastest of the baselines that were timed in turns with it."""
-        return min((each.speed_up for each in self.baselines if each.speed_up is not None), default=None)
+        """Over the fastest of the baselines that were timed in turns with it, and soundly."""
+        sound = [each.speed_up for each in self.baselines if each.speed_up is not None and each.doubt is None]
+        return min(sound, default=None)
 
     @property
     def ranked(self) -> bool:

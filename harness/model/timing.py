@@ -90,7 +90,7 @@ class Round(Value):
 class TimedBaseline(Value):
     """A baseline that was timed in turns with the submission, a process each in every round. `latencies_ns` are in the
     order of the run's measurements. `speed_up` is how many times as long as the submission it takes, with its interval
-    over the rounds. `why_not`: why there is none of that."""
+    over the rounds. `doubt`: what speaks against these figures. `why_not`: why there are none."""
 
     name: Text
     score: Estimate | None = None
@@ -98,6 +98,7 @@ class TimedBaseline(Value):
     speed_up: float | None = Field(default=None, gt=0)
     speed_up_low: float | None = Field(default=None, gt=0)
     speed_up_high: float | None = Field(default=None, gt=0)
+    doubt: Text | None = None
     why_not: Text | None = None
 
 

@@ -68,11 +68,11 @@ def baselines_of(baselines: Sequence[TimedBaseline]) -> Table:
                 microseconds(each.score) if each.score else "",
                 f"{each.speed_up:.3g}" if each.speed_up else "",
                 f"{low:.3g} to {high:.3g}" if low and high else "",
-                each.why_not or "",
+                each.why_not or each.doubt or "",
             ]
         )
     below = ["speed-up: how many times as long as the submission the baseline took, timed in turns with it"]
-    return Table(["baseline", "score µs", "speed-up", "interval", "not timed"], rows, below)
+    return Table(["baseline", "score µs", "speed-up", "interval", "but"], rows, below)
 
 
 def _microseconds(time_ns: float | None) -> str:
