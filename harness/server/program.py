@@ -57,6 +57,7 @@ def serve(
     port: int,
     devices: tuple[str, ...] = (),
     token: str | None = None,
+    *,
     behind_proxy: bool = False,
     judge: Judging = judges.judge_apart,
     ready: Callable[[Serving], None] = lambda serving: None,
