@@ -271,21 +271,30 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--short", action="store_true", help="of each file's slow tests the first alone")
+    words = "with `make test`: of each file's slow tests the first too, if none of its kind is quick"
+    parser.addoption("--short", action="store_true", help=words)
 
 
-@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = []
+    if config.getoption("short") and config.option.markexpr == "not slow":
+        config.option.markexpr = ""  # what is slow is chosen below
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     if config.getoption("short"):
         slow = [item for item in items if item.get_closest_marker("slow")]
-        kept = {item.path: item for item in reversed(slow)}.values()
+        quick = {_of_a_kind(item) for item in items if not item.get_closest_marker("slow")}
+        kept = {item.path: item for item in reversed(slow) if _of_a_kind(item) not in quick}.values()
         left_out = [item for item in slow if item not in kept]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 
 
-def pytest_configure(config):
-    config.stash[LEFT_OUT] = []
+def _of_a_kind(item):
+    """The test without its parameters."""
+    return item.nodeid.partition("[")[0]
 
 
 def pytest_deselected(items):
