@@ -36,6 +36,8 @@ from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
 from tests.processes import alive, below, name_of
 
+pytestmark = pytest.mark.usefixtures("forking")
+
 SLOW = """
 import time
 time.sleep(1)
