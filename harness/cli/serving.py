@@ -57,7 +57,7 @@ def serve(root: Path, host: str, port: int, devices: tuple[str, ...], behind_pro
         ) from None
     token = os.environ.pop("PODIUM_ADMIN_TOKEN", None)  # judges need not inherit it, nor the database's password
     os.environ.pop("PODIUM_DATABASE", None)
-    run(root, _url(root, database), host, port, devices, token or None, behind_proxy)
+    run(root, _url(root, database), host, port, devices, token or None, behind_proxy=behind_proxy)
 
 
 @verbs.group("user")
