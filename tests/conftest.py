@@ -271,7 +271,9 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser):
-    words = "with `make test`: of each file's slow tests the first too, if none of its kind is quick"
+    words = "with `make test`: slow tests marked ci, and of each file's others the first that tries something new"
+        "with `make test`: the slow tests marked ci too, and of each file's others the first that tries anything new"
+    )
     parser.addoption("--short", action="store_true", help=words)
 
 
@@ -284,11 +286,13 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     if config.getoption("short"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        quick = {_of_a_kind(item) for item in items if not item.get_closest_marker("slow")}
-        kept = {item.path: item for item in reversed(slow) if _of_a_kind(item) not in quick}.values()
-        left_out = [item for item in slow if item not in kept]
-        items[:] = [item for item in items if item not in left_out]
+        # `all` of its marks, of which a quick test has none: one may be a parameter's, and another the test's own.
+        chosen = [item for item in items if all(mark.kwargs.get("ci") for mark in item.iter_markers("slow"))]
+        tried = set(map(_of_a_kind, chosen))
+        first = {item.path: item for item in reversed(items) if _of_a_kind(item) not in tried}
+        kept = {*chosen, *first.values()}
+        left_out = [item for item in items if item not in kept]
+        items[:] = [item for item in items if item in kept]
         config.hook.pytest_deselected(items=left_out)
 
 

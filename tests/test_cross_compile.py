@@ -44,8 +44,8 @@ for name, (problem, target, file) in json.load(sys.stdin).items():
     print(json.dumps([name, outcome.returned, outcome.printed, outcome.said[-2000:]]))
 """
 
-CASES = 17
-"""Of kv_replicate on a GPU: 12 tests and 5 benchmark cases."""
+CASES = 31
+"""Of prefill on a GPU: 24 tests and 7 benchmark cases."""
 
 KERNELS = '''
 """Kernels, most of them wrong."""
@@ -236,12 +236,12 @@ def documents(tmp_path_factory):
     (folder / "kernels.py").write_text(KERNELS)
     (folder / "habits.py").write_text(HABITS)
     (folder / "hip.py").write_text((CHECKOUT / "submissions/kv_replicate/hip_seed.py").read_text())
-    jobs = {f"kernels {target}": ("kv_replicate", target, str(folder / "kernels.py")) for target in ("gfx942", "sm_90")}
-    jobs |= {f"habits {target}": ("kv_replicate", target, str(folder / "habits.py")) for target in ("gfx1100", "sm_90")}
+    jobs = {f"kernels {target}": ("prefill", target, str(folder / "kernels.py")) for target in ("gfx942", "sm_90")}
+    jobs |= {f"habits {target}": ("prefill", target, str(folder / "habits.py")) for target in ("gfx1100", "sm_90")}
     jobs |= {"hip": ("kv_replicate", "gfx942", str(folder / "hip.py"))}
     for name, text in WRONG_HOSTS.items():
         (folder / f"{name}.py").write_text(re.sub(r"^ {8}", "", text.strip("\n"), flags=re.MULTILINE))
-        jobs[name] = ("kv_replicate", "gfx942", str(folder / f"{name}.py"))
+        jobs[name] = ("prefill", "gfx942", str(folder / f"{name}.py"))
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(CHECKOUT)}
     ran = subprocess.run(

@@ -31,7 +31,11 @@ EXPECTED = {
 
 each_target = pytest.mark.parametrize(
     "target",
-    ["gfx942", pytest.param("gfx950", marks=pytest.mark.slow), pytest.param("gfx1100", marks=pytest.mark.slow)],
+    [
+        pytest.param("gfx942", marks=pytest.mark.slow(ci=True)),
+        pytest.param("gfx950", marks=pytest.mark.slow),
+        pytest.param("gfx1100", marks=pytest.mark.slow),
+    ],
 )
 
 

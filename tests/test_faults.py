@@ -184,6 +184,7 @@ class TestAWorkerThat:
         run = judge(toy_root, source, timed=False)
         assert run.ending.verdict is Verdict.TIMEOUT and run.ending.message == said
 
+    @pytest.mark.slow(ci=True)
     def test_hangs_in_a_kernel_times_out(self, toy_root, limited):
         limited(call_s=3)
         source = """

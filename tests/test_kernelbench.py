@@ -210,6 +210,7 @@ def test_a_file_that_is_not_there_is_no_task(toy_root):
         catalog.load_problem(toy_root, "./nowhere.py")
 
 
+@pytest.mark.slow(ci=True)
 def test_the_tasks_own_model_is_a_baseline_that_is_judged_once(toy_root, monkeypatch, podium, roomy):
     from harness.catalog import kernelbench
 

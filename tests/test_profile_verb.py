@@ -345,6 +345,7 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
     assert not alive(pid)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path):
     told = tmp_path / "pid"
     mine.write_text(
@@ -435,6 +436,7 @@ def test_a_bundled_kernel_is_profiled_for_real(tmp_path, tool):
         assert each.compute_percent and each.occupancy_percent
 
 
+@pytest.mark.slow(ci=True)
 def test_the_emulator_counts_what_a_kernel_executes_by_line_and_tells_no_time(capsys):
     pytest.importorskip("tinygrad")
     pytest.importorskip("triton")

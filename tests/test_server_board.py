@@ -675,6 +675,7 @@ def chromium(monkeypatch):
         browser.close()
 
 
+@pytest.mark.slow(ci=True)
 def test_no_page_is_wider_than_its_window_or_breaks_its_own_policy(server, chromium):
     client = server.person("ada")
     anybody, long = Browser(server.port), "long_name_" * 12
@@ -700,6 +701,7 @@ def test_no_page_is_wider_than_its_window_or_breaks_its_own_policy(server, chrom
         context.close()
 
 
+@pytest.mark.slow(ci=True)
 def test_the_page_of_a_submission_follows_it_live_and_writes_text_only(server, chromium):
     client = server.person("ada")
     server.judge.free.clear()
