@@ -272,8 +272,6 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 def pytest_addoption(parser):
     words = "with `make test`: slow tests marked ci, and of each file's others the first that tries something new"
-        "with `make test`: the slow tests marked ci too, and of each file's others the first that tries anything new"
-    )
     parser.addoption("--short", action="store_true", help=words)
 
 
