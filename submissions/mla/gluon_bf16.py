@@ -47,12 +47,20 @@ from harness.hip import LaunchError, Module, NoDevice, float32, int32, ptr
 
 HEADS, LATENT, ROPE = 16, 512, 64
 BLOCK_N = 64  # tokens a tile: the M of a warpgroup's matrix instruction
+STRIDE = 37
 LEAST_TILES = 2  # a program, where two programs run on a multiprocessor
 MAX_SPLITS = 64
 LOG2_E = 1.4426950408889634
 LATENT_DIMS = gl.constexpr(LATENT)
 SHORT_TOKENS, CLUSTER, SHORT_SHARED_BYTES = 1024, 16, 116352
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
+
+
+@gluon.jit
+def row_of(begin, tile, shift, tiles, BLOCK_N: gl.constexpr):
+    """The first token of a split's n-th tile; `shift` is the tile that it begins with."""
+    turned = tile + shift
+    return begin + gl.where(turned < tiles, turned, turned - tiles) * BLOCK_N
 
 
 @gluon.jit
@@ -64,11 +72,12 @@ def load_rope(desc, buffer, full, row, tile, tiles):
 
 
 @gluon.jit
-def load_panel(desc, ring, full, begin, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
+def load_panel(desc, ring, full, begin, shift, panel, tiles, SLOTS: gl.constexpr, PANELS: gl.constexpr):
     """Ask TMA for one of a split's panels, counted over its tiles, if there is one, into the slot that it has."""
     exists = panel < tiles * PANELS
     bar = full.index(panel % SLOTS)
-    place = [begin + panel // PANELS * desc.block_shape[0], panel % PANELS * desc.block_shape[1]]
+    row = row_of(begin, panel // PANELS, shift, tiles, desc.block_shape[0])
+    place = [row, panel % PANELS * desc.block_shape[1]]
     mbarrier.expect(bar, desc.block_type.nbytes, pred=exists)
     tma.async_copy_global_to_shared(desc, place, bar, ring.index(panel % SLOTS), exists)
 
@@ -181,6 +190,7 @@ def attend(
     ROPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
+    STRIDE: gl.constexpr,  # tiles by which sequences begin later than the one before
     WARPGROUPS: gl.constexpr,  # each computes the scores of its share of the heads, and its share of the output's dims
 ):
     PANELS: gl.constexpr = 4
@@ -205,6 +215,7 @@ def attend(
     begin = first + split * span
     end = gl.minimum(begin + span, first + length)
     tiles = gl.cdiv(gl.maximum(end - begin, 0), BLOCK_N)
+    shift = (sequence * STRIDE) % gl.maximum(tiles, 1)
 
     q_ptr += sequence.to(gl.int64) * (HEADS * DIM)  # 64-bit once; offsets within a sequence fit in 32
     head_of: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, q_layout))
@@ -230,9 +241,9 @@ def attend(
         mbarrier.init(full.index(slot), 1)
     thread_barrier()
 
-    load_rope(rope_desc, rope, rope_full, begin, 0, tiles)
+    load_rope(rope_desc, rope, rope_full, row_of(begin, 0, shift, tiles, BLOCK_N), 0, tiles)
     for slot in gl.static_range(SLOTS):
-        load_panel(panel_desc, ring, full, begin, slot, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, shift, slot, tiles, SLOTS, PANELS)
     if not ONE_SPLIT:
         # A launch adds `splits`, and cannot end without this program: so far tells how many there will be.
         so_far = gl.load(counter_ptr + sequence, volatile=True)
@@ -259,11 +270,12 @@ def attend(
         score = add_scores(score, ring, q_panels, full, panel + 2, SLOTS, 2)
         score = add_scores(score, ring, q_panels, full, panel + 3, SLOTS, 3)
         score = warpgroup_mma_wait(0, deps=[score])
-        valid = begin + tile * BLOCK_N + token < end
+        valid = row_of(begin, tile, shift, tiles, BLOCK_N) + token < end
         score = gl.where(valid[:, None], score, float("-inf"))
         new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
-        shrink = gl.exp2(peak - new_peak)
-        weight = gl.exp2(score * score_scale - new_peak[None, :])
+        base = gl.where(new_peak == float("-inf"), 0.0, new_peak)  # -inf - -inf would be NaN
+        shrink = gl.exp2(peak - base)
+        weight = gl.exp2(score * score_scale - base[None, :])
         totals = totals * shrink[None, :] + weight
         peak = new_peak
         p_smem.store(weight.to(gl.bfloat16))
@@ -278,20 +290,21 @@ def attend(
         acc1 = attend_values(acc1, ring, p_smem, panel + 1, SLOTS)
         acc2 = attend_values(acc2, ring, p_smem, panel + 2, SLOTS)
         acc3 = attend_values(acc3, ring, p_smem, panel + 3, SLOTS)
-        load_rope(rope_desc, rope, rope_full, begin + (tile + 1) * BLOCK_N, tile + 1, tiles)  # all have their scores
+        following = row_of(begin, tile + 1, shift, tiles, BLOCK_N)
+        load_rope(rope_desc, rope, rope_full, following, tile + 1, tiles)  # all have their scores
         ahead = panel + SLOTS
         acc0 = warpgroup_mma_wait(3, deps=[acc0])
         thread_barrier()  # all warps have read the panel: its slot is free
-        load_panel(panel_desc, ring, full, begin, ahead, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, shift, ahead, tiles, SLOTS, PANELS)
         acc1 = warpgroup_mma_wait(2, deps=[acc1])
         thread_barrier()
-        load_panel(panel_desc, ring, full, begin, ahead + 1, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, shift, ahead + 1, tiles, SLOTS, PANELS)
         acc2 = warpgroup_mma_wait(1, deps=[acc2])
         thread_barrier()
-        load_panel(panel_desc, ring, full, begin, ahead + 2, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, shift, ahead + 2, tiles, SLOTS, PANELS)
         acc3 = warpgroup_mma_wait(0, deps=[acc3])
         thread_barrier()
-        load_panel(panel_desc, ring, full, begin, ahead + 3, tiles, SLOTS, PANELS)
+        load_panel(panel_desc, ring, full, begin, shift, ahead + 3, tiles, SLOTS, PANELS)
 
     # A split without tokens has total 0: zeros, and a log-sum-exp of -inf, which the merge gives weight 0.
     total = gl.sum(totals, 0)
@@ -366,6 +379,9 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(x) : "f"(low), "f"(high));
     return x;
 }
+
+// What to subtract from scores whose maximum this is: without a token, or with scores of -inf alone, weights are 0.
+__device__ __forceinline__ float base_of(float peak) { return peak == MINUS_INFINITY ? 0.0f : peak; }
 
 // The address of what lies there in the shared memory of another program of the cluster.
 __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
@@ -523,7 +539,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         peak0 = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
         peak1 = fmaxf(fmaxf(fmaxf(c.x, c.y), fmaxf(c.z, c.w)), fmaxf(fmaxf(d.x, d.y), fmaxf(d.z, d.w)));
     }
-    const float base0 = tokens ? peak0 : 0.0f, base1 = tokens ? peak1 : 0.0f;
+    const float base0 = base_of(peak0), base1 = base_of(peak1);
     unsigned char* const weight_at = shared.weight + g * WEIGHT_ROW + warp * 16 + t * 4;
     *(u32*)weight_at = packed(exp2_fast(x[0] - base0), exp2_fast(x[1] - base0));
     *(u32*)(weight_at + 8 * WEIGHT_ROW) = packed(exp2_fast(x[2] - base1), exp2_fast(x[3] - base1));
@@ -591,7 +607,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++)
-        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - (length ? top : 0.0f)));
+        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - base_of(top)));
     wait_for_peers(&shared.has_parts);
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++) {
@@ -599,7 +615,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         even += __builtin_bit_cast(float, y << 16) * weights[i];
         odd += __builtin_bit_cast(float, y & 0xffff0000u) * weights[i];
     }
-    const float factor = length ? __fdividef(1.0f, whole) : 0.0f;
+    const float factor = whole != 0 ? __fdividef(1.0f, whole) : 0.0f;
     // Of 16 dims a lane had sent 2 t, + 1 and 8 + 2 t, + 1 side by side.
     const u32 head = row % 8 * 2 + row / 8, pair = of_row / 8 * 8 + of_row % 2 * 4 + of_row % 8 / 2;
     u32* const to = out + (sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
@@ -641,7 +657,7 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES, short=True):
+def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEAST_TILES, stride=STRIDE, short=True):
     """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
     q, kv_data, _, kv_indptr, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
@@ -671,7 +687,7 @@ def launch(data, slots=5, warpgroups=1, per_multiprocessor=None, least_tiles=LEA
         descriptor(LATENT // 4), descriptor(ROPE), q, kv_indptr, out, partial, lse, counter,
         config["sm_scale"] * LOG2_E, longest, splits, UNIFORM=uniform,
         SPLITS=triton.next_power_of_2(splits), DIMS=triton.next_power_of_2(max(triton.cdiv(LATENT, splits), 8)),
-        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots,
+        ONE_SPLIT=splits == 1, HEADS=HEADS, LATENT=LATENT, ROPE=ROPE, BLOCK_N=BLOCK_N, SLOTS=slots, STRIDE=stride,
         WARPGROUPS=warpgroups, num_warps=4 * warpgroups, launch_cooperative_grid=splits > 1,
     )  # fmt: skip
     return out
