@@ -170,7 +170,7 @@ def main() -> None:
     judge = StandIn(given.delay)
     database = given.database or str(given.root / "results" / "server" / "podium.sqlite")
     try:
-        serve(given.root, database, "127.0.0.1", given.port, ("cpu",), "an administrator's token", judge)
+        serve(given.root, database, "127.0.0.1", given.port, ("cpu",), "an administrator's token", judge=judge)
     finally:
         judge.close()
         print(json.dumps({"ended": True}), flush=True)

@@ -271,21 +271,32 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--short", action="store_true", help="of each file's slow tests the first alone")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("short"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        kept = {item.path: item for item in reversed(slow)}.values()
-        left_out = [item for item in slow if item not in kept]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+    words = "with `make test`: slow tests marked ci, and of each file's others the first that tries something new"
+    parser.addoption("--short", action="store_true", help=words)
 
 
 def pytest_configure(config):
     config.stash[LEFT_OUT] = []
+    if config.getoption("short") and config.option.markexpr == "not slow":
+        config.option.markexpr = ""  # what is slow is chosen below
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("short"):
+        # `all` of its marks, of which a quick test has none: one may be a parameter's, and another the test's own.
+        chosen = [item for item in items if all(mark.kwargs.get("ci") for mark in item.iter_markers("slow"))]
+        tried = set(map(_of_a_kind, chosen))
+        first = {item.path: item for item in reversed(items) if _of_a_kind(item) not in tried}
+        kept = {*chosen, *first.values()}
+        left_out = [item for item in items if item not in kept]
+        items[:] = [item for item in items if item in kept]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _of_a_kind(item):
+    """The test without its parameters."""
+    return item.nodeid.partition("[")[0]
 
 
 def pytest_deselected(items):

@@ -472,14 +472,13 @@ def main(target: str, *names: str) -> None:
     launches = of_process(target)
     emulated = triton_driver.present(target, launches)
     launches.limit = 100_000
-    tried: dict[str, Callable[[], None]] = {name: functools.partial(KERNELS[name], target) for name in names}
-    if not names:
-        tried = {name: functools.partial(call, target) for name, call in KERNELS.items()}
-        if target == "gfx950":  # the one chip that has the instruction
-            tried["scaled dot"] = functools.partial(scaled_dot, target)
-        tried["sum of floats by atomics"] = functools.partial(float_sum, target)
-        tried |= {f"{name}, {'clean' if clean else 'planted'}": functools.partial(call, clean)
-                  for name, call in FAULTS.items() for clean in (True, False)}  # fmt: skip
+    tried: dict[str, Callable[[], None]] = {name: functools.partial(call, target) for name, call in KERNELS.items()}
+    if target == "gfx950":  # the one chip that has the instruction
+        tried["scaled dot"] = functools.partial(scaled_dot, target)
+    tried["sum of floats by atomics"] = functools.partial(float_sum, target)
+    tried |= {f"{name}, {'clean' if clean else 'planted'}": functools.partial(call, clean)
+              for name, call in FAULTS.items() for clean in (True, False)}  # fmt: skip
+    tried = {name: tried[name] for name in names or tried}
     for name, call in tried.items():
         began, wrong, said = time.process_time(), None, len(launches.remarks)
         try:

@@ -127,6 +127,7 @@ def test_an_experiment_that_needs_a_gpu_says_so_on_a_cpu(experiment_, tmp_path, 
     assert not list(tmp_path.iterdir()), "no file of samples that nobody took"
 
 
+@pytest.mark.slow(ci=True)
 def test_an_experiment_runs_as_a_script_from_anywhere(tmp_path):
     script = ROOT / "bench" / "e4_heater.py"
     words = [sys.executable, script, "--device", "cpu", "--out", tmp_path]
@@ -148,6 +149,7 @@ def cpu():
     return devices.detect(ROOT, "cpu").model_copy(update={"flush_bytes": 1 << 20})
 
 
+@pytest.mark.slow(ci=True)
 def test_the_judge_s_stamps_enclose_a_spin_of_known_duration(tmp_path, cpu):
     (way,), source, _ = e1._on_cpu()
     target = 1000.0
@@ -161,6 +163,7 @@ def test_the_judge_s_stamps_enclose_a_spin_of_known_duration(tmp_path, cpu):
     assert judge.null_ns and judge.constant_ns == stats.interquartile_mean(judge.null_ns)
 
 
+@pytest.mark.slow(ci=True)
 def test_every_call_of_an_experiment_has_inputs_of_its_own(tmp_path, cpu):
     problem, submission = one_pass(tmp_path)
     with experiment.judging(cpu, problem, submission) as judge, judge.entrant.session() as session:
@@ -170,6 +173,7 @@ def test_every_call_of_an_experiment_has_inputs_of_its_own(tmp_path, cpu):
     assert len({output for _, output in taken}) == 3
 
 
+@pytest.mark.slow(ci=True)
 def test_what_fails_in_a_call_ends_the_experiment_with_its_verdict(tmp_path, cpu):
     task = experiment.toy(tmp_path, experiment.ONE_PASS, [{"variant": "A", "elements": 8}], "def custom_kernel(d): 1/0")
     with (

@@ -108,6 +108,7 @@ def test_a_simulation_with_one_seed_is_the_same_every_time():
     assert coverage.simulate(20, 7) == coverage.simulate(20, 7) != coverage.simulate(20, 8)
 
 
+@pytest.mark.slow(ci=True)
 def test_without_process_effects_and_drift_one_process_covers(monkeypatch):
     monkeypatch.setattr(coverage, "PROCESS", 0.0)
     monkeypatch.setattr(coverage, "DRIFT", 0.0)

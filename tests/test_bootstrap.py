@@ -200,6 +200,7 @@ def test_the_tests_add_the_dev_packages(ready, bare_python, wheels):
     assert (ready / ".venv/.podium-ready-dev").exists()
 
 
+@pytest.mark.slow(ci=True)
 def test_the_offline_compilers_are_added_once_and_nothing_else_is(ready, bare_python, wheels):
     result = install(ready, bare_python, wheels, "--offline")
     assert result.returncode == 0, result.stderr
@@ -211,6 +212,7 @@ def test_the_offline_compilers_are_added_once_and_nothing_else_is(ready, bare_py
     assert (again.returncode, again.stderr) == (0, "")
 
 
+@pytest.mark.slow(ci=True)
 def test_a_changed_pin_is_installed_from_the_activated_environment_itself(ready, bare_python, wheels):
     with (ready / "constraints.txt").open("a") as file:
         file.write("# changed\n")
@@ -240,6 +242,7 @@ def test_an_environment_that_was_left_unfinished_is_made_anew(ready, bare_python
     assert [version for version, _ in versions(ready).values()] == ["2.13.0", "3.7.1", "1.2"]
 
 
+@pytest.mark.slow(ci=True)
 def test_what_pip_could_not_add_costs_none_of_what_is_there(ready, bare_python, wheels):
     assert install(ready, bare_python, ready, "--dev").returncode == 30  # from an empty folder
     assert (ready / ".venv/.podium-ready").exists() and not (ready / ".venv/.podium-ready-dev").exists()
@@ -272,6 +275,7 @@ def test_a_termination_leaves_no_process_and_a_rerun_finishes(ready, bare_python
     assert versions(ready)["torch"][0] == "2.13.0" and not list((ready / ".venv/tmp").iterdir())
 
 
+@pytest.mark.slow(ci=True)
 def test_two_installations_wait_for_each_other(ready, bare_python, wheels):
     forget_stamps(ready)
     with locked(str(ready)):
@@ -334,6 +338,7 @@ def test_a_torch_without_a_gpu_is_no_reason_to_keep_it(tmp_path):
     assert what_to_keep(found, PINS, ["torch>=2.11", "triton>=3.6"]) == ""
 
 
+@pytest.mark.slow(ci=True)
 def test_an_environment_made_by_hand_keeps_its_gpu_torch(tmp_path, bare_python, ready, wheels):
     forget_stamps(ready)
     (ready / ".venv/podium.json").unlink()

@@ -405,6 +405,7 @@ def lazily(source: str) -> str:
     return "from harness.hip import NoDevice\n" + source
 
 
+@pytest.mark.slow(ci=True)
 def test_inline_cuda_that_refuses_other_devices_is_compiled_where_its_own_card_leads_it(podium):
     """To a module that it makes, and shared memory that it asks for, once it has seen the device."""
     refusing = lazily(HIP.replace("    y = torch", ONLY_HOPPER + "    y = torch"))
@@ -435,6 +436,7 @@ def test_inline_hip_is_compiled_not_run_and_never_called_accepted(podium):
     assert "double_all needs a GPU" in out
 
 
+@pytest.mark.slow(ci=True)
 def test_inline_hip_is_run_in_the_emulator_for_a_target_that_is_named(podium):
     pytest.importorskip("tinygrad")
     pytest.importorskip("elftools")

@@ -418,7 +418,7 @@ def test_a_killed_judge_takes_its_worker_along(toy_root, forking):
 
 
 @pytest.mark.slow
-def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root):
+def test_two_evaluations_at_once_queue_for_the_device_and_lose_nothing(toy_root, forking):
     """Both come while this process has the processor's lock, so that they wait however fast one of them is."""
     first, second = submit(toy_root, "one", HONEST), submit(toy_root, "two", HONEST + "# two\n")
     commands = [command(toy_root, "eval", "double", str(path)) for path in (first, second)]

@@ -56,8 +56,14 @@ def corruption(name):
     return found
 
 
-@pytest.mark.parametrize("cache", ["fp8 cache", "mxfp4 cache"])
-@pytest.mark.parametrize(("tolerance", "name", "strength"), NAMED_WRONG)
+@pytest.mark.parametrize(
+    ("tolerance", "name", "strength", "cache"),
+    [(*named, "fp8 cache") for named in NAMED_WRONG]
+    + [
+        pytest.param(*named, "mxfp4 cache", marks=pytest.mark.slow if at % 4 else [])
+        for at, named in enumerate(NAMED_WRONG)
+    ],
+)
 def test_what_is_wrong_is_rejected_over_all_calls_whatever_cache_it_reads(tolerance, name, strength, cache):
     standing = run_of("mla")[cache].standing(corruption(name).fault(strength))
     assert standing.rejected(tolerance)

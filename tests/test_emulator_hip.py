@@ -104,7 +104,13 @@ extern "C" __global__ void sum(const float* x, float* total) {
 """
 
 
-@pytest.fixture(params=["gfx942", "gfx950", "gfx1100"])
+@pytest.fixture(
+    params=[
+        "gfx942",
+        pytest.param("gfx950", marks=pytest.mark.slow),
+        pytest.param("gfx1100", marks=pytest.mark.slow(ci=True)),
+    ]
+)
 def target(request, monkeypatch):
     """A chip on which launches are emulated."""
     lacking = hip.compilers.missing(request.param)

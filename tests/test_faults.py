@@ -36,6 +36,8 @@ from harness.sandbox import enclosure
 from harness.sandbox.footprint import descendants, process_table
 from tests.processes import alive, below, name_of
 
+pytestmark = pytest.mark.usefixtures("forking")
+
 SLOW = """
 import time
 time.sleep(1)
@@ -182,6 +184,7 @@ class TestAWorkerThat:
         run = judge(toy_root, source, timed=False)
         assert run.ending.verdict is Verdict.TIMEOUT and run.ending.message == said
 
+    @pytest.mark.slow(ci=True)
     def test_hangs_in_a_kernel_times_out(self, toy_root, limited):
         limited(call_s=3)
         source = """

@@ -469,11 +469,13 @@ def test_the_self_check_fails_when_any_of_these_fixes_is_taken_away() -> None:
     assert self_check() is None
 
 
+@pytest.mark.slow(ci=True)
 def test_install_without_triton_interpret_says_what_to_do() -> None:
     ended = python("from harness.interpreter.installation import install; install()", TRITON_INTERPRET="0")
     assert "InterpreterUnfit" in ended.stderr and "TRITON_INTERPRET=1 is not set" in ended.stderr
 
 
+@pytest.mark.slow(ci=True)
 def test_install_after_triton_was_imported_uninterpreted_says_so() -> None:
     program = (
         "import triton, os; os.environ['TRITON_INTERPRET'] = '1'; "
@@ -483,6 +485,7 @@ def test_install_after_triton_was_imported_uninterpreted_says_so() -> None:
     assert f"triton {triton.__version__} is unfit" in ended.stderr and "imported before" in ended.stderr
 
 
+@pytest.mark.slow(ci=True)
 def test_install_raises_interpreter_unfit_when_a_fix_does_not_hold() -> None:
     program = (
         "from harness.interpreter import arithmetic, installation; "

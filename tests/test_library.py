@@ -302,6 +302,7 @@ def test_what_the_judge_finds_wrong_is_raised_here(root):
 # Each of these ends the judge that is kept: together, so that the others need no more of them.
 
 
+@pytest.mark.slow(ci=True)
 def test_what_the_caller_s_own_narrate_raises_ends_the_call_and_the_next_one_has_a_judge(root):
     def closed(line):
         raise BrokenPipeError("nobody reads")
@@ -323,6 +324,7 @@ def test_a_judge_that_was_killed_is_said_to_be_and_another_is_started(root):
         evaluate("double", RIGHT, "cpu", "verdict", root=root)
 
 
+@pytest.mark.slow(ci=True)
 def test_closing_ends_a_call_of_another_thread_at_once(own_judge):
     root = own_judge
     with ThreadPoolExecutor(1) as pool:

@@ -202,6 +202,7 @@ def test_the_place_does_not_depend_on_the_directory_for_temporary_files(folder, 
     assert [path.name for path in folder.iterdir()] == ["podium-cpu.lock"]
 
 
+@pytest.mark.slow(ci=True)
 def test_eight_cards_of_one_model_are_used_at_once(folder, others):
     cards = [others(f"GPU-{number}") for number in range(8)]
     assert [card.stdout.readline() for card in cards] == ["held\n"] * 8

@@ -169,21 +169,6 @@ def test_on_a_processor_the_operators_are_shown_and_kept(toy_root, mine, capsys,
     assert not list((toy_root / "results").rglob("*.json"))
 
 
-def test_any_case_is_profiled_by_its_label_in_quotes_and_json_is_one_document_as_the_file_is(
-    toy_root, mine, capsys, tmp_path
-):
-    here = tmp_path / "here"
-    command = ["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu", "--calls", "1"]
-    assert main([*command, "--case", "rows=3 cols=5", "--json", "--out", str(here)]) == 0
-    out, err = capsys.readouterr()
-    printed = json.loads(out)
-    assert printed == json.loads((here / "profile.json").read_text()) and "1 calls of rows=3 cols=5" in err
-    assert printed["tool"] == "torch.profiler" and printed["folder"] == str(here)
-    assert printed["case"] == {"rows": 3, "cols": 5} and printed["case_number"] is None
-    problem = catalog.load_problem(toy_root, "double")
-    assert profiling._case(toy_root, problem, detect(toy_root, "cpu"), "rows=64 cols=64")[1] == 1
-
-
 WARMS_UP = """import torch
 
 CALLS = []
@@ -197,17 +182,27 @@ def custom_kernel(data):
 """
 
 
-def test_warm_up_and_the_making_of_inputs_are_not_profiled(toy_root, mine):
+def test_any_case_is_profiled_by_its_label_in_quotes_without_warm_up_and_inputs_and_json_is_one_document_as_the_file_is(
+    toy_root, mine, capsys, tmp_path
+):
     mine.write_text(WARMS_UP)
-    found = profile(toy_root, mine, detect(toy_root, "cpu"), case="rows=3 cols=5")
-    assert "double, a case of one's own: rows=3 cols=5" in document.text(rendered.parts(found))
-    names = {kernel.each.name for kernel in found.kernels}
+    here = tmp_path / "here"
+    command = ["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu", "--calls", "1"]
+    assert main([*command, "--case", "rows=3 cols=5", "--json", "--out", str(here)]) == 0
+    out, err = capsys.readouterr()
+    printed = json.loads(out)
+    assert printed == json.loads((here / "profile.json").read_text()) and "1 calls of rows=3 cols=5" in err
+    assert printed["tool"] == "torch.profiler" and printed["folder"] == str(here)
+    assert printed["case"] == {"rows": 3, "cols": 5} and printed["case_number"] is None
+    names = {kernel["name"] for kernel in printed["kernels"]}
     assert "aten::mul" in names and not names & {"aten::sin", "aten::randn", "aten::normal_"}
+    problem = catalog.load_problem(toy_root, "double")
+    assert profiling._case(toy_root, problem, detect(toy_root, "cpu"), "rows=64 cols=64")[1] == 1
 
 
-def test_ncu_is_told_to_look_at_the_calls_only_and_to_leave_the_clocks(toy_root, mine, stand_in):
+def test_ncu_is_told_to_look_at_the_calls_only_and_what_it_counted_is_shown_beside_the_floor(toy_root, mine, stand_in):
     folder = stand_in("ncu", FAKE_NCU)
-    found = profile(toy_root, mine, gpu("cuda"), calls=2)
+    found = profile(toy_root, mine, gpu("cuda", bandwidth_bytes_per_s=10e9), calls=2)
     run, page = words_of(folder)
     for option, value in (("--profile-from-start", "off"), ("--clock-control", "none"), ("--cache-control", "all")):
         assert run[run.index(option) + 1] == value
@@ -216,11 +211,6 @@ def test_ncu_is_told_to_look_at_the_calls_only_and_to_leave_the_clocks(toy_root,
     assert page[page.index("--page") + 1] == "raw" and "--csv" in page
     assert set(found.files) == {"profile.ncu-rep", "kernels.csv"}
     assert (found.folder / "submission.py").read_text() == HONEST
-
-
-def test_what_ncu_counted_is_shown_by_the_call_beside_the_floor(toy_root, mine, stand_in):
-    stand_in("ncu", FAKE_NCU)
-    found = profile(toy_root, mine, gpu("cuda", bandwidth_bytes_per_s=10e9), calls=2)
     decode, merge = found.kernels
     assert decode.each.name == "_decode(float*, int)" and decode.launches == 1
     assert (decode.total_ns, decode.each.time_ns, decode.each.dram_percent) == (4500, 4500, 80.5)
@@ -346,7 +336,8 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
     mine.write_text(
         "import subprocess\nCHILD = subprocess.Popen(['sleep', '600'])\nprint('child', CHILD.pid)\n" + HONEST
     )
-    found = profile(toy_root, mine, detect(toy_root, "cpu"))
+    found = profile(toy_root, mine, detect(toy_root, "cpu"), case="rows=3 cols=5")
+    assert "double, a case of one's own: rows=3 cols=5" in document.text(rendered.parts(found))
     pid = re.search(r"child (\d+)", (found.folder / "printed.txt").read_text())[1]
     deadline = time.monotonic() + 300
     while alive(pid) and time.monotonic() < deadline:
@@ -354,6 +345,7 @@ def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):
     assert not alive(pid)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_profile_that_is_terminated_leaves_no_process(toy_root, mine, tmp_path):
     told = tmp_path / "pid"
     mine.write_text(
@@ -444,6 +436,7 @@ def test_a_bundled_kernel_is_profiled_for_real(tmp_path, tool):
         assert each.compute_percent and each.occupancy_percent
 
 
+@pytest.mark.slow(ci=True)
 def test_the_emulator_counts_what_a_kernel_executes_by_line_and_tells_no_time(capsys):
     pytest.importorskip("tinygrad")
     pytest.importorskip("triton")

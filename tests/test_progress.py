@@ -166,7 +166,7 @@ def on_a_terminal(*words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_the_bar_and_json_gets_lines(toy_root):
+def test_a_terminal_gets_the_bar_and_json_gets_lines(toy_root, forking):
     file = submit(toy_root, "mine", HONEST)
     words = command(toy_root, "eval", "double", str(file), "--device", "cpu")
     code, out, sent = on_a_terminal(*words)

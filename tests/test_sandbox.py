@@ -602,6 +602,7 @@ def test_no_directory_in_shared_memory_is_too_deep_to_be_counted(isolation):
     assert not Path(name).exists()
 
 
+@pytest.mark.slow(ci=True)
 def test_open_files_are_counted_before_there_are_too_many_to_look_at(isolation, monkeypatch):
     program = """
         import os, resource, time

@@ -20,6 +20,7 @@ from harness.server import guard
 from harness.server.board import pages
 from harness.server.events import Event
 from harness.server.store import Database
+from tests.conftest import lay_out
 
 MOST_CPU_S = 8.0
 """Far below what each of these took before (17 s and more) and far above what it may take."""
@@ -43,6 +44,14 @@ def started(toy_root, monkeypatch):
 @pytest.fixture
 def server(started):
     return started()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A server that several tests ask."""
+    server = Server(lay_out(tmp_path_factory.mktemp("kept")))
+    yield server
+    server.close()
 
 
 def until(holds, seconds=30):
@@ -150,9 +159,9 @@ def test_streams_of_nobody_in_particular_leave_those_of_accounts_their_places(se
 
 
 @pytest.mark.parametrize("number", [-1, 0, 99, 10**30])
-def test_a_submission_that_is_not_there_has_no_stream(server, number):
-    assert server.ask("GET", f"/live/submission/{number}")[0] == 404
-    assert server.serving.hub.listeners == 0
+def test_a_submission_that_is_not_there_has_no_stream(kept, number):
+    assert kept.ask("GET", f"/live/submission/{number}")[0] == 404
+    assert kept.serving.hub.listeners == 0
 
 
 # Who sees what.
@@ -204,9 +213,9 @@ def test_what_is_sent_to_another_competition_leaves_a_frozen_board_as_it_is(star
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[::1", "null", "http://a]b"])
-def test_an_origin_that_is_none_is_another_site(server, origin):
-    client = server.person("ada")
-    assert Browser(server.port).post("/sign-in", {"client": client}, Origin=origin).status == 403
+def test_an_origin_that_is_none_is_another_site(kept, origin):
+    client = kept.person("ada")
+    assert Browser(kept.port).post("/sign-in", {"client": client}, Origin=origin).status == 403
 
 
 def test_who_signs_in_again_gets_pages_whose_forms_work_and_the_session_before_ends(server):

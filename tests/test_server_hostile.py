@@ -17,6 +17,7 @@ from harness.server import guard
 from harness.server.competition import load, load_all
 from harness.server.entry import file_called
 from harness.server.serving import Denied
+from tests.conftest import lay_out
 
 NASTY = [
     "../../etc/passwd", "..\\..\\x.py", "/etc/passwd", "a\0b.py", "<script>alert(1)</script>.py", "\x1b[31mred.py",
@@ -44,6 +45,14 @@ def server(started):
     return started()
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A server that several tests ask."""
+    server = Server(lay_out(tmp_path_factory.mktemp("kept")))
+    yield server
+    server.close()
+
+
 def plain(answer):
     """The sentence of a refusal."""
     assert set(answer) == {"detail"} and isinstance(answer["detail"], str), answer
@@ -53,15 +62,15 @@ def plain(answer):
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_a_nasty_file_name_is_refused_or_reduced_to_a_harmless_one(server, name):
-    client = server.person("ada")
-    before = {path for path in server.root.rglob("*") if "server.sqlite" not in path.name}
-    status, answer = server.send(client, name=name.replace('"', "").replace("\r", "").replace("\n", ""))
+def test_a_nasty_file_name_is_refused_or_reduced_to_a_harmless_one(kept, name):
+    client = kept.person("ada")
+    before = {path for path in kept.root.rglob("*") if "server.sqlite" not in path.name}
+    status, answer = kept.send(client, name=name.replace('"', "").replace("\r", "").replace("\n", ""))
     if status == 202:
-        found = server.over(client, answer["details"]["id"])
+        found = kept.over(client, answer["details"]["id"])
         assert re.fullmatch(r"[A-Za-z0-9_.-]+\.py", found["file_name"]) and ".." not in found["file_name"]
-        new = {path for path in server.root.rglob("*") if "server.sqlite" not in path.name} - before
-        assert all(path.is_relative_to(server.root / "results") for path in new)
+        new = {path for path in kept.root.rglob("*") if "server.sqlite" not in path.name} - before
+        assert all(path.is_relative_to(kept.root / "results") for path in new)
     else:
         assert status in (400, 422)
         plain(answer)
@@ -80,23 +89,23 @@ def test_no_name_of_a_file_leads_out_of_a_folder(name):
 @pytest.mark.parametrize(
     "text", ["<b>", "%00", "%0d%0aX:%20y", "..%2f..%2f", "%ff%fe", "a" * 3000, "%1b[31m", "%E2%80%AE"]
 )
-def test_nasty_words_in_addresses_are_refused_in_a_sentence(server, text):
-    client = server.person("ada")
+def test_nasty_words_in_addresses_are_refused_in_a_sentence(kept, text):
+    client = kept.person("ada")
     for method, path in [
         ("GET", f"/gpus/{text}"), ("GET", f"/submissions/double/{text}"), ("GET", f"/runner_queue/{text}"),
         ("GET", f"/submissions/{text}/CPU"), ("GET", f"/user/submissions/{text}"),
         ("GET", f"/user/submissions?leaderboard={text}"), ("GET", f"/auth/init?provider={text}"),
         ("DELETE", f"/user/submissions/{text}"), ("GET", f"/submission_count/double/CPU?user_id={text}"),
     ]:  # fmt: skip
-        status, answer = server.ask(method, path.replace("<", "%3C").replace(">", "%3E"), client)
+        status, answer = kept.ask(method, path.replace("<", "%3C").replace(">", "%3E"), client)
         assert status in (200, 400, 404, 405, 422), (path, status)
         if status != 200 and isinstance(answer, dict):
             assert "\x1b" not in plain(answer)
     for path in (f"/submission/{text}/CPU/test", f"/submission/double/{text}/test", f"/submission/double/CPU/{text}"):
-        status, answer = server.send(client, path=path.replace("<", "%3C").replace(">", "%3E"))
+        status, answer = kept.send(client, path=path.replace("<", "%3C").replace(">", "%3E"))
         assert status in (400, 404, 405), (path, status)
     for path in ("/admin/leaderboards/", "/admin/invites/"):
-        assert server.ask("DELETE", path + text.replace("<", "%3C").replace(">", "%3E"), token=TOKEN)[0] in (404, 405)
+        assert kept.ask("DELETE", path + text.replace("<", "%3C").replace(">", "%3E"), token=TOKEN)[0] in (404, 405)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +116,8 @@ def test_nasty_words_in_addresses_are_refused_in_a_sentence(server, text):
         (b"#" * 1_000_001, 413, "longer than 1,000,000 bytes"),
     ],
 )  # fmt: skip
-def test_what_is_no_source_is_refused(server, source, status, said):
-    found, answer = server.send(server.person("ada"), source)
+def test_what_is_no_source_is_refused(kept, source, status, said):
+    found, answer = kept.send(kept.person("ada"), source)
     assert found == status and said in plain(answer)
 
 

@@ -9,6 +9,8 @@ pytest.importorskip("fastapi")
 
 from served import RIGHT, TOKEN, Server, multipart, saying
 
+from tests.conftest import lay_out
+
 OLD, NEW, STREAM = "v1.3.23", "July 2026", "before June 2026"
 FINAL = ("failed", "timed_out", "hacked")
 
@@ -16,6 +18,14 @@ FINAL = ("failed", "timed_out", "hacked")
 @pytest.fixture
 def server(toy_root):
     server = Server(toy_root)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A server that several tests ask."""
+    server = Server(lay_out(tmp_path_factory.mktemp("kept")))
     yield server
     server.close()
 
@@ -74,8 +84,8 @@ def submit_as_stream(server, client, source, mode, gpu, name):
 
 @pytest.mark.parametrize("generation", [OLD, NEW, STREAM])
 @pytest.mark.parametrize("mode", ["test", "benchmark", "leaderboard", "Leaderboard"])
-def test_what_is_accepted_ends_with_0_in_every_mode_and_generation(server, generation, mode):
-    assert submit(server, server.person("ada"), generation, RIGHT, mode)[0] == 0
+def test_what_is_accepted_ends_with_0_in_every_mode_and_generation(kept, generation, mode):
+    assert submit(kept, kept.person("ada"), generation, RIGHT, mode)[0] == 0
 
 
 @pytest.mark.parametrize("generation", [OLD, NEW, STREAM])
@@ -83,28 +93,28 @@ def test_what_is_accepted_ends_with_0_in_every_mode_and_generation(server, gener
 @pytest.mark.parametrize(
     "verdict", ["wrong_answer", "compile_error", "runtime_error", "timeout", "integrity_violation"]
 )
-def test_what_is_not_accepted_ends_with_1_and_says_why(server, generation, mode, verdict):
-    code, told = submit(server, server.person("ada"), generation, saying(verdict=verdict), mode)
+def test_what_is_not_accepted_ends_with_1_and_says_why(kept, generation, mode, verdict):
+    code, told = submit(kept, kept.person("ada"), generation, saying(verdict=verdict), mode)
     assert code == 1
     said = told["detail"] if generation == STREAM else told["job"]["error"]
     assert f"the stand-in says {verdict.replace('_', ' ')}" in said and "\n" not in said
 
 
 @pytest.mark.parametrize("generation", [OLD, NEW, STREAM])
-def test_a_right_file_that_cannot_be_ranked_ends_with_1_on_the_leaderboard_and_says_why(server, generation):
-    client, source = server.person("ada"), saying(unranked="interpreted")
-    assert submit(server, client, generation, source, "test")[0] == 0
-    code, told = submit(server, client, generation, source)
+def test_a_right_file_that_cannot_be_ranked_ends_with_1_on_the_leaderboard_and_says_why(kept, generation):
+    client, source = kept.person("ada"), saying(unranked="interpreted")
+    assert submit(kept, client, generation, source, "test")[0] == 0
+    code, told = submit(kept, client, generation, source)
     assert code == 1
     assert "right, but not ranked" in (told["detail"] if generation == STREAM else told["job"]["error"])
 
 
 @pytest.mark.parametrize("generation", [OLD, NEW, STREAM])
-def test_no_submission_is_taken_for_profiling_which_is_said(server, generation):
-    code, said = submit(server, server.person("ada"), generation, RIGHT, "profile")
+def test_no_submission_is_taken_for_profiling_which_is_said(kept, generation):
+    code, said = submit(kept, kept.person("ada"), generation, RIGHT, "profile")
     assert (code, said) == (1, "this server does not profile: run `podium profile` on a machine of your own")
     body, kind = multipart(RIGHT)
-    assert server.ask("POST", "/profile/double/CPU", server.person("ada"), body, kind)[0] == 400
+    assert kept.ask("POST", "/profile/double/CPU", kept.person("ada"), body, kind)[0] == 400
 
 
 def test_the_fields_of_a_submission_have_the_types_that_the_client_reads(server):

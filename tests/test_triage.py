@@ -28,6 +28,7 @@ def test_a_patched_clock_is_flagged_and_a_plain_submission_is_not():
     assert triage.scan(HONEST) == ()
 
 
+@pytest.mark.slow(ci=True)
 @scanner
 @pytest.mark.parametrize(
     "path", sorted(CHECKOUT.glob("submissions/*/*.py")), ids=lambda path: f"{path.parent.name}/{path.stem}"

@@ -99,6 +99,7 @@ def test_each_save_is_judged_whatever_way_the_editor_writes_until_ctrl_c(watchin
     assert not list((toy_root / "results").rglob("*.json")) and not working_in(toy_root)
 
 
+@pytest.mark.slow(ci=True)
 def test_ctrl_c_during_a_call_kills_the_worker_and_is_no_failure(watching, toy_root):
     watched, _ = watching("import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
     watched.expect("it loads")

@@ -67,9 +67,9 @@ def serve(
         ) from None
     token = os.environ.pop("PODIUM_ADMIN_TOKEN", None)  # judges need not inherit it, nor the database's password
     os.environ.pop("PODIUM_DATABASE", None)
-    words = root, _url(root, database), host, port, devices, token or None, behind_proxy
+    words = root, _url(root, database), host, port, devices, token or None
     if cluster is None:
-        run(*words)
+        run(*words, behind_proxy=behind_proxy)
         return
     if devices:
         raise UsageError("--device does not go with --cluster, which uses the cards of its nodes", "leave out --device")
@@ -81,7 +81,7 @@ def serve(
         return {"CPU" if each.kind == "cpu" else gpu_name(each.name): (each.slug,) * count for each, count in found}
 
     with Placement(cluster, root, lonely_s=math.inf) as placement:
-        run(*words, judge=placement.judge, elsewhere=has)
+        run(*words, behind_proxy=behind_proxy, judge=placement.judge, elsewhere=has)
 
 
 @verbs.group("user")

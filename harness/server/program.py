@@ -60,6 +60,7 @@ def serve(
     port: int,
     devices: tuple[str, ...] = (),
     token: str | None = None,
+    *,
     behind_proxy: bool = False,
     judge: Judging = judges.judge_apart,
     elsewhere: Callable[[], dict[str, tuple[str, ...]]] | None = None,
