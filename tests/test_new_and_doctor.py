@@ -28,7 +28,7 @@ def podium(toy_root, podium):
 
 def test_a_new_problem_passes_its_own_verification_and_takes_a_submission(podium, toy_root):
     code, out, _ = podium("new-problem", "window")
-    assert code == 0 and "python3 -m harness verify window" in out
+    assert code == 0 and f"python3 -m harness --root {toy_root} verify window" in out
     folder = toy_root / "problems" / "window"
     assert not [path for path in folder.rglob("*") if path.is_file() and "NAME" in path.read_text()]
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
