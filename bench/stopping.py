@@ -37,6 +37,7 @@ from scipy.special import stdtrit
 from tabulate import tabulate
 
 from harness.catalog.config import Sampling, load_config
+from harness.judge.trial import NEAR
 
 ROOT = Path(__file__).resolve().parents[1]
 SCATTERS = (0.001, 0.003, 0.005, 0.008, 0.012, 0.02)
@@ -137,7 +138,11 @@ def simulate(sampling: Sampling, confidence: float, trials: int, seed: int) -> l
 def _enough(logs: Array, sampling: Sampling, confidence: float) -> NDArray[np.int64]:
     first = first_alone(logs, sampling, confidence)
     quantile = stdtrit(first.freedom, 0.5 + confidence / 2)
-    wanted = np.ceil(quantile**2 * first.variance / np.log1p(sampling.target_half_width) ** 2)
+    near, wanted = (
+        np.ceil(quantile**2 * first.variance / np.log1p(width) ** 2)
+        for width in (NEAR * sampling.target_half_width, sampling.target_half_width)
+    )
+    wanted = np.where(near > logs.shape[1], 0, wanted)
     return np.clip(wanted, sampling.processes, logs.shape[1]).astype(np.int64)
 
 

@@ -1,6 +1,6 @@
 """Which configuration of the bundled Triton kernels is fastest on the GPU that is here.
 
-    python bench/tune.py [--out build/tune] [--budget 480] [--only gluon ...] [mla prefill ...]
+    python bench/tune.py [--out build/tune] [--budget 480] [--spaced 0.2] [--only gluon ...] [mla prefill ...]
 
     for each problem, within its share of --budget seconds, in processes of its own
         compile   several processes at once run every variant on every benchmark case, untimed: this fills Triton's
@@ -9,10 +9,12 @@
 
 A variant is a dict of arguments of a submission's `launch(data, **variant)`, the empty one its `custom_kernel(data)`;
 VARIANTS lists them. Events contain a launch, about 3 us that the judge's clock subtracts: they tell variants apart, and
-are not what a run says. Beside them what a user of PyTorch would take is measured (rivals.py). With --only, neither
-that nor any submission whose name holds none of its words. Every output is held against the reference, or for prefill
-against torch's scaled_dot_product_attention, by its relative L2 error. Prints a table a submission, the best variant
-first, and writes a line a variant and case to OUT/tune.jsonl, which kernel_table.py reads.
+are not what a run says. Back to back a device at its power limit is clocked down; while a run is judged it rests
+between calls, and with --spaced here too. Beside the variants what a user of PyTorch would take is measured
+(rivals.py). With --only, no submission whose name holds none of its words, and no rivals unless `rivals` is one of
+them. Every output is held against the reference, or for prefill against torch's scaled_dot_product_attention, by its
+relative L2 error. Prints a table a submission, the best variant first, and writes a line a variant and case to
+OUT/tune.jsonl, which kernel_table.py reads.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ VARIANTS: dict[str, list[Variant]] = {
         *grid(block_n=[32], num_stages=[4], per_multiprocessor=[2, 3]),
         *grid(block_n=[64], num_stages=[2], per_multiprocessor=[2]),
     ],
-    "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8])],
+    "kv_decode/cuda_cluster": [{}, *grid(cluster=[1, 2, 4, 8]), *grid(stages=[2, 3])],
     "mla/gluon_fp8": [{}, {"short": False}, *grid(short=[False], per_multiprocessor=[1, 2], least_tiles=[2, 8])],
     "mla/gluon_mxfp4": [{}, *grid(per_multiprocessor=[1, 2, 3, 6])],
     "mla/gluon_bf16": [
@@ -98,7 +100,8 @@ VARIANTS: dict[str, list[Variant]] = {
     "mla/triton_mxfp4": [{}, *grid(per_multiprocessor=[1, 4]), *grid(num_stages=[3])],
     "mla/triton_mxfp4_dot_scaled": [{}],
     "mla/aiter_fp8": [{}],
-    "prefill/gluon_hopper": [{}],
+    "prefill/gluon_hopper": [{}, *grid(v_stages=[2, 3], section_bytes=[8 << 20, 16 << 20, 32 << 20, 1 << 40])],
+    "prefill/torch_sdpa": [{}],
     "prefill/triton_flash": [
         {},
         *grid(BLOCK_M=[128], BLOCK_N=[64], num_warps=[4], num_stages=[2], TMA=[True], GROUPED=[False, True]),
@@ -112,6 +115,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", help="all five if none is named: " + ", ".join(SHARES))
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "tune")
     parser.add_argument("--budget", type=float, default=480.0, help="seconds, for all problems together")
+    parser.add_argument("--spaced", type=float, default=0.0, help="seconds of rest before each sample")
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="see above; may be repeated")
     parser.add_argument("--compile", nargs=2, type=int, help=argparse.SUPPRESS)  # this process and of how many
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
@@ -123,7 +127,7 @@ def main() -> None:
     if options.compile:
         compile_variants(options.problems[0], options.only, *options.compile)
     elif options.measure:
-        measure(options.problems[0], options.only, options.out, options.budget)
+        measure(options.problems[0], options.only, options.out, options.budget, options.spaced)
     else:
         problems = options.problems or list(SHARES)
         whole = sum(SHARES[problem] for problem in problems)
@@ -131,13 +135,13 @@ def main() -> None:
         for problem in problems:
             spent_share += SHARES[problem]
             left = options.budget * spent_share / whole - (time.monotonic() - began)
-            tune(problem, options.only, options.out, max(left, 20.0))
+            tune(problem, options.only, options.out, max(left, 20.0), options.spaced)
 
 
-def tune(problem: str, only: list[str], out: Path, budget_s: float) -> None:
+def tune(problem: str, only: list[str], out: Path, budget_s: float, spaced_s: float = 0.0) -> None:
     """Both steps for one problem, within `budget_s` seconds."""
     began = time.monotonic()
-    workers = max(min((os.cpu_count() or 1) - 2, WORKERS[problem]), 1)
+    workers = max(min((os.cpu_count() or 1) - 2, WORKERS[problem]), 1) if all_variants(problem, only) else 0
     command = [sys.executable, __file__, problem, "--out", str(out), *(f"--only={word}" for word in only)]
     print(f"== {problem}: compiling in {workers} processes, budget {budget_s:.0f} s", flush=True)
     processes = [
@@ -170,7 +174,7 @@ def tune(problem: str, only: list[str], out: Path, budget_s: float) -> None:
     print(f"   compiled after {time.monotonic() - began:.0f} s", flush=True)
     left = max(budget_s - (time.monotonic() - began), 10.0)
     try:
-        subprocess.run([*command, "--measure", "--budget", str(left)], timeout=left + 30)
+        subprocess.run([*command, "--measure", f"--budget={left}", f"--spaced={spaced_s}"], timeout=left + 30)
     except subprocess.TimeoutExpired:
         print(f"   measuring {problem} ran out of time", flush=True)
     print(f"   {problem} took {time.monotonic() - began:.0f} s", flush=True)
@@ -211,7 +215,7 @@ def compile_variants(problem: str, only: list[str], worker: int, workers: int) -
         torch.cuda.empty_cache()
 
 
-def measure(problem: str, only: list[str], out: Path, budget_s: float) -> None:
+def measure(problem: str, only: list[str], out: Path, budget_s: float, spaced_s: float) -> None:
     """Time what is not broken, case by case, and print the tables."""
     import torch
     from rivals import prepare
@@ -244,10 +248,11 @@ def measure(problem: str, only: list[str], out: Path, budget_s: float) -> None:
                 if this in broken or time.monotonic() > deadline or not usable:
                     continue
                 floors[name, case.label] = floor_us(reference, case, device, name)
-                row = {"problem": problem, "variant": this, "case": case.label, "floor_us": floors[name, case.label]}
+                row = {"problem": problem, "variant": this + (" spaced" if spaced_s else ""), "case": case.label}
+                row["floor_us"] = floors[name, case.label]
                 call = prepared(modules[name], data, variant)
                 try:
-                    row |= timed(call, timer, reset, expected, REL_L2.get(name, REL_L2[problem]))
+                    row |= timed(call, timer, reset, expected, REL_L2.get(name, REL_L2[problem]), spaced_s)
                     times.setdefault(this, {})[case.label] = row["us"]
                 except Exception as error:
                     broken.add(this)
@@ -257,17 +262,17 @@ def measure(problem: str, only: list[str], out: Path, budget_s: float) -> None:
                 log.write(json.dumps(row) + "\n")
                 log.flush()
             reset()
-            rivals = {} if only else prepare(problem, data)
+            rivals = prepare(problem, data) if not only or "rivals" in only else {}
             for rival, call in rivals.items():
                 this = f"{problem}/rival {rival}"
                 name = f"{problem}/rival" + ("_bf16" if problem == "mla" else "")
                 floors[f"{problem}/rival", case.label] = floor_us(reference, case, device, name)
-                row = {"problem": problem, "variant": this, "case": case.label}
+                row = {"problem": problem, "variant": this + (", spaced" if spaced_s else ""), "case": case.label}
                 row["floor_us"] = floors[f"{problem}/rival", case.label]
                 if not usable or this in broken:
                     continue
                 try:
-                    row |= timed(call, timer, reset, expected, REL_L2[problem])
+                    row |= timed(call, timer, reset, expected, REL_L2[problem], spaced_s)
                     times.setdefault(this, {})[case.label] = row["us"]
                 except Exception as error:
                     broken.add(this)
@@ -295,7 +300,7 @@ def versions() -> dict[str, str]:
     return {"date": today, "torch": torch.__version__, "triton": triton.__version__}
 
 
-def timed(call: Any, timer: Any, reset: Any, expected: Any, limit: float) -> dict[str, Any]:
+def timed(call: Any, timer: Any, reset: Any, expected: Any, limit: float, spaced_s: float) -> dict[str, Any]:
     """Interquartile mean and minimum of the samples in microseconds. Raises ValueError for a wrong output."""
     import torch
 
@@ -312,6 +317,7 @@ def timed(call: Any, timer: Any, reset: Any, expected: Any, limit: float) -> dic
     labels: set[str] = set()
     until = time.monotonic() + SAMPLING_S
     while len(samples) < MIN_SAMPLES or (len(samples) < MAX_SAMPLES and time.monotonic() < until):
+        time.sleep(spaced_s)
         sample = timer.sample(call, page_in=reset)
         samples.append(sample.latency_ns / 1e3)
         labels |= set(sample.labels)

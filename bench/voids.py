@@ -158,8 +158,9 @@ def at_most(found: int, of: int) -> float:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """So many processes that compute and do nothing else, for as long as it lasts."""
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    """So many processes that compute and do nothing else, for as long as it lasts, and no longer than this process."""
+    program = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    started = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     try:
         yield
     finally:

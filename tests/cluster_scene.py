@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import urllib.request
 from pathlib import Path
 
 ROOT, FOLDER = Path(sys.argv[1]), Path(sys.argv[2])
@@ -65,6 +66,14 @@ def gone(look, within_s=60):
     while look() and time.monotonic() < until:
         time.sleep(0.2)
     return not look()
+
+
+def until(look, within_s):
+    """What `look` finds, as soon as it is anything."""
+    end = time.monotonic() + within_s
+    while not (found := look()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found
 
 
 def ports():
@@ -246,6 +255,50 @@ def custom_kernel(data):
         done = podium("cluster", "--address", ADDRESS, environment=strange)
         return {"code": done.returncode, "err": done.stderr[-1000:]}
 
+    def served(self):
+        """A server that judges on the cluster: a verdict, a node that joins late, and an end in mid-run."""
+        folder = ROOT / "configs" / "competitions"
+        folder.mkdir(exist_ok=True)
+        (folder / "double.yml").write_text("title: Twice\nproblem: double\n")
+        client = json.loads(podium("user", "add", "ada", "--json").stdout)["cli_id"]
+        good, slow = FOLDER / "good.py", FOLDER / "slow.py"
+        good.write_text(SLEEPS.format(s=0))
+        slow.write_text(SLEEPS.format(s=300))
+        url = "http://127.0.0.1:8123"
+        words = ["--root", str(ROOT), "serve", "--cluster", ADDRESS, "--port", "8123"]
+        with open(FOLDER / "served.txt", "w") as log:
+            server = subprocess.Popen([sys.executable, "-m", "harness", *words], stdout=log, stderr=log)
+
+        def runners():
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/runner_queue/CPU", timeout=5) as answer:
+                return json.load(answer)["available_runners"]
+
+        def submit(file):
+            environment = {**os.environ, "PODIUM_SERVER": url, "PODIUM_CLIENT_ID": client}
+            return podium("submit", str(file), "--mode", "test", "--json", environment=environment)
+
+        try:
+            before = until(runners, 60)
+            done = submit(good)
+            node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+            late = until(lambda: (runners() or 0) > before, 90)
+            threading.Thread(target=lambda: submit(slow), daemon=True).start()
+            judging = until(lambda: len(judges()) >= 2, 90)
+            server.send_signal(signal.SIGTERM)
+            code = server.wait(60)
+        finally:
+            server.kill()
+        return {
+            "runners": before,
+            "late": late,
+            "submitted": done.returncode,
+            "said": done.stdout[-2000:] + done.stderr[-1000:],
+            "judging": judging,
+            "code": code,
+            "judges_gone": gone(judges),
+            "log": (FOLDER / "served.txt").read_text()[-3000:],
+        }
+
     def node_died(self):
         """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker. With
         the raylet alone Ray's worker goes on, and its result counts."""
@@ -306,6 +359,7 @@ def play():
             "confined",
             "pinned",
             "node_died",
+            "served",
         ]
         for name in names:
             began = time.monotonic()

@@ -20,9 +20,9 @@ from harness import catalog
 from harness.judge import difference as chunked
 from harness.judge import mismatch
 from harness.judge.check import compare, differences, overruns
-from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, _scattered
-from harness.judge.reference import Selection
+from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, scattered
 from harness.judge.reply import CallReply
+from harness.judge.selection import Selection
 from harness.judge.stage import Stage
 from harness.model import Case, Device, Tolerance
 from harness.wire.arena import ALIGNMENT, Arena, extent, flatten, room
@@ -51,7 +51,7 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     names = [f"in{i}" for i in range(len(before))]
     tree, leaves = flatten(before, names)
     tensors = [tensor for _, tensor in leaves]
-    specs = _scattered(tensors)
+    specs = scattered(tensors)
     gaps = STARTS + (GAPS + 1) * (len(before) + 1)
     arena = Arena.create(
         room([gaps * ALIGNMENT, *(t.numel() * t.itemsize for t in (*tensors, *expected.values()))]) + spare

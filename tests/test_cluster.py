@@ -140,5 +140,12 @@ def test_a_node_that_dies_is_followed_by_another(scene):
     assert found["attempts"] == [1, 2] and found["stored"] == [1, 1]
 
 
+def test_a_server_judges_on_the_cluster_and_on_a_node_that_joins_late_and_its_end_ends_its_judges(scene):
+    found = scene("served")
+    assert found["runners"] == 2 and found["late"], found["log"]
+    assert found["submitted"] == 0 and "accepted" in found["said"]
+    assert found["judging"] and found["code"] == 0 and found["judges_gone"], found["log"]
+
+
 def test_node_stop_ends_all_of_ray_s_processes(scene):
     assert scene("left") == {"stopped": 0, "ray": []}

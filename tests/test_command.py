@@ -145,5 +145,5 @@ def test_every_verb_s_help_says_how_it_may_end(podium, verb):
     code, out, _ = podium(verb, "--help")
     said = " ".join(out.partition("Exit codes: ")[2].split())
     assert code == 0 and said.startswith("0 ") and all(word in said for word in ("2 usage", "30 ", "130 interrupted"))
-    if verb in ("eval", "check", "replay", "compare", "repro"):
+    if verb in ("eval", "check", "replay", "compare", "repro", "submit"):
         assert all(f"{verdict.exit_code} {verdict.words}" in said for verdict in Verdict if verdict.disqualifies)

@@ -300,3 +300,28 @@ def test_duels_of_a_source_with_itself_find_a_difference_in_at_most_five_of_a_hu
         finding = compare_pairs("double", "Box", ("a", "b"), [measured], none, 0.95).finding
         told += finding.speed in (Speed.FASTER, Speed.SLOWER)
     assert told / DUELS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DUELS)
+
+
+class TestOfAnArithmeticMean:
+    """The second case gets half as long, the first, a tenth of it, twice as long: the two means differ about it."""
+
+    A, B = (10.0, 100.0), (20.0, 50.0)
+
+    def test_two_runs_are_held_against_each_other_by_the_mean_that_their_scores_are(self):
+        scored = {"ranking": "mean", "score": Estimate(latency_ns=55.0)}
+        by_mean = found(run(latencies=self.A, **scored), run("b", self.B, **scored))
+        assert by_mean.speed is Speed.FASTER and by_mean.ratio.value == pytest.approx(70 / 110)
+        by_geometric_mean = found(run(latencies=self.A), run("b", self.B))
+        assert by_geometric_mean.speed is Speed.SAME and by_geometric_mean.ratio.value == pytest.approx(1)
+
+    def test_a_duel_is_told_by_the_mean_that_the_problem_asks_for(self):
+        def samples(latency):
+            return tuple((latency * factor,) * 4 for factor in STEADY)
+
+        pairs = [
+            PairedMeasurement(Case(parameters={"n": n}), samples(old), samples(new))
+            for n, (old, new) in enumerate(zip(self.A, self.B))
+        ]
+        for ranking, a_ns, speed in (("mean", 55, Speed.FASTER), ("geom", 1000**0.5, Speed.SAME)):
+            duel = compare_pairs("double", "Box", ("a", "b"), pairs, NOISE, 0.95, ranking)
+            assert duel.a_ns == pytest.approx(a_ns, rel=1e-3) and duel.finding.speed is speed

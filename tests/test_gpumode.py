@@ -46,6 +46,8 @@ TABLE = {
     ("masked", "wrong/without_the_mask"): WRONG,
     ("matmul", "correct/plain"): RIGHT,
     ("matmul", "wrong/low_precision"): WRONG,
+    ("packed", "correct/plain"): RIGHT,
+    ("packed", "wrong/scales_as_they_lie"): WRONG,
     ("prefixsum", "correct/plain"): RIGHT,
     ("prefixsum", "wrong/empty"): WRONG,
     ("sort", "correct/plain"): RIGHT,
@@ -162,6 +164,39 @@ class TestWhatTheJudgeSays:
         floors = [Floor(latency_ns=ns, binds="bandwidth", format="float16") for ns in (10.0, 40.0)]
         measured = [m.model_copy(update={"floor": floor}) for m, floor in zip(run.measurements, floors, strict=True)]
         assert of_run("x", run.model_copy(update={"measurements": tuple(measured)})).floor_ns == 25.0
+
+    def test_a_parameter_called_steps_is_the_problems_own(self, toy_root, copy_of):
+        folder = copy_of("identity")
+        for name in ("task.yml", "reference.py"):
+            path = folder / name
+            path.write_text(path.read_text().replace("size", "steps"))
+        problem = catalog.load_problem(toy_root, str(folder))
+        assert problem.cases.test[0].parameters["steps"] > 1
+        run = judge(toy_root, problem.only(problem.cases.test[:1], []), folder / "solutions/correct/plain.py")
+        assert run.ending.verdict is RIGHT, run.ending
+
+    @pytest.mark.parametrize(
+        ("body", "verdict"),
+        [
+            ("data[2].copy_(data[0] + data[1])\n    return data[2]", RIGHT),
+            ("return data[0] + data[1]", RIGHT),
+            ("return data[0].add_(data[1])", WRONG),
+            ("out = data[0] + data[1]\n    data[1].zero_()\n    return out", WRONG),
+        ],
+    )
+    def test_strict_inputs_lets_buffers_alone_be_changed(self, toy_root, copy_of, body, verdict):
+        folder = copy_of("vectoradd")
+        (toy_root / "mine.py").write_text(f"def custom_kernel(data):\n    {body}\n")
+        found = {}
+        for text in ("revision: 2\n", "strict: inputs\n"):
+            (folder / "podium.yml").write_text(text)
+            problem = catalog.load_problem(toy_root, str(folder))
+            problem = problem.only(problem.cases.test[:1], [])
+            found[text] = judge(toy_root, problem, toy_root / "mine.py", timed=False).ending
+        assert [ending.verdict for ending in found.values()] == [RIGHT, verdict]
+        assert (verdict is RIGHT) != (
+            "was changed, and podium.yml says strict: inputs" in (found["strict: inputs\n"].detail or "")
+        )
 
     def test_an_expanded_output_arrives_as_it_looks(self, toy_root, folder):
         source = "import torch\ndef custom_kernel(data):\n    return torch.zeros(1).expand(24, 24)\n"
@@ -463,6 +498,47 @@ class TestVerbs:
         assert podium("eval", str(folder), str(folder / "solutions/wrong/empty.py"))[0] == 10
         code, out, err = podium("repro", "empty")
         assert code == 0 and "reproduced: wrong answer then and now" in out, (out, err)
+
+
+LOOKS_AROUND = """
+import sys
+def custom_kernel(data):
+    for path in {paths}:
+        try:
+            print("reads", path) if open(path).read() else None
+        except OSError:
+            pass
+    data[2].copy_(data[0] + data[1])
+    return data[2]
+class ModelNew({model}):
+    def forward(self, x):
+        custom_kernel((x.new_zeros(1), x.new_zeros(1), x.new_zeros(1)))
+        return x * x + 2
+"""
+
+
+@pytest.mark.parametrize("form", ["gpumode", "kernelbench"])
+def test_a_worker_sees_neither_the_problems_own_folder_nor_the_root(toy_root, copy_of, monkeypatch, form):
+    """Both lie in a folder that is shown otherwise, as a folder of libraries would be."""
+    folder = copy_of("vectoradd")
+    task = shutil.copy(Path(__file__).parent / "tasks/1_stateless.py", folder)
+    (toy_root / "results/local").mkdir()
+    (toy_root / "results/local/run.json").write_text("a run")
+    (toy_root / "submissions/double/theirs.py").write_text("another's source")
+    secret = [folder / "task.yml", folder / "reference.py", folder / "solutions/correct/plain.py", Path(task)]
+    secret += [toy_root / "problems/double/reference.py", toy_root / "configs/eval.yml"]
+    secret += [toy_root / "results/local/run.json", toy_root / "submissions/double/theirs.py"]
+    beside = toy_root / "utils.py"
+    source = toy_root / "tmp/looks.py"
+    source.write_text(
+        LOOKS_AROUND.format(paths=[str(path) for path in (*secret, beside)], model="__import__('torch').nn.Module")
+    )
+    assert all(path.read_text() for path in secret)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(toy_root))
+    problem = catalog.load_problem(toy_root, str(folder if form == "gpumode" else task))
+    run = judge(toy_root, problem.only(problem.cases.test[:1], []), source, timed=False)
+    assert run.ending.verdict is not Verdict.COMPILE_ERROR, run.ending
+    assert {line.removeprefix("reads ") for line in run.output.splitlines()} == {str(beside)}
 
 
 class TestWhatAnUntrustedWorkerMayClaim:

@@ -11,6 +11,7 @@ import pytest
 from harness import catalog
 from harness.catalog.choice import choose
 from harness.catalog.config import Sampling, load_config
+from harness.errors import InfrastructureError
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
 from harness.judge.evaluate import _unranked_because, evaluate, replay
@@ -21,6 +22,7 @@ from harness.judge.trial import Timings
 from harness.machine.device import detect
 from harness.machine.neighbours import Crowding
 from harness.model import (
+    NO_ISOLATION,
     Case,
     ClockOwner,
     Ending,
@@ -33,6 +35,7 @@ from harness.model import (
     Unranked,
     Verdict,
 )
+from harness.sandbox import bubblewrap, tiers
 from tests.processes import below
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
@@ -44,6 +47,13 @@ def judge(root: Path, source: str | bytes, **options) -> Run:
     problem = catalog.load_problem(root, "double")
     submission = catalog.load_submission(problem, path)
     return evaluate(problem, submission, detect(root, "cpu"), load_config(root), **options)
+
+
+def test_a_worker_that_does_not_start_is_the_machine_s_fault_and_not_the_submission_s(toy_root, monkeypatch):
+    monkeypatch.setitem(tiers._found, "cpu", replace(NO_ISOLATION, bubblewrap=True))
+    monkeypatch.setattr(bubblewrap, "command", lambda *_: ["/bin/sh", "-c", "echo bwrap: no such place; exit 1"])
+    with pytest.raises(InfrastructureError, match="a worker exited with status 1 as it started: bwrap: no such place"):
+        judge(toy_root, HONEST)
 
 
 def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):

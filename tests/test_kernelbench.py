@@ -1,19 +1,28 @@
 """Tasks of KernelBench's form: for each kind of task a right and a wrong ModelNew, and what KernelBench lets pass."""
 
+import json
 import tempfile
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from harness import catalog
+from harness.catalog import kernelbench
 from harness.catalog.config import load_config
 from harness.catalog.submission import load_submission
 from harness.errors import ProblemError, UsageError
+from harness.judge.baselines import Baseline
+from harness.judge.clock import Void
 from harness.judge.evaluate import evaluate
 from harness.judge.reference import open_reference
+from harness.judge.sitting import Sitting
 from harness.machine.device import detect
-from harness.model import Run, Verdict
+from harness.machine.neighbours import Crowding
+from harness.model import Manner, Run, Verdict
 
 TASKS = Path(__file__).parent / "tasks"
 NAMES = sorted(path.stem for path in TASKS.glob("*.py"))
@@ -205,27 +214,99 @@ def test_the_same_inputs_and_weights_are_had_again_by_replay(toy_root, podium):
     assert code == 10 and worst in out
 
 
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_task_in_another_precision_is_a_problem_of_its_own(toy_root, precision):
+    task = f"{TASKS / '4_integers.py'}:{precision}"
+    problem = catalog.load_problem(toy_root, task)
+    assert problem.name == f"4_integers_{precision}" and problem.argument.endswith(f"4_integers.py:{precision}")
+    reference = open_reference(problem, detect(toy_root, "cpu"))
+    inputs, _ = reference.generate(problem.cpu.test[0], reference.admitted(5))
+    dtypes = {each.dtype for each in inputs if each.is_floating_point()}
+    weights = {each.dtype for each in reference.setup()[1].values() if each.is_floating_point()}
+    assert dtypes | weights == {getattr(torch, precision)}
+    assert any(not each.is_floating_point() for each in inputs), "whole numbers stay"
+
+
+@pytest.mark.parametrize("kind", ["right", "wrong"])
+def test_modelnew_has_the_weights_in_that_precision(toy_root, kind):
+    run = judge(toy_root, f"{TASKS / '2_weights.py'}:bfloat16", TASKS / kind / "2_weights.py", timed=False)
+    assert run.ending.verdict is (Verdict.ACCEPTED if kind == "right" else Verdict.WRONG_ANSWER), run.ending
+    assert run.environment["problem_path"].endswith("2_weights.py:bfloat16") and run.problem == "2_weights_bfloat16"
+
+
+def test_what_is_no_precision_is_said(podium):
+    for said, hint in (("floot16", "did you mean float16"), ("fp4", "valid: bfloat16, float16")):
+        code, out, err = podium("eval", f"{TASKS / '2_weights.py'}:{said}", "x.py")
+        assert code == 2 and not out and f"{said!r} is no precision of a task" in err and hint in err
+
+
 def test_a_file_that_is_not_there_is_no_task(toy_root):
     with pytest.raises(UsageError, match="there is no problem at"):
         catalog.load_problem(toy_root, "./nowhere.py")
 
 
-def test_the_tasks_own_model_is_a_baseline_that_is_judged_once(toy_root, monkeypatch, podium, roomy):
-    from harness.catalog import kernelbench
+class TestBaselines:
+    """Of a task its own Model, as it is and compiled; here bodies of ModelNew that take less time than a compiler."""
 
-    eager = {"eager": kernelbench._BASELINES["eager"]}
-    monkeypatch.setattr(kernelbench, "_BASELINES", eager)  # the compiled one takes long
-    task, new = str(TASKS / "1_stateless.py"), str(TASKS / "right/1_stateless.py")
-    code, out, _ = podium("eval", task, new)
-    assert code == 0 and "accepted: eager on 1_stateless" in out and "accepted: 1_stateless on" in out
-    code, out, _ = podium("eval", task, str(TASKS / "wrong/1_stateless.py"))
-    assert code == 10 and "accepted: eager" not in out
+    BODIES: ClassVar = {
+        "eager": "    pass\n",
+        "slow": "    def forward(self, x):\n        import time; time.sleep(0.02)\n        return super().forward(x)\n",
+        "broken": "    def forward(self, *x):\n        raise ValueError('no compiler')\n",
+        "wrong": "    def forward(self, *x):\n        return super().forward(*x) + 1\n",
+    }
+
+    @pytest.fixture
+    def judged(self, toy_root, podium, monkeypatch, roomy):
+        def judge(kind="right", *options):
+            monkeypatch.setattr(kernelbench, "_BASELINES", self.BODIES)
+            task, new = str(TASKS / "1_stateless.py"), str(TASKS / kind / "1_stateless.py")
+            code, out, err = podium("eval", task, new, "--json", *options)
+            (run,) = json.loads(out)["runs"]
+            return code, Run.model_validate(run), json.loads(out), err
+
+        return judge
+
+    def test_they_are_timed_in_turns_with_a_submission_within_its_run(self, judged, podium):
+        code, run, document, _ = judged()
+        assert code == 0 and run.ranked, run.unranked_because
+        eager, slow, broken, wrong = run.baselines
+        assert slow.score.latency_ns > 20e6 and len(slow.latencies_ns) == len(run.measurements) == 1
+        assert slow.speed_up == pytest.approx(slow.score.latency_ns / run.score.latency_ns, rel=1e-6)
+        assert slow.speed_up_low <= slow.speed_up <= slow.speed_up_high
+        assert run.speed_up == min(eager.speed_up, slow.speed_up)
+        assert (broken.score, broken.speed_up) == (None, None) and "ValueError: no compiler" in broken.why_not
+        assert wrong.speed_up is None and "wrong answer" in wrong.why_not
+        ((standing,),) = [board["ranked"] for board in document["boards"]]
+        assert standing["times_baseline"] == run.speed_up, "and no baseline has a row of its own"
+        _, out, _ = podium("show", run.id)
+        assert "speed-up: how many times as long as the submission" in out and "no compiler" in out
+        _, out, _ = podium("leaderboard", str(TASKS / "1_stateless.py"))
+        assert f"{run.speed_up:.2f}" in out
+
+    def test_a_wrong_submission_and_a_quick_look_wait_for_none(self, judged):
+        code, run, _, err = judged("wrong")
+        assert code == 10 and run.baselines == () and "baseline" not in err
+        code, run, _, err = judged("right", "--quick")
+        assert code == 0 and run.measurements and run.baselines == () and "baseline" not in err
+
+    def test_one_that_is_crowded_or_often_taken_again_gives_no_speed_up(self):
+        def sitting(others=0.0, **changes):
+            return Sitting(Manner.STOPPED, elapsed_ns=[1e6] * 8, crowding=Crowding(others=others, idle=0.0), **changes)
+
+        case = SimpleNamespace(key="case")
+        for theirs, why in (
+            (sitting(), None),
+            (sitting(others=0.9), "other processes took the processors from it"),
+            (sitting(voids=Counter({Void.CUT: 3})), "too many of its calls had to be taken again"),
+        ):
+            baseline = Baseline("eager", SimpleNamespace(benchmarks=[case]))
+            baseline.processes = [{"case": theirs}] * 2
+            held = baseline.held([{"case": sitting()}] * 2, 0.95, "geom")
+            assert held.why_not == why and (held.speed_up is None) == (why is not None)
 
 
 @pytest.mark.slow
 def test_the_compiled_baseline_is_right(toy_root, monkeypatch):
-    from harness.catalog import kernelbench
-
     # g++ looks for a place to write to as the worker's user, who cannot get into pytest's own directories.
     monkeypatch.setenv("TMPDIR", "/tmp")
     monkeypatch.setattr(tempfile, "tempdir", None)

@@ -78,8 +78,9 @@ def test_a_probe_is_a_benchmark_case_with_what_tests_state_and_it_leaves_out(shi
 def test_steps_of_a_test_are_no_probe():
     problem = catalog.load_problem(CHECKOUT, "kv_decode")
     probes = problem.cases.probes(problem.cases.benchmark[0])
-    said = [(probe.parameters.get("scores"), probe.parameters.get("values")) for probe in probes]
-    assert said == [("large", None), ("rising", None), ("shuffled", None), (None, "outliers")]
+    said = [tuple(probe.parameters.get(name) for name in ("scores", "values", "lengths")) for probe in probes]
+    moved = [(scores, None, None) for scores in ("large", "rising", "shuffled")]
+    assert said == [*moved, (None, "outliers", None), (None, None, "shorter")]
     assert all("steps" not in probe.parameters for probe in probes)
 
 

@@ -247,6 +247,7 @@ def test_a_full_cache_can_be_attended_to_but_not_appended_to():
         ({"dtype": "float64"}, "dtype is 'float64'"),
         ({"scores": "huge"}, "scores is 'huge'"),
         ({"values": "huge"}, "values is 'huge'"),
+        ({"lengths": "huge"}, "lengths is 'huge'"),
         ({"scores": "large", "steps": 2}, "large scores cannot be kept up over 2 steps"),
     ],
 )
@@ -332,6 +333,17 @@ def test_outliers_are_the_values_of_one_key_of_each_head_cached_or_new(dtype):
             assert large[:, 0].tolist() == list(range(len(values)))
             where |= {"cached" if key < length else "new" for key in large[:, 1].tolist()}
     assert where == {"cached", "new"}
+
+
+def test_shorter_lengths_are_drawn_up_to_the_given_ones_and_what_lies_behind_them_is_garbage():
+    seen = set()
+    for seed in range(40):
+        _, _, _, k_cache, _, seq_lens, _ = generate(seed, seq_lens=[3, 0], lengths="shorter")
+        first, second = seq_lens.tolist()
+        assert second == 0 and not k_cache[0, :, :first].isnan().any()
+        assert seq_lens.dtype == torch.int32
+        seen.add(first)
+    assert seen == {0, 1, 2, 3}
 
 
 def test_garbage_that_looks_like_keys_is_moved_as_the_last_ones_are():

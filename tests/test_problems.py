@@ -8,8 +8,9 @@ import torch
 
 from harness import catalog
 from harness.judge.inputs import Dealer
-from harness.judge.reference import Reference, Selection
+from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed
+from harness.judge.selection import Selection
 from harness.machine.device import detect
 from harness.model import Verdict
 from harness.wire.arena import flatten

@@ -871,6 +871,17 @@ def test_the_current_directory_is_not_shown_for_being_on_pythonpath(tmp_path, mo
     assert str(tmp_path) not in shown and str(other) in shown
 
 
+def test_a_directory_like_tmp_in_which_a_program_lies_is_not_shown(tmp_path, monkeypatch):
+    everybody_s = tmp_path / "everybody's"
+    everybody_s.mkdir()
+    everybody_s.chmod(0o1777)
+    (everybody_s / "somebody's").mkdir()
+    monkeypatch.syspath_prepend(everybody_s)
+    assert not any(name.startswith(str(everybody_s)) for name in policy.readable(()))
+    everybody_s.chmod(0o755)
+    assert str(everybody_s) in policy.readable(())
+
+
 def test_bubblewrap_that_has_gone_since_is_the_machine_s_fault_and_said_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
     with pytest.raises(InfrastructureError, match="bubblewrap was there when this process started and is gone"):

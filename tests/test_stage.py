@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.judge.inputs import LEAST_GAP, _scattered
+from harness.judge.inputs import LEAST_GAP, scattered
 from harness.judge.reply import OutputDescription
 from harness.judge.stage import GUARD_BYTES, Span, Stage, spans_of
 from harness.model import Device
@@ -29,7 +29,7 @@ def arena():
 
 
 def placed(arena, *tensors):
-    specs = _scattered(list(tensors or INPUTS))
+    specs = scattered(list(tensors or INPUTS))
     assert extent(specs) + LEAST_GAP * ALIGNMENT <= arena.size
     return list(zip(tensors or INPUTS, specs, strict=True))
 

@@ -4,7 +4,9 @@
     submissions/*/*.py, controls/*/*.py   ─► submission ──┼─► values of `model`
     configs/eval.yml                      ─► config ──────┘
                                              places        where those files lie: in the root, else bundled
-    a path                                ─► foreign: gpumode, podium_file, formula: problems in other projects' forms
+    a path                                ─► foreign: gpumode, kernelbench: problems in other projects' forms, and what
+                                             belongs to them: set_file, podium_file, formula
+                                             imported      names for such paths
                                              strict_yaml   reads YAML; an unknown or repeated key is an error
                                              triage        what a scanner of sources finds; it decides nothing
 

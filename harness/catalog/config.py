@@ -20,10 +20,10 @@ class Sampling(Value):
     """How a benchmark case is sampled on one kind of device.
 
     After `processes` their spread decides how many more follow, at most `extra_processes`: as many as make the
-    half-width of the score's interval at most `target_half_width`, a fraction of the score (`stats.enough`); none where
-    the most of them would leave it above `most_half_width`. In a
-    process after which the judge's own work is further than `anchor_tolerance` from its median, as a fraction, the
-    machine was disturbed; None: it is noted and nothing more.
+    half-width of the score's interval at most `target_half_width`, a fraction of the score (`stats.enough`). Where the
+    most of them would leave it above twice that, as many follow as bring it to `most_half_width`, and none where the
+    most of them would not. In a process after which the judge's own work is further than `anchor_tolerance` from its
+    median, as a fraction, the machine was disturbed; None: it is noted and nothing more.
 
     A run whose score has an interval with a larger half-width than `most_half_width`, a fraction of the score, is not
     ranked; None: all are.

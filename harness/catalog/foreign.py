@@ -2,7 +2,7 @@
 
     a folder with task.yml     ─► gpumode        a problem of GPU MODE's competitions
     a .yaml that lists some    ─► gpumode        names them
-    a .py file                 ─► kernelbench    a task of KernelBench
+    a .py file                 ─► kernelbench    a task of KernelBench; TASK.py:float16 is the same in that precision
 
 Nothing here runs or imports their code.
 """
@@ -10,9 +10,10 @@ Nothing here runs or imports their code.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast, get_args
 
-from harness.errors import UsageError
-from harness.model import Problem
+from harness.errors import UsageError, did_you_mean
+from harness.model import Precision, Problem, Submission
 
 TASK = "task.yml"
 
@@ -27,15 +28,16 @@ def load(root: Path, path: Path) -> Problem:
 
         return gpumode.load_folder(root, path)
     if path.suffix in (".yaml", ".yml") and path.exists():
-        from harness.catalog import gpumode
+        from harness.catalog import set_file
 
-        folders = gpumode.problems_of_set(path)
-        listed = "".join(f"\n    {name}: {folder}" for name, folder in folders)
+        folders = set_file.folders(path)
+        listed = "".join(f"\n    {each.name}: {folder}" for each, folder in folders)
         raise UsageError(f"{path} lists {len(folders)} problems: name the folder of one", f"there are:{listed}")
-    if path.suffix == ".py" and path.exists():
+    file, precision = _with_precision(path)
+    if file.suffix == ".py" and file.exists():
         from harness.catalog import kernelbench
 
-        return kernelbench.load_task(root, path)
+        return kernelbench.load_task(root, file, precision)
     what = f"{path} has no {TASK}" if path.is_dir() else f"there is no {path}"
     raise UsageError(
         f"there is no problem at {path}: {what}",
@@ -43,10 +45,36 @@ def load(root: Path, path: Path) -> Problem:
     )
 
 
+def baselines(problem: Problem) -> list[Submission]:
+    """Those that come with a problem, to be timed in turns with a submission."""
+    if problem.foreign is None or problem.foreign.form != "kernelbench":
+        return []
+    from harness.catalog import kernelbench
+
+    return kernelbench.baselines(problem)
+
+
+def _with_precision(path: Path) -> tuple[Path, Precision | None]:
+    """A task's file, and what follows it behind a colon. Raises UsageError where that is no precision."""
+    name, colon, said = path.name.rpartition(":")
+    if not colon or not name.endswith(".py") or path.exists():
+        return path, None
+    known = get_args(Precision)
+    if said not in known:
+        raise UsageError(f"{said!r} is no precision of a task", did_you_mean(said, known))
+    return path.with_name(name), cast(Precision, said)
+
+
 def load_all(root: Path, path: Path) -> list[Problem]:
     """The problem at `path`, or all that a set file lists. Raises as `load`."""
-    if path.suffix in (".yaml", ".yml") and path.exists() and path.name != TASK:
-        from harness.catalog import gpumode
+    return [load(root, place) for place in places(path.absolute())]
 
-        return [gpumode.load_folder(root, folder) for _, folder in gpumode.problems_of_set(path.absolute())]
-    return [load(root, path)]
+
+def places(path: Path) -> list[Path]:
+    """Where the problem at `path` lies, or each that a set file lists. Raises ProblemError for a set file that lists
+    none, or a folder that is not there."""
+    if path.suffix in (".yaml", ".yml") and path.exists() and path.name != TASK:
+        from harness.catalog import set_file
+
+        return [folder for _, folder in set_file.folders(path)]
+    return [path]

@@ -1,6 +1,6 @@
 """Problems of GPU MODE's competitions: a folder with task.yml, read as it is.
 
-    <set>.yaml                 name, problems: [{directory, name}, ...]
+    <set>.yaml                 name, deadline and GPUs of each folder (set_file)
     <set>/<folder>/task.yml    files, tests, benchmarks, timeouts, ranking_by
     <set>/<folder>/*.py        task, utils, reference: what `files` lists, eval.py aside, which is never imported
     <set>/<folder>/podium.yml  optional: what Podium cannot know (podium_file)
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from harness.catalog import podium_file, strict_yaml
+from harness.catalog import podium_file, set_file, strict_yaml
 from harness.catalog.podium_file import PodiumFile
 from harness.catalog.problem import problem_names, sha256_of
 from harness.errors import ProblemError, did_you_mean
@@ -53,26 +53,7 @@ class _TaskFile(BaseModel):
     ranking_by: Literal["last", "mean", "geom"] = "last"
     multi_gpu: bool = False
     templates: dict[str, str] = Field(default_factory=dict)
-
-
-class _Listed(BaseModel):
-    directory: str
-    name: str
-
-
-class _SetFile(BaseModel):
-    problems: list[_Listed] = Field(min_length=1)
-
-
-def problems_of_set(path: Path) -> list[tuple[str, Path]]:
-    """The name and the folder of each problem that the set file at `path` lists. Raises ProblemError for a file that
-    lists none, or a folder that is not there."""
-    listed = strict_yaml.read(path, _SetFile).problems
-    found = [(each.name, path.parent / each.directory) for each in listed]
-    for name, folder in found:
-        if not (folder / "task.yml").exists():
-            raise ProblemError(f"{path}: the folder of {name}, {folder}, has no task.yml")
-    return found
+    gpus: list[str] = []
 
 
 def load_folder(root: Path, folder: Path) -> Problem:
@@ -98,7 +79,8 @@ def load_folder(root: Path, folder: Path) -> Problem:
         )
         cpu = Cases(test=test, benchmark=benchmark)
     podium_file.check_costs(own, ours, (*tests, *benchmarks, *cpu.test, *cpu.benchmark))
-    name = ours.name or _name_in_set(folder) or folder.name
+    listed = set_file.listing(folder)
+    name = ours.name or (listed.name if listed is not None else folder.name)
     if not _NAME.fullmatch(name):
         raise ProblemError(f"{folder}: {name!r} cannot be a problem's name", "give another: name in podium.yml")
     return Problem(
@@ -120,12 +102,16 @@ def load_folder(root: Path, folder: Path) -> Problem:
             modules=modules,
             templates={language: folder / file for language, file in stated.templates.items()},
             seed_below=ours.seed_below,
+            gpus=tuple((listed.gpus if listed is not None else []) or stated.gpus),
+            deadline=listed.deadline if listed is not None else None,
             as_text=ours.compat == "text",
+            strict_inputs=ours.strict == "inputs",
             checker_decides=not ours.tolerances,
             exact=ours.oracle == "float64",
             cost=ours.costs,
         ),
         folder=folder,
+        hidden=(folder,),
         sha256=sha256_of([yml, *([own] if own.exists() else []), *modules.values()]),
     )
 
@@ -220,17 +206,3 @@ def _reported(reference: Path) -> Tolerance:
 
 
 _MATCHER = "make_match_reference"
-
-
-def _name_in_set(folder: Path) -> str | None:
-    """What the set file that lists `folder` calls it, if one does in a folder above."""
-    for above in folder.parents[:2]:
-        for path in sorted(above.glob("*.yaml")):
-            try:
-                listed = strict_yaml.read(path, _SetFile).problems
-            except ProblemError:
-                continue  # some other YAML file
-            for each in listed:
-                if (above / each.directory).resolve() == folder.resolve():
-                    return each.name
-    return None

@@ -18,22 +18,26 @@ from typing import Any
 from harness.catalog import podium_file, strict_yaml
 from harness.catalog.problem import problem_names, sha256_of
 from harness.errors import ProblemError, did_you_mean
-from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Problem, Submission, Tolerance
+from harness.model import CHECKER, Case, Cases, CaseValue, Foreign, Limits, Precision, Problem, Submission, Tolerance
 
 TOLERANCE = 1e-4
 """KernelBench's rtol and atol for float32. For what is less exact the judge allows HALF_TOLERANCE."""
 
 HALF_TOLERANCE = 1e-2
 
+CALL_S = 180.0
+"""What a call may take: the first one of a compiled model compiles, more than a minute on two busy processors."""
+
 _NEEDED = {"Model": ast.ClassDef, "get_inputs": ast.FunctionDef, "get_init_inputs": ast.FunctionDef}
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
-def load_task(root: Path, path: Path) -> Problem:
-    """The task in the file at `path`. Raises ProblemError with one sentence where it is none."""
+def load_task(root: Path, path: Path, precision: Precision | None = None) -> Problem:
+    """The task in the file at `path`, its weights and inputs cast to `precision` if one is given: that is a problem of
+    its own. Raises ProblemError with one sentence where it is none."""
     own = path.with_suffix(".podium.yml")
     ours = podium_file.read(own)
-    for key in ("seed_below", "compat", "oracle", "tolerances", "cpu"):
+    for key in ("seed_below", "compat", "strict", "oracle", "tolerances", "cpu"):
         if getattr(ours, key):
             raise ProblemError(f"{own}: {key} has no meaning for a task of KernelBench's form")
     constants = constants_of(path, strict_yaml.read_text(path))
@@ -46,13 +50,13 @@ def load_task(root: Path, path: Path) -> Problem:
     )
     podium_file.check_costs(own, ours, (*cases.test, *cpu.test))
     level = path.parent.name if re.fullmatch(r"level\d", path.parent.name) else ""
-    name = ours.name or "_".join(filter(None, (level, path.stem)))
+    name = "_".join(filter(None, (ours.name or "_".join(filter(None, (level, path.stem))), precision)))
     if not _NAME.fullmatch(name):
         raise ProblemError(f"{path}: {name!r} cannot be a problem's name", f"give another: name in {own.name}")
     return Problem(
         name=f"{name}-kernelbench" if name in problem_names(root) else name,
         title=name,
-        description=f"KernelBench's {path.name}.",
+        description=f"KernelBench's {path.name}{f', in {precision}' if precision else ''}.",
         revision=ours.revision,
         inputs=(),
         outputs=(),
@@ -60,10 +64,10 @@ def load_task(root: Path, path: Path) -> Problem:
         tolerances={CHECKER: (Tolerance(rtol=TOLERANCE, atol=TOLERANCE, max_mismatch=0),)},
         cases=cases,
         cpu=cpu,
-        limits=Limits(**ours.limits) if _are_limits(own, ours.limits) else Limits(),
-        baselines=tuple(_BASELINES),
-        foreign=Foreign(form="kernelbench", path=path, modules={}, cost=ours.costs),
+        limits=_limits(own, ours.limits),
+        foreign=Foreign(form="kernelbench", path=path, modules={}, precision=precision, cost=ours.costs),
         folder=path.parent,
+        hidden=(path.parent,),
         sha256=sha256_of([path, *([own] if own.exists() else [])]),
     )
 
@@ -137,12 +141,11 @@ def _constant(node: ast.expr) -> CaseValue | None:
     return list(value) if numbers else None
 
 
-def _are_limits(path: Path, limits: dict[str, Any]) -> bool:
-    for key in limits:
+def _limits(path: Path, stated: dict[str, Any]) -> Limits:
+    for key in stated:
         if key not in Limits.model_fields:
             raise ProblemError(f"{path}: unknown key limits.{key}", did_you_mean(key, Limits.model_fields))
     try:
-        Limits(**limits)
+        return Limits(**({"call_s": CALL_S} | stated))
     except ValueError as error:
         raise ProblemError(f"{path}: limits: {str(error).splitlines()[-2].strip()}") from None
-    return bool(limits)

@@ -2,6 +2,7 @@
 
 name, revision     what boards call it; raised where results from before are no longer comparable
 seed_below         the least whole number above all seeds
+strict: inputs     a submission may change only the inputs that ref_kernel changes, and buffers
 compat: text       truth values reach the generator as the words True and False, as GPU MODE's eval.py passes them
 tolerances         as in problem.yml: these decide, and not the folder's checker
 oracle: float64    with tolerances: they hold against ref_kernel of the inputs in float64
@@ -44,6 +45,7 @@ class PodiumFile(_Strict):
     revision: int = Field(default=1, ge=1, lt=2**31)
     seed_below: int | None = Field(default=None, ge=2, le=2**63)
     compat: Literal["text"] | None = None
+    strict: Literal["inputs"] | None = None
     tolerances: dict[str, Tolerance | list[Tolerance]] = Field(default_factory=dict)
     oracle: Literal["float64"] | None = None
     cost: dict[str, _Cost] = Field(default_factory=dict)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.catalog import places, strict_yaml
+from harness.catalog import imported, places, strict_yaml
 from harness.errors import ProblemError, UsageError, did_you_mean
 from harness.model import (
     Case,
@@ -41,17 +41,20 @@ def problem_names(root: Path) -> list[str]:
 
 
 def load_problem(root: Path, name: str) -> Problem:
-    """The problem called `name`, or the one in another project's form that lies at that path.
+    """The problem called `name`, imported ones included, or the one in another project's form that lies at that path.
 
     Raises UsageError if there is none, ProblemError if its files are broken.
     """
     names = problem_names(root)
     if name not in names:
-        if os.sep in name or Path(name).exists():
+        elsewhere = imported.paths(root) if os.sep not in name else {}
+        called, colon, mode = name.partition(":") if os.sep not in name else (name, "", "")
+        if os.sep in name or called in elsewhere or Path(called).exists():
             from harness.catalog import foreign
 
-            return foreign.load(root, Path(name)).model_copy(update={"root": root})
-        raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, names))
+            path = Path(f"{elsewhere.get(called, called)}{colon}{mode}")
+            return foreign.load(root, path).model_copy(update={"root": root})
+        raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, [*names, *elsewhere]))
     problem = _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
     return problem.model_copy(update={"root": root})
 
@@ -122,6 +125,7 @@ def _read_problem(folder: Path) -> Problem:
         cases=_cases(yml, "cases", stated.cases, outline),
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
+        hidden=tuple(folder.parents[1:2]),  # the root, with all problems, submissions and results
         sha256=sha256_of([yml, reference, *sorted((places.mathematics(folder) / "reference").glob("*.py"))]),
     )
     _check_names(yml, problem)

@@ -155,8 +155,6 @@ def eval_(
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
-    if task.foreign is not None:
-        judged = [run for run in judged if run.submission not in task.baselines]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
 
 

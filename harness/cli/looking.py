@@ -252,9 +252,11 @@ def problems(root: Path, as_json: bool, as_markdown: bool) -> None:
 
     found = known.problems(root)
     if as_json:
-        print_json([problem.model_dump(mode="json", exclude={"folder"}) for problem in found])
+        print_json([problem.model_dump(mode="json", exclude={"folder", "hidden"}) for problem in found])
     else:
         print_parts([terminal.problems(found)], as_markdown)
+    for name, why in known.lost(root).items():
+        click.echo(f"{legible(name)}, which was imported, cannot be loaded: {legible(why)}", err=True)
 
 
 @verbs.command()

@@ -6,9 +6,9 @@ as on a terminal, in Markdown.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from click.core import ParameterSource
 from pydantic_core import to_json
 
 from harness import __version__, catalog
+from harness.catalog import imported
 from harness.command import at_root, called, translated
-from harness.errors import UsageError, did_you_mean
+from harness.errors import PodiumError, UsageError, did_you_mean
 from harness.model import Verdict
 from harness.progress import Narrate
 from harness.render import colour, document, github
@@ -33,6 +34,7 @@ _EXIT_CODES = {
     "compare": f"0 compared, 20 slower than --fail-if-slower allows, the verdict's where one has no score or fails in "
     f"a duel ({_VERDICTS}), {_ALWAYS}",
     "repro": f"0 reproduced or it cannot be told, 20 another score, another verdict's ({_VERDICTS}), {_ALWAYS}",
+    "submit": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
     "doctor": "0 this machine can judge, 2 usage, 30 it cannot, 130 interrupted",
     "verbs": f"0 accepted or done, {_VERDICTS}, 20 slower or not reproduced, {_ALWAYS}",
 }
@@ -92,7 +94,11 @@ def verbs(context: click.Context, root: Path) -> None:
 def _problems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """What a shell completes PROBLEM to."""
     root = context.find_root().params.get("root")  # None where it is no directory
-    return [name for name in catalog.problem_names(root) if name.startswith(begun)] if root else []
+    if root is None:
+        return []
+    with contextlib.suppress(PodiumError):
+        return [name for name in (*catalog.problem_names(root), *imported.paths(root)) if name.startswith(begun)]
+    return []
 
 
 def _devices(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
@@ -163,7 +169,7 @@ def narrate(line: str) -> None:
     click.echo(line, err=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def narration(as_json: bool) -> Iterator[Narrate]:
     """Whom to tell how a verb gets on: on a terminal a bar, which costs rich to import; else lines on stderr."""
     if as_json or not sys.stderr.isatty():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,19 @@ server_option = click.option(
 @click.option("--host", default="127.0.0.1", help="The address to listen on (default: 127.0.0.1, this machine alone).")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="The port (default: 8000).")
 @click.option("--device", "devices", multiple=True, help="Judge on this card only: cpu, cuda:1. Any number of times.")
+@click.option("--cluster", metavar="ADDRESS", help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--behind-proxy", is_flag=True, help="A proxy on this machine says who asks (X-Forwarded-For).")
 @database_option
 @click.pass_obj
-def serve(root: Path, host: str, port: int, devices: tuple[str, ...], behind_proxy: bool, database: str | None) -> None:
+def serve(
+    root: Path,
+    host: str,
+    port: int,
+    devices: tuple[str, ...],
+    cluster: str | None,
+    behind_proxy: bool,
+    database: str | None,
+) -> None:
     """Serve the competitions of configs/competitions, to popcorn-cli and to browsers, and judge what is submitted.
 
     $PODIUM_ADMIN_TOKEN is the administrator's token. Ctrl-C ends it; what is queued is judged when it is started again.
@@ -57,7 +67,21 @@ def serve(root: Path, host: str, port: int, devices: tuple[str, ...], behind_pro
         ) from None
     token = os.environ.pop("PODIUM_ADMIN_TOKEN", None)  # judges need not inherit it, nor the database's password
     os.environ.pop("PODIUM_DATABASE", None)
-    run(root, _url(root, database), host, port, devices, token or None, behind_proxy)
+    words = root, _url(root, database), host, port, devices, token or None, behind_proxy
+    if cluster is None:
+        run(*words)
+        return
+    if devices:
+        raise UsageError("--device does not go with --cluster, which uses the cards of its nodes", "leave out --device")
+    from harness.cluster.placement import Placement
+    from harness.server.program import gpu_name
+
+    def has() -> dict[str, tuple[str, ...]]:
+        found = placement.models()
+        return {"CPU" if each.kind == "cpu" else gpu_name(each.name): (each.slug,) * count for each, count in found}
+
+    with Placement(cluster, root, lonely_s=math.inf) as placement:
+        run(*words, judge=placement.judge, elsewhere=has)
 
 
 @verbs.group("user")

@@ -1,4 +1,4 @@
-"""Verbs to work with, of which nothing is ranked: doctor, new, forget, check, profile."""
+"""Verbs to work with, of which nothing is ranked: doctor, new, forget, check, profile, import."""
 
 from __future__ import annotations
 
@@ -276,3 +276,26 @@ def profile(
         print_json(found.as_json())
     else:
         print_parts(rendered.parts(found), as_markdown)
+
+
+@verbs.command("import")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@json_option
+@markdown_option
+@click.pass_obj
+def import_(root: Path, folder: Path, as_json: bool, as_markdown: bool) -> None:
+    """Give names to the problems of other projects in FOLDER: a checkout of theirs, or one problem.
+
+    All verbs take such a name as that of a problem. The files stay where they are; the names are written to
+    configs/imported.yml. FOLDER may be a set file, too. What cannot be judged is left out, each with its reason.
+
+    Example: python3 -m harness import ../reference-kernels
+    """
+    from harness.render import imported as rendered
+    from harness.verbs import import_ as importing
+
+    done = importing.import_(root, folder)
+    if as_json:
+        print_json(rendered.as_json(done))
+        return
+    print_parts(rendered.parts(done), as_markdown)

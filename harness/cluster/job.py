@@ -51,6 +51,7 @@ class ClusterJob(Value):
     attempt: int
     stop_at_first: bool = False
     allow_unsandboxed: bool = False
+    confined: bool = False
 
 
 def judge_job(asked: str, parcels: list[Any]) -> Iterator[Said]:
@@ -96,6 +97,7 @@ def perform(job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], by
             depth=job.depth,
             stop_at_first=job.stop_at_first,
             allow_unsandboxed=job.allow_unsandboxed,
+            confined=job.confined,
         )
         pinned = {"CUDA_VISIBLE_DEVICES": job.card} if job.card and job.kind == "cuda" else {}
         judge = Judge(clean(os.environ) | pinned)

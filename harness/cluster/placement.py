@@ -14,6 +14,7 @@ import datetime
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -93,6 +94,13 @@ class Placement:
         nodes = [node.facts for node in self.nodes() if node.facts]
         return sorted(card.id for found in nodes for card in found.cards if card.device.slug == slug)
 
+    def models(self) -> list[tuple[Device, int]]:
+        """The models of cards that there are now, and how many cards of each."""
+        cards = [card for node in self.nodes() if node.facts for card in node.facts.cards]
+        counts = Counter(card.device.slug for card in cards)
+        devices = {card.device.slug: card.device for card in cards}
+        return [(devices[slug], counts[slug]) for slug in sorted(counts)]
+
     def device(self, wanted: str = "auto") -> Device:
         """The model that is judged on: of a slug, of a card's id, of a kind (cpu, cuda, rocm), or if there is only one
         the one that there is, GPUs before processors. Raises UsageError where there is none or several."""
@@ -118,7 +126,8 @@ class Placement:
         InfrastructureError where no node may judge it."""
         problem = catalog.load_problem(request.root, request.problem)
         device, card = self._device(request.device)
-        pins = self._pins_for(device.slug, request.depth == "full" and not request.allow_unsandboxed)
+        ranked = request.depth == "full" and not request.allow_unsandboxed
+        pins = self._pins_for(device.slug, ranked or request.confined)
         placed, attempts = Placed(), attempts or Attempts()
         with self._changing:
             self._placed.add(placed)
@@ -150,6 +159,7 @@ class Placement:
             attempt=attempt,
             stop_at_first=request.stop_at_first,
             allow_unsandboxed=request.allow_unsandboxed,
+            confined=request.confined,
         )
 
     def _device(self, wanted: str) -> tuple[Device, str | None]:

@@ -26,7 +26,8 @@ from harness.wire.flusher import Flusher
 class Assembly:
     """What is the same for all that is judged together: the clocks, the flush buffers, the deadline.
 
-    `threads` is how many a worker computes in. A duel of many `pairs` takes as many times longer than an evaluation.
+    `threads` is how many a worker computes in. A duel of many `pairs` takes as many times longer than an evaluation,
+    and so does one with baselines.
     """
 
     def __init__(

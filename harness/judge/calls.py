@@ -11,22 +11,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
 
 import torch
 
 from harness.command import typed
-from harness.judge import hints, mismatch
-from harness.judge.check import CheckedCall, compare, differences, overruns
+from harness.judge import hints
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
-from harness.judge.reply import CallReply, Fault, Raised
+from harness.judge.reply import Fault, Raised
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
-from harness.judge.stage import Snapshot, Stage
+from harness.judge.stage import Stage
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
 from harness.wire.arena import extent, flatten, layout
@@ -93,7 +91,7 @@ class Caller:
         self, reference: Reference, path: str, device: Device, flusher: Flusher, deadline: Deadline | None = None
     ) -> None:
         self._reference, self._path, self._device, self._flusher = reference, path, device, flusher
-        self._problem, self._deadline = reference.problem, deadline
+        self._problem, self._deadline, self._checker = reference.problem, deadline, reference.checker()
         self.constants = Constants()
         self.interpreted = False
         self.emulated: str | None = None
@@ -108,7 +106,7 @@ class Caller:
 
     @contextmanager
     def series(self, seeds: Seeds, case: Case) -> Iterator[Series]:
-        dealer, stage = Dealer(self._reference, case, seeds), Stage(self._device, self._flusher)
+        dealer, stage = self._reference.dealer(case, seeds), Stage(self._device, self._flusher)
         try:
             yield Series(case, dealer, stage)
         finally:
@@ -189,24 +187,11 @@ class Caller:
         self.emulated = self.emulated or answer.reply.emulated
         self.executed = max(self.executed, answer.reply.executed)
         self.remarks += [one for one in answer.reply.remarks if one not in self.remarks and len(self.remarks) < 16]
-        if self._problem.foreign is not None:
-            return self._foreign_check(series, call, answer.reply, answer.snapshot, everything), Tally()
-        tolerances = self._problem.tolerances_for(call.case)
-        found = differences(call, answer.reply, answer.snapshot, tolerances)
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
-        check = self._case_check(series, call, compare(call, found + overruns(call, overrun), tolerances))
-        return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
-
-    def _foreign_check(
-        self, series: Series, call: Call, reply: CallReply, snapshot: Snapshot, everything: bool
-    ) -> CaseCheck:
-        from harness.judge import opaque
-        from harness.judge.folder import FolderReference
-
-        assert isinstance(self._reference, FolderReference)
-        overrun = sorted({*series.stage.overrun(), *reply.overrun})
-        again = self._reproduce(series.case, call.seed)
-        return opaque.check(self._reference, series.case, call, reply, snapshot, overrun, everything, again)
+        again = self._reproduce(call.case, call.seed)
+        return self._checker.check(
+            call, answer.reply, answer.snapshot, overrun, everything, again, previous=series.previous
+        )
 
     def _right_later(self, series: Series, call: Call, answer: Answer) -> bool:
         """Whether a call that was wrong at its second stamp has become right since: it was not over."""
@@ -214,22 +199,6 @@ class Caller:
             return False
         check, _ = self._check(series, call, replace(answer, snapshot=answer.later()))
         return check is not None and check.verdict is Verdict.ACCEPTED
-
-    def _case_check(self, series: Series, call: Call, comparison: CheckedCall) -> CaseCheck:
-        met, case = comparison.tolerance, call.case
-        report = None
-        if met is None:
-            again = self._reproduce(case, call.seed)
-            report = mismatch.report(self._problem, case, comparison, again, series.previous)
-        return CaseCheck(
-            case=case,
-            verdict=Verdict.ACCEPTED if met is not None else Verdict.WRONG_ANSWER,
-            tolerance=met,
-            excess=comparison.excess,
-            error=comparison.error,
-            reference_error=comparison.reference_error,
-            report=report,
-        )
 
     def _reproduce(self, case: Case, seed: int) -> str:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device

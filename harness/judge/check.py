@@ -12,8 +12,8 @@ import torch
 
 from harness.judge.difference import Difference, read, rel_l2
 from harness.judge.inputs import Call
-from harness.judge.reference import Selection
 from harness.judge.reply import CallReply
+from harness.judge.selection import Selection
 from harness.judge.stage import Snapshot, Span
 from harness.judge.structure import FRESH, structural_fault, wrong_count
 from harness.model import Excess, Tolerance

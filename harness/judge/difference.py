@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from harness.judge.reference import Selection
+from harness.judge.selection import Selection
 from harness.judge.tally import Heads, Tally, wanted
 from harness.model import Excess, Tolerance
 

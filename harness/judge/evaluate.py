@@ -13,6 +13,7 @@ from harness.catalog.config import EvalConfig
 from harness.catalog.problem import PATH_OF_PROBLEM
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
+from harness.judge.baselines import Baselines
 from harness.judge.constants import constant
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.reference import Reference, open_reference
@@ -66,12 +67,14 @@ def evaluate(
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
     spare: Spare | None = None,
+    baselines: Sequence[Submission] = (),
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
     wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
     a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
     that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
     have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it fits.
+    `baselines` are timed in turns with it.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
@@ -81,12 +84,14 @@ def evaluate(
     be_a_quiet_neighbour(device.kind)
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
     surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
-    surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
+    surroundings |= {PATH_OF_PROBLEM: problem.foreign.address} if problem.foreign is not None else {}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
-    assembly = Assembly(reference, device, sampling, threads, emulation=emulation)
+    assembly = Assembly(reference, device, sampling, threads, 1 + len(baselines), emulation)
     with assembly.entrant(submission, master_seed, narrate, spare) as entrant:
-        trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
+        in_turns = Baselines(baselines, lambda source: assembly.entrant(source, master_seed), narrate)
+        null_worker = assembly.null_worker
+        trial = Trial(entrant, device, sampling, config.confidence, null_worker, narrate, exclusive, in_turns)
         try:
             trial.run(timed, stop_at_first)
             measurements = [
@@ -128,6 +133,7 @@ def evaluate(
         rounds=tuple(trial.rounds),
         clock=entrant.clocks.whose,
         constants=_constants(trial),
+        baselines=trial.baselines,
         score=score,
         ranking=problem.ranking,
         unranked_because=_unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -24,8 +25,11 @@ import torch
 from harness.catalog import formula
 from harness.errors import InfrastructureError, ProblemError
 from harness.judge.canaries import constant_answer, is_not_zero, same, wrong_answers
+from harness.judge.difference import bits
+from harness.judge.opaque import OpaqueChecker, OpaqueDealer
 from harness.judge.reference import Reference, members
 from harness.judge.scope import Scope
+from harness.judge.seeds import Seeds
 from harness.model import Case, Device, Problem
 from harness.wire.arena import flatten
 
@@ -58,13 +62,21 @@ class FolderReference(Reference):
         self._cases = problem.cases_for(device.kind)
         self._sizes: dict[str, list[int]] = {}
         self._due: dict[str, int] = {}
+        self._changeable: dict[str, set[str]] = {}
         self._seed_below = problem.foreign.seed_below or SEED_CAPS[0]
         super().__init__(problem, device)
+        self.notes = tuple(problem.foreign.terms(device.name, datetime.now(UTC)))
         self._put_canaries()
 
     @property
     def has_reference(self) -> bool:
         return hasattr(self._module, "ref_kernel")
+
+    def dealer(self, case: Case, seeds: Seeds) -> OpaqueDealer:
+        return OpaqueDealer(self, case, seeds, watched=self._foreign.strict_inputs)
+
+    def checker(self) -> OpaqueChecker:
+        return OpaqueChecker(self)
 
     def admitted(self, seed: int) -> int:
         return seed % self._seed_below
@@ -115,6 +127,22 @@ class FolderReference(Reference):
     def outputs_due(self, case: Case) -> int | None:
         """How many outputs ref_kernel gives, once a call of `case` was dealt; None without one."""
         return self._due.get(case.key)
+
+    def changeable(self, case: Case, data: Any) -> set[str]:
+        """The inputs, by name, that a submission may change where it must leave the others: those that ref_kernel
+        changes, and those that generate_input left empty."""
+        if case.key not in self._changeable:
+            after = copied(data)
+            with self._scope():
+                if self.has_reference:
+                    self._run("ref_kernel", after)
+            pairs = zip(flatten(data, None)[1], flatten(after, None)[1], strict=True)
+            self._changeable[case.key] = {
+                name
+                for (name, was), (_, is_now) in pairs
+                if _left_empty(was) or not torch.equal(bits(was), bits(is_now))
+            }
+        return self._changeable[case.key]
 
     def does_not_fit(self, case: Case, memory_bytes: int) -> str | None:
         return None
@@ -174,7 +202,7 @@ class FolderReference(Reference):
                 "seed_below in podium.yml beside task.yml sets another cap on seeds",
             )
         if faults:
-            self.notes = (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
+            self.notes += (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
 
     def _fault_of_canaries(self) -> str | None:
         """What is wrong with what the folder draws and accepts, in words."""
@@ -249,6 +277,12 @@ def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
     if isinstance(data, dict):
         return {key: copied(part, dtype) for key, part in data.items()}
     return data
+
+
+def _left_empty(tensor: torch.Tensor) -> bool:
+    """Whether nothing was written to it within `_filled_memory`."""
+    with _filled_memory():
+        return torch.equal(bits(torch.empty_like(tensor)), bits(tensor))
 
 
 def _are_tensors(answer: Any) -> bool:

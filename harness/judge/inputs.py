@@ -13,16 +13,19 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.reference import Reference, Selection
 from harness.judge.seeds import Seeds
+from harness.judge.selection import Selection
 from harness.judge.tally import Heads
 from harness.model import Case
-from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, is_apart, layout, room
+from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
+
+if TYPE_CHECKING:
+    from harness.judge.reference import Reference
 
 STARTS, GAPS = 256, 64
 """At how many places, ALIGNMENT bytes apart, the inputs may begin in the arena, and how many such steps may lie between
@@ -90,7 +93,7 @@ class Dealer:
     def __init__(self, reference: Reference, case: Case, seeds: Seeds) -> None:
         self._reference, self._case, self._seeds = reference, case, seeds
         self._dealt = 0
-        self._steps = int(case.parameters.get("steps", 1))  # type: ignore[arg-type]
+        self._steps = self._steps_of(case)
         self._left: Any = None
         self.arena: Arena | None = None
 
@@ -99,6 +102,9 @@ class Dealer:
         """How many calls in a row the case consists of."""
         return self._steps
 
+    def _steps_of(self, case: Case) -> int:
+        return int(case.parameters.get("steps", 1))  # type: ignore[arg-type]
+
     def deal(self, everything: bool, probe: Case | None = None) -> Call:
         """The next call, with an arena that is large enough for it.
 
@@ -106,8 +112,7 @@ class Dealer:
         a submission write to; the oracle's outputs; and more of the rows of long outputs. `probe`: a case of the same
         shapes that takes the place of the dealer's own.
         """
-        problem, case = self._reference.problem, probe or self._case
-        number = self._dealt
+        case, number = probe or self._case, self._dealt
         self._dealt += 1
         step = number % self._steps
         first_seed = self._reference.admitted(self._seeds.of_inputs(number - step))
@@ -117,9 +122,12 @@ class Dealer:
             data = self._reference.generate(case, seed)
         else:
             data = self._reference.next_input(self._left, seed)
-        if problem.foreign is not None:
-            return self._deal_unchecked(data, seed)
         selection = self._select_rows(self._seeds.of_rows(number), timed=not everything)
+        return self._call(case, data, first_seed, selection, everything)
+
+    def _call(self, case: Case, data: Any, seed: int, selection: Selection | None, everything: bool) -> Call:
+        """A call of `case` with `data`, which was generated from `seed` or is a later step of what was."""
+        problem = self._reference.problem
         try:
             tree, leaves = flatten(data, problem.inputs)
         except (TypeError, ValueError) as error:
@@ -129,7 +137,7 @@ class Dealer:
             tensor.detach().clone() if name.split(".")[0] in problem.in_place else tensor.detach().contiguous()
             for name, tensor in leaves
         ]
-        specs = _scattered(tensors)
+        specs = scattered(tensors)
         watched = [
             index for index, (name, _) in enumerate(leaves) if everything or name.split(".")[0] in problem.in_place
         ]
@@ -161,42 +169,7 @@ class Dealer:
         state_specs = {leaves[index][0]: specs[index] for index in watched}
         names = tuple(name for name, _ in leaves)
         places = list(zip(tensors, specs, strict=True))
-        return Call(case, request, expectation, state_specs, names, places, arena, tuple(fresh), first_seed)
-
-    def _deal_unchecked(self, data: Any, seed: int) -> Call:
-        """A call of a problem in another project's form: what is right is found out when there is an answer. Inputs
-        keep their strides, all of them may be written to, and outputs may be of any strides."""
-        try:
-            tree, leaves = flatten(data, None)
-            tensors = [_apart(tensor.detach()) for _, tensor in leaves]
-            specs = _scattered(tensors)
-        except TypeError as error:
-            raise ProblemError(f"{self._reference.problem.name}: generate_input: {error}") from None
-        fresh = self._reference.output_bytes(self._case, data)
-        steps = STARTS + (GAPS + 1) * (len(tensors) + 1) + STARTS
-        arena = self._room_for(room([steps * ALIGNMENT, *(spec.nbytes for spec in specs), *fresh]))
-        request = {
-            "tree": tree,
-            "inputs": [spec.to_json() for spec in specs],
-            "state": list(range(len(specs))),
-            "poison": fresh,
-            "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
-            "strided": True,
-        }
-        self._let_the_device_finish()
-        return Call(
-            self._case,
-            request,
-            Expectation({}, {}, None, None),
-            {},
-            tuple(name for name, _ in leaves),
-            list(zip(tensors, specs, strict=True)),
-            arena,
-            tuple(fresh),
-            seed,
-            data,
-            tuple(specs),
-        )
+        return Call(case, request, expectation, state_specs, names, places, arena, tuple(fresh), seed)
 
     def _select_rows(self, seed: int, timed: bool) -> Selection | None:
         sampled = self._reference.problem.sampled_rows
@@ -256,12 +229,7 @@ class Dealer:
         return self.arena
 
 
-def _apart(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, or a contiguous copy of one some elements of which share a place."""
-    return tensor if is_apart(tensor.shape, tensor.stride()) else tensor.contiguous()
-
-
-def _scattered(tensors: list[torch.Tensor]) -> list[TensorSpec]:
+def scattered(tensors: list[torch.Tensor]) -> list[TensorSpec]:
     """Places for `tensors` that nobody can foresee."""
     specs: list[TensorSpec] = []
     start = LEAST_GAP * ALIGNMENT + secrets.randbelow(STARTS) * ALIGNMENT

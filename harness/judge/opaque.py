@@ -1,6 +1,7 @@
-"""Checking an answer to a problem in another project's form: its own checker decides, or tolerances of podium.yml do.
+"""Calls of a problem in another project's form: its own checker decides, or tolerances of podium.yml do.
 
-snapshot ─► the output as custom_kernel returned it, in memory of the judge's own ─► Opinion ─► CaseCheck
+Dealer    generate_input's data, with its strides ─► a call; what is right is found out when there is an answer
+Checker   snapshot ─► the output as custom_kernel returned it, in memory of the judge's own ─► Opinion ─► CaseCheck
 
 Where there is a reference, a mismatch report of ours stands beside what the checker says.
 """
@@ -8,27 +9,100 @@ Where there is a reference, a mismatch report of ours stands beside what the che
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.errors import ProblemError
 from harness.judge import mismatch
 from harness.judge.check import CheckedCall, overruns
-from harness.judge.difference import Difference, read, rel_l2
-from harness.judge.folder import FolderReference
-from harness.judge.inputs import Call
+from harness.judge.checker import Checker
+from harness.judge.difference import Difference, bits, read, rel_l2
+from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Dealer, Expectation, scattered
 from harness.judge.reply import CallReply
-from harness.judge.stage import Snapshot, claimed
+from harness.judge.seeds import Seeds
+from harness.judge.selection import Selection
+from harness.judge.stage import Snapshot, Span, claimed
+from harness.judge.tally import Tally
 from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
-from harness.wire.arena import countable
+from harness.wire.arena import ALIGNMENT, countable, extent, flatten, is_apart, room
+
+if TYPE_CHECKING:
+    from harness.judge.folder import FolderReference
 
 _WRONG = {CHECKER: Excess(limit=CHECKER, ratio=math.inf)}
 _RIGHT = {CHECKER: Excess(limit=CHECKER, ratio=0.0)}
 
 
-def check(
+class OpaqueDealer(Dealer):
+    """Inputs keep their strides, all of them may be written to, and outputs may be of any strides. `watched`: inputs
+    are looked at after each call."""
+
+    def __init__(self, reference: FolderReference, case: Case, seeds: Seeds, watched: bool) -> None:
+        super().__init__(reference, case, seeds)
+        self._watched = watched
+
+    def _steps_of(self, case: Case) -> int:
+        return 1  # a parameter of that name is the problem's own
+
+    def _call(self, case: Case, data: Any, seed: int, selection: Selection | None, everything: bool) -> Call:
+        try:
+            tree, leaves = flatten(data, None)
+            tensors = [_apart(tensor.detach()) for _, tensor in leaves]
+            specs = scattered(tensors)
+        except TypeError as error:
+            raise ProblemError(f"{self._reference.problem.name}: generate_input: {error}") from None
+        fresh = self._reference.output_bytes(case, data)
+        steps = STARTS + (GAPS + 1) * (len(tensors) + 1) + STARTS
+        arena = self._room_for(room([steps * ALIGNMENT, *(spec.nbytes for spec in specs), *fresh]))
+        request = {
+            "tree": tree,
+            "inputs": [spec.to_json() for spec in specs],
+            "state": list(range(len(specs))),
+            "poison": fresh,
+            "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
+            "strided": True,
+        }
+        self._let_the_device_finish()
+        names = tuple(name for name, _ in leaves)
+        return Call(
+            case,
+            request,
+            Expectation({}, {}, None, None),
+            dict(zip(names, specs, strict=True)) if self._watched else {},
+            names,
+            list(zip(tensors, specs, strict=True)),
+            arena,
+            tuple(fresh),
+            seed,
+            data,
+            tuple(specs),
+        )
+
+
+class OpaqueChecker(Checker):
+    """By the problem's own checker, or where podium.yml has tolerances by those."""
+
+    def __init__(self, reference: FolderReference) -> None:
+        super().__init__(reference.problem)
+        self._reference = reference
+
+    def check(
+        self,
+        call: Call,
+        reply: CallReply,
+        snapshot: Snapshot,
+        overrun: list[int],
+        everything: bool,
+        reproduce: str,
+        previous: Mapping[str, torch.Tensor],
+    ) -> tuple[CaseCheck, Tally]:
+        return _check(self._reference, call, reply, snapshot, overrun, everything, reproduce), Tally()
+
+
+def _check(
     reference: FolderReference,
-    case: Case,
     call: Call,
     reply: CallReply,
     snapshot: Snapshot,
@@ -36,14 +110,15 @@ def check(
     everything: bool,
     reproduce: str,
 ) -> CaseCheck:
-    """The verdict on one call. `everything`: the error as well, as for a test case."""
-    beyond = overruns(call, overrun)
+    beyond, case = overruns(call, overrun), call.case
     fault, output = _output(reply, snapshot, reference.torch_device)
     due = reference.outputs_due(case) or 1
     if fault is None and due > 1 and reply.returned != due:  # a checker that zips would not miss the others
         fault = f"custom_kernel returned {_kind(reply) if reply.several else 'one tensor'}; {due} tensors are due"
     if beyond and fault is None:
         fault = f"{beyond[0].name}: {beyond[0].structural}"
+    if fault is None:
+        fault = _changed_input(reference, call, snapshot)
     expected = reference.expected(call.data) if fault is None and (everything or not _decides(reference)) else None
     if fault is None and _decides(reference):
         opinion = reference.opinion(call.data, output)
@@ -56,6 +131,15 @@ def check(
     if fault is not None:
         return _refused(reference, case, [fault], reproduce)
     return _held_against(reference, case, expected, output, reproduce)
+
+
+def _changed_input(reference: FolderReference, call: Call, snapshot: Snapshot) -> str | None:
+    """Which of the inputs that are looked at was changed and may not be, in words."""
+    kept = call.state_specs.keys() - reference.changeable(call.case, call.data) if call.state_specs else set()
+    for name, (tensor, spec) in zip(call.input_names, call.places, strict=True):
+        if name in kept and not torch.equal(bits(snapshot.view(Span("arena", spec))), bits(tensor)):
+            return f"{name} was changed, and podium.yml says strict: inputs"
+    return None
 
 
 def _decides(reference: FolderReference) -> bool:
@@ -169,3 +253,8 @@ def _held_against(
         error=compared.error,
         report=None if met is not None else mismatch.report(reference.problem, case, compared, reproduce),
     )
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or a contiguous copy of one some elements of which share a place."""
+    return tensor if is_apart(tensor.shape, tensor.stride()) else tensor.contiguous()

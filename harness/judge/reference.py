@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import sys
 import types
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from harness.catalog import places
 from harness.errors import InfrastructureError, ProblemError
+from harness.judge.checker import Checker
+from harness.judge.inputs import Dealer
+from harness.judge.seeds import Seeds
+from harness.judge.selection import Selection
 from harness.machine.device import CHECK_THE_DEVICE
 from harness.model import Case, Device, Problem
 from harness.wire.arena import Arena
@@ -19,18 +22,6 @@ from harness.wire.device_arena import DeviceArena, shareable_memory
 
 JUDGING_HEADROOM = 1.15
 """Device memory beyond inputs and outputs: flush buffers, workspaces, chunks of the check, the runtimes themselves."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The secret rows of an output that are checked: row numbers along `axis`, which is `length` long."""
-
-    axis: int
-    rows: torch.Tensor
-    length: int
-
-    def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*shape[: self.axis], self.length, *shape[self.axis + 1 :])
 
 
 def open_reference(problem: Problem, device: Device) -> Reference:
@@ -67,6 +58,14 @@ class Reference:
             return Arena.create(size)
         except OSError as error:
             raise InfrastructureError(f"no shared memory of {size:,} bytes can be had: {error}") from error
+
+    def dealer(self, case: Case, seeds: Seeds) -> Dealer:
+        """Who deals calls of `case`."""
+        return Dealer(self, case, seeds)
+
+    def checker(self) -> Checker:
+        """Who says whether they are right."""
+        return Checker(self.problem)
 
     def setup(self) -> Any:
         """What a worker gets before its calls, in whatever tree of tensors."""

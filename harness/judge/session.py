@@ -25,7 +25,7 @@ from typing import Any
 
 from harness.judge import worker_program
 from harness.judge.deadline import Allowance, Deadline
-from harness.judge.death import hint, how_it_ended
+from harness.judge.death import hint, how_it_ended, not_started
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
@@ -120,10 +120,16 @@ class Session:
         return self._enclosure.lives() and self._channel.is_quiet()
 
     def load(self, path: Path | None) -> None:
-        """Have the worker import the submission at `path`, or nothing: then it can make null calls only."""
-        self._doing, self._path = "starting", path or Path()
-        with self._faults(START_S):
+        """Have the worker import the submission at `path`, or nothing: then it can make null calls only. Raises
+        InfrastructureError if the worker does not come so far: it has seen nothing of the submission until then."""
+        self._path = path or Path()
+        try:
             self.leash.attach(START_S)
+        except (Ended, TimeoutError):
+            status = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._enclosure.wait(EXIT_GRACE_S)
+            raise not_started(status, self.printed) from None
         fds = () if self.flag is None else (self.flag.fd,)
         request = {"op": "load", "path": None if path is None else str(path), **worker_program.public(self._foreign)}
         self.allowance.begin()

@@ -60,7 +60,7 @@ class TaskReference(FolderReference):
             torch.manual_seed(seed & (1 << INPUT_BITS) - 1)
             try:
                 drawn = self._module_of(case).get_inputs()
-                inputs = [each.to(self.torch_device) if isinstance(each, torch.Tensor) else each for each in drawn]
+                inputs = [self._cast(each) if isinstance(each, torch.Tensor) else each for each in drawn]
             except Exception as error:
                 raise self._failed("get_inputs", error) from error
         return inputs, _hashed(seed) if self._draws else None
@@ -68,9 +68,9 @@ class TaskReference(FolderReference):
     has_setup = True
 
     def setup(self) -> Any:
-        """What the worker builds ModelNew with: (constructor's arguments, state, seed of the weights)."""
+        """What the worker builds ModelNew with: (constructor's arguments, state, seed of the weights, precision)."""
         init, model, seed = self._built
-        return init, dict(model.state_dict()), seed
+        return init, dict(model.state_dict()), seed, self._foreign.precision
 
     def opinion(self, data: Any, output: Any) -> Opinion:
         plain, exact = self._answers(data)
@@ -86,6 +86,14 @@ class TaskReference(FolderReference):
             if far:
                 return Opinion(False, f"{far:,} of {want.numel():,} elements of {which} are off")
         return Opinion(True, "")
+
+    @property
+    def _dtype(self) -> torch.dtype | None:
+        return getattr(torch, self._foreign.precision) if self._foreign.precision else None
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        """An input on the judge's device, and in the precision that was asked for unless it holds whole numbers."""
+        return tensor.to(self.torch_device, self._dtype if tensor.is_floating_point() else None)
 
     def _imported(self) -> Any:
         self._modules: dict[str, Any] = {}
@@ -117,6 +125,7 @@ class TaskReference(FolderReference):
                 init = module.get_init_inputs()
                 torch.manual_seed(seed)
                 model = module.Model(*init).to(self.torch_device)
+                model = model.to(self._dtype) if self._dtype is not None else model
             except Exception as error:
                 raise self._failed("Model", error) from error
         self._built, self._built_for = (list(init), model, seed), (case.key, seed)

@@ -4,6 +4,7 @@
     one without it       calls that compute nothing               ─► what timing a call takes (constants)
     a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
+    beside each of them  the same of the problem's own baselines  ─► baselines
 
 A submission whose kernels were interpreted or emulated is verified, not timed: that time is no measurement. The cases
 of a process are taken one at a time, not in turns, because a case's inputs may fill a GPU.
@@ -11,17 +12,17 @@ of a process are taken one at a time, not in turns, because a case's inputs may 
 
 from __future__ import annotations
 
-import secrets
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from functools import reduce
 
 from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
+from harness.judge.baselines import Baselines
 from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, Unclockable
@@ -30,12 +31,15 @@ from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
 from harness.judge.tally import Tally, meaning, total, words
-from harness.machine.neighbours import Neighbours
-from harness.model import Case, CaseCheck, Device, Round, Tolerance, Total, Verdict
+from harness.judge.timed_process import timed_process
+from harness.model import Case, CaseCheck, Device, Round, TimedBaseline, Tolerance, Total, Verdict
 from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
 ALL_TESTS = "all test cases"
+NEAR = 2.0
+"""Of the half-width that is asked for: further processes that leave it above so many times that are not worth their
+time."""
 
 
 class WrongTotal(Fault):
@@ -68,8 +72,8 @@ class Timings:
 
 
 class Trial:
-    """`run` fills `checks`, `totals`, `timings`, `rounds`; what it found stays when a Fault ends it. `unclockable` says
-    why a case could not be timed.
+    """`run` fills `checks`, `totals`, `timings`, `rounds`, `baselines`; what it found stays when a Fault ends it.
+    `unclockable` says why a case could not be timed.
 
     `exclusive` holds the device, on a CPU only while it is timed.
     """
@@ -83,6 +87,7 @@ class Trial:
         new_null: Callable[[], NullWorker],
         narrate: Narrate,
         exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
+        in_turns: Baselines | None = None,
     ) -> None:
         self.entrant, self._device, self._sampling, self._confidence = entrant, device, sampling, confidence
         self._new_null, self._narrate, self._exclusive = new_null, narrate, exclusive
@@ -91,6 +96,8 @@ class Trial:
         self.timings: list[Timings] = []
         self.rounds: list[Round] = []
         self.unclockable = ""
+        self.baselines: tuple[TimedBaseline, ...] = ()
+        self._in_turns = in_turns or Baselines()
         self._took_s: list[float] = []
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
@@ -141,7 +148,9 @@ class Trial:
             return
         if not on_cpu:
             null.close()
+        self._in_turns.begin(entrant.caller.constants, stack)
         processes = self._time_processes(paces, anchor, null if on_cpu else None)
+        self.baselines = self._in_turns.held(processes, self._confidence, entrant.ranking)
         self.timings = [
             Timings(case, paces[case.key], [sittings[case.key] for sittings in processes])
             for case in entrant.benchmarks
@@ -164,13 +173,24 @@ class Trial:
         """The sittings of each process, by the cases' keys: as many processes as the configuration says, and as many
         more as their spread asks for; none where the run is crowded, which is not ranked anyway."""
         sampling = self._sampling
-        processes = [self._time_soundly(number, paces, anchor, null) for number in range(sampling.processes)]
+        processes = [self._time_round(number, paces, anchor, null) for number in range(sampling.processes)]
         crowded = sum(any(sitting.crowded for sitting in sittings.values()) for sittings in processes)
         if sampling.extra_processes and len(processes) > 1 and 2 * crowded <= len(processes):
             self._due = self._most = self._enough(processes)
         while len(processes) < self._due:
-            processes.append(self._time_soundly(len(processes), paces, anchor, null))
+            processes.append(self._time_round(len(processes), paces, anchor, null))
         return processes
+
+    def _time_round(
+        self, number: int, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
+    ) -> dict[str, Sitting]:
+        """A process of the submission, and of each baseline one."""
+        began, turn = time.monotonic(), (number, null, self.entrant.waiting)
+        self._in_turns.before(*turn)
+        sittings = self._time_soundly(number, paces, anchor, null)
+        self._in_turns.after(*turn)
+        self._took_s.append(time.monotonic() - began)
+        return sittings
 
     def _time_soundly(
         self, number: int, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
@@ -178,10 +198,8 @@ class Trial:
         """A process timed; once more where the machine was disturbed."""
         for again, why in (("", ""), (" again", " again: it was disturbed")):
             line = f"timing, process {number + 1} of {self._due}{why}{self._left(number)}"
-            began = time.monotonic()
             sittings = self._time_process(number, again, paces, line, null)
             ended = anchor.end_round(others_share(sittings.values()))
-            self._took_s.append(time.monotonic() - began)
             if ended.disturbed is None or again:
                 break
             self.rounds.append(ended.model_copy(update={"kept": False}))
@@ -209,34 +227,27 @@ class Trial:
             )
             for sittings in processes
         ]
-        most, widest = sampling.processes + sampling.extra_processes, sampling.most_half_width
-        if widest is not None and stats.enough(scores, self._confidence, widest) > most:
+        most = sampling.processes + sampling.extra_processes
+        to_rank, near, all_that_is_asked = (
+            sampling.processes if width is None else stats.enough(scores, self._confidence, width)
+            for width in (sampling.most_half_width, NEAR * sampling.target_half_width, sampling.target_half_width)
+        )
+        if to_rank > most:
             return sampling.processes  # it would not be ranked with the most of them either
-        return min(stats.enough(scores, self._confidence, sampling.target_half_width), most)
+        return to_rank if near > most else min(all_that_is_asked, most)
 
     def _time_process(
         self, number: int, again: str, paces: dict[str, Pace], line: str, null: NullWorker | None
     ) -> dict[str, Sitting]:
         """A fresh process through all cases, in random order."""
-        cases = self.entrant.benchmarks
-        before, expected = number * len(cases), self._due
-        tell(self._narrate, Step("timing", "", before, len(cases) * expected, line))
-        sittings = {}
-        follows, limit_s = number + 1 < self._most, self.entrant.limits.ranked_s
-        with self.entrant.session(another_follows=follows, timed=True, limit_s=limit_s) as session:
-            ours = [session, *self.entrant.waiting, *([null.ready()] if null is not None else [])]
-            neighbours = Neighbours(ours)
-            order = secrets.SystemRandom().sample(cases, len(cases))
-            for done, case in enumerate(order, before):
-                pace = paces[case.key]
-                step = Step("timing", case.label, done, len(cases) * expected)
-                with closing(self.entrant.sit(session, case, f"process {number}{again}", pace, null)) as growing:
-                    for sitting in growing:
-                        sittings[case.key], taken = sitting, len(sitting.elapsed_ns)
-                        sample = (taken, pace.count)
-                        tell(self._narrate, replace(step, done=step.done + taken / pace.count, sample=sample))
-            crowding = neighbours.crowding()
-            for sitting in sittings.values():
-                sitting.crowding = crowding
-            session.finish()
-        return sittings
+        cases, expected = len(self.entrant.benchmarks), self._due
+        before = number * cases
+        tell(self._narrate, Step("timing", "", before, cases * expected, line))
+
+        def told(case: Case, done: int, sitting: Sitting) -> None:
+            sample = (taken := len(sitting.elapsed_ns), paces[case.key].count)
+            share = taken / paces[case.key].count
+            tell(self._narrate, Step("timing", case.label, before + done + share, cases * expected, sample=sample))
+
+        follows = number + 1 < self._most
+        return timed_process(self.entrant, f"process {number}{again}", paces, null, another_follows=follows, told=told)

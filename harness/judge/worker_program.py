@@ -34,9 +34,9 @@ def environment(device: Device, threads: int, emulation: Emulation) -> dict[str,
 
 
 def hidden(problem: Problem) -> list[Path]:
-    """The root, with all problems, submissions and results; of another project's problem its folder. And what lies in
-    the root that it was loaded for, where that is another: the current directory, for a problem that is bundled."""
-    own = [problem.folder] if problem.foreign is not None else list(problem.folder.parents[1:2])
+    """What the problem says, and what lies in the root that it was loaded for, where that is another: the current
+    directory for a problem that is bundled, Podium's own root for one of another project."""
+    own = list(problem.hidden)
     if problem.root is None or problem.root in own:
         return own
     return [*own, *(problem.root / name for name in KEPT_IN_A_ROOT)]

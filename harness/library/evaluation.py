@@ -138,7 +138,7 @@ def _asked(
         raise UsageError(f"root is {where}, which is no directory")
     found = catalog.load_problem(where, str(problem))
     depth, own = _sampling(sampling)
-    called = str(found.foreign.path) if found.foreign is not None else found.name
+    called = found.foreign.address if found.foreign is not None else found.name
     return found, partial(
         Request,
         root=where,

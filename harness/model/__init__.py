@@ -18,7 +18,7 @@ from harness.model.case import (
     told_apart,
 )
 from harness.model.floor import Floor, of_limit
-from harness.model.foreign import CHECKER, Foreign, FormatCost
+from harness.model.foreign import CHECKER, Foreign, FormatCost, Precision
 from harness.model.isolation import NO_ISOLATION, Isolation
 from harness.model.label import OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
@@ -32,7 +32,7 @@ from harness.model.problem import (
 )
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
 from harness.model.standing import in_words, standing
-from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round
+from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round, TimedBaseline
 from harness.model.value import (
     Nanoseconds,
     SampleNanoseconds,
@@ -67,6 +67,7 @@ __all__ = [
     "Manner",
     "Measurement",
     "Nanoseconds",
+    "Precision",
     "Problem",
     "PublishedFigure",
     "Round",
@@ -77,6 +78,7 @@ __all__ = [
     "Skipped",
     "Submission",
     "Text",
+    "TimedBaseline",
     "Tolerance",
     "Total",
     "Unranked",

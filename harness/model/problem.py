@@ -148,7 +148,8 @@ class Problem(Value):
     """One competition task, as its `problem.yml` states it. `catalog.load_problem` reads it.
 
     `ranking`: which mean over the benchmark cases is the score. `foreign`: how one in another project's form is judged.
-    `root`: for which it was loaded, where runs and submissions lie that a worker must not see.
+    `hidden`: folders of its own that a worker must not see. `root`: for which it was loaded, where runs and submissions
+    lie that a worker must not see either.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Problem(Value):
     ranking: Literal["geom", "mean"] = "geom"
     foreign: Foreign | None = None
     folder: Path
+    hidden: tuple[Path, ...]
     sha256: str
     partial: bool = False
     root: Path | None = Field(default=None, exclude=True)
@@ -178,8 +180,8 @@ class Problem(Value):
         """What a command line calls it by."""
         if self.foreign is None:
             return self.name
-        near = self.foreign.path.is_relative_to(Path.cwd())
-        return f"./{self.foreign.path.relative_to(Path.cwd())}" if near else str(self.foreign.path)
+        address = Path(self.foreign.address)
+        return f"./{address.relative_to(Path.cwd())}" if address.is_relative_to(Path.cwd()) else str(address)
 
     @property
     def every_case(self) -> tuple[Case, ...]:

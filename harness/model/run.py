@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from harness.model.case import Case
 from harness.model.label import Unranked
 from harness.model.problem import Device
-from harness.model.timing import ClockOwner, Constant, Estimate, Measurement, Round
+from harness.model.timing import ClockOwner, Constant, Estimate, Measurement, Round, TimedBaseline
 from harness.model.value import LONGEST_NS, SHORTEST_NS, Text, Value
 from harness.model.verdict import CaseCheck, Ending, Total, Verdict
 
@@ -64,6 +64,7 @@ class Run(Value):
     constants: tuple[Constant, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[Total, ...] = ()
+    baselines: tuple[TimedBaseline, ...] = ()
     score: Estimate | None = None
     ranking: Literal["geom", "mean"] = "geom"
     unranked_because: Annotated[Unranked | Text, Field(union_mode="left_to_right")] | None = None
@@ -105,6 +106,11 @@ class Run(Value):
         if not isinstance(environment.get("packages", {}), dict):
             raise ValueError("packages must be a mapping")
         return environment
+
+    @property
+    def speed_up(self) -> float | None:
+        """Over the fastest of the baselines that were timed in turns with it."""
+        return min((each.speed_up for each in self.baselines if each.speed_up is not None), default=None)
 
     @property
     def ranked(self) -> bool:

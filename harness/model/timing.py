@@ -87,6 +87,20 @@ class Round(Value):
     kept: bool = True
 
 
+class TimedBaseline(Value):
+    """A baseline that was timed in turns with the submission, a process each in every round. `latencies_ns` are in the
+    order of the run's measurements. `speed_up` is how many times as long as the submission it takes, with its interval
+    over the rounds. `why_not`: why there is none of that."""
+
+    name: Text
+    score: Estimate | None = None
+    latencies_ns: tuple[Nanoseconds, ...] = ()
+    speed_up: float | None = Field(default=None, gt=0)
+    speed_up_low: float | None = Field(default=None, gt=0)
+    speed_up_high: float | None = Field(default=None, gt=0)
+    why_not: Text | None = None
+
+
 class Measurement(Value):
     """One benchmark case's samples within a run: a list a worker process, in the order they were taken.
 

@@ -113,7 +113,7 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
     return Bearings(
         of_limit=of_limit(entry.floor_ns, entry.score_ns),
         floor_format=entry.floor_format,
-        times_baseline=baseline_ns / entry.score_ns if baseline_ns else None,
+        times_baseline=_times_baseline(entry, baseline_ns),
         times_best=best.score_ns / entry.score_ns if best and best.score_ns else None,
         best=best.submission if best else None,
         level=best is not None and not _certainly_faster(best, entry) and not _certainly_faster(entry, best),
@@ -150,9 +150,16 @@ def _standing(
         entry=entry,
         first=1 + faster,
         last=ranked - slower,
-        times_baseline=best_baseline_ns / entry.score_ns if best_baseline_ns else None,
+        times_baseline=_times_baseline(entry, best_baseline_ns),
         of_limit=of_limit(entry.floor_ns, entry.score_ns),
     )
+
+
+def _times_baseline(entry: Entry, best_baseline_ns: float | None) -> float | None:
+    """As the run itself found in turns, if it did; else the best baseline's own run over this one."""
+    if entry.speed_up is not None or not entry.score_ns:
+        return entry.speed_up
+    return best_baseline_ns / entry.score_ns if best_baseline_ns else None
 
 
 def _certainly_faster(one: Entry, other: Entry) -> bool:

@@ -118,9 +118,10 @@ def compare_pairs(
     measurements: Sequence[PairedMeasurement],
     noise: Noise,
     confidence: float,
+    ranking: str = "geom",
 ) -> Comparison:
     """The second of `names` against the first, from a duel's samples, at least two pairs of them. AMBIGUOUS below
-    LEAST_PAIRS."""
+    LEAST_PAIRS. `ranking`: which mean over the cases a score is."""
     pairs = len(measurements[0].a_samples_ns) if measurements else 0
     few = f"{pairs} pairs are too few to tell: it takes {LEAST_PAIRS}" if pairs < LEAST_PAIRS else ""
     strict = _each_of(len(measurements), confidence)
@@ -130,7 +131,7 @@ def compare_pairs(
         finding = judge(stats.ratio_of_pairs(new, old, strict), noise, measurement.labels, few)
         compared = stats.geometric_mean(old), stats.geometric_mean(new)
         cases.append(ComparedCase(measurement.case, *compared, measurement.labels, finding))
-    old, new = paired_scores(measurements)
+    old, new = paired_scores(measurements, ranking)
     labels = tuple(sorted({label for measurement in measurements for label in measurement.labels}))
     return Comparison(
         problem=problem,
@@ -146,11 +147,11 @@ def compare_pairs(
     )
 
 
-def paired_scores(measurements: Sequence[PairedMeasurement]) -> tuple[list[float], list[float]]:
+def paired_scores(measurements: Sequence[PairedMeasurement], ranking: str = "geom") -> tuple[list[float], list[float]]:
     """The scores of A and of B in each worker pair, in nanoseconds."""
     return (
-        _scores([measurement.a_samples_ns for measurement in measurements]),
-        _scores([measurement.b_samples_ns for measurement in measurements]),
+        _scores([measurement.a_samples_ns for measurement in measurements], ranking),
+        _scores([measurement.b_samples_ns for measurement in measurements], ranking),
     )
 
 
@@ -166,7 +167,7 @@ def _finding_of_runs(
             return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
         return SpeedFinding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
-    old, new = (_scores([pair[side].samples_ns for pair in both]) for side in (0, 1))
+    old, new = (_scores([pair[side].samples_ns for pair in both], a.ranking) for side in (0, 1))
     ratio = stats.ratio_of_scores(new, old, confidence, (_first_processes(b), _first_processes(a)))
     if a.problem_sha256 != b.problem_sha256:
         return SpeedFinding(
@@ -195,9 +196,9 @@ def _centres(samples_ns: Sequence[Sequence[float]]) -> list[float]:
     return [stats.interquartile_mean(samples) for samples in samples_ns]
 
 
-def _scores(samples_ns: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+def _scores(samples_ns: Sequence[Sequence[Sequence[float]]], ranking: str) -> list[float]:
     """Of samples by case and process: each process's score."""
-    return [stats.geometric_mean(process) for process in zip(*map(_centres, samples_ns), strict=True)]
+    return [stats.centre_of_cases(process, ranking) for process in zip(*map(_centres, samples_ns), strict=True)]
 
 
 def _differences(a: Run, b: Run) -> list[str]:

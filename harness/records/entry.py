@@ -17,7 +17,7 @@ class Entry:
     `older`: not the problem's present files judged it, as far as the problem was at hand. `older_source`: the file that
     it judged holds another source now, as far as somebody looked (`Store.mark_sources`). `unranked` is the reason that
     the run itself has; a board has more (see `ranking`). `flags` are the rules of a scanner that its source broke; see
-    `triage`."""
+    `triage`. `speed_up`: over the fastest of the baselines that were timed in turns with it."""
 
     id: str
     path: str
@@ -43,6 +43,7 @@ class Entry:
     isolation: str | None = None
     flags: str | None = None
     submission_path: str = ""
+    speed_up: float | None = None
     runs: int = 1
     older: bool = False
     older_source: bool = False
@@ -118,6 +119,7 @@ def of_run(path: str, run: Run) -> Entry:
         isolation=run.environment.get("isolation"),
         flags=", ".join(sorted({found.rule for found in run.triage if found.flagged})) or None,
         submission_path=run.submission_path,
+        speed_up=run.speed_up,
     )
 
 

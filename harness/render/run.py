@@ -45,6 +45,8 @@ def parts(shown: Run) -> list[Part]:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
         found += [timing.manners(shown.measurements), timing.constants_of(shown.constants)]
         found.append(timing.workers_clock(shown.measurements))
+    if shown.baselines:
+        found.append(timing.baselines_of(shown.baselines))
     if shown.rounds:
         found.append(timing.rounds_of(shown.rounds))
     if shown.checks:

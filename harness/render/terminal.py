@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from harness.command import page, typed
 from harness.model import (
@@ -36,7 +37,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
-        below += no_baseline(problem, ranked) + _of_another_form(problem)
+        below += no_baseline(problem, ranked) + _of_another_form(problem, device_name)
         below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
@@ -54,9 +55,11 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     return [*parts, *notes]
 
 
-def _of_another_form(problem: Problem) -> list[str]:
+def _of_another_form(problem: Problem, device_name: str) -> list[str]:
     """What a board of a problem in another project's form lacks or does otherwise."""
     said = []
+    if problem.foreign is not None:
+        said += problem.foreign.terms(device_name, datetime.now(UTC))
     if problem.foreign is not None and not problem.foreign.cost:
         said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
     if problem.ranking == "mean":

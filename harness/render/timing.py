@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.command import page
-from harness.model import Constant, Estimate, Measurement, Round, told_apart
+from harness.model import Constant, Estimate, Measurement, Round, TimedBaseline, told_apart
 from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Table
@@ -56,6 +56,24 @@ def constants_of(constants: Sequence[Constant]) -> Table:
     rows = [[c.manner, _microseconds(c.latency_ns), _microseconds(c.spread_ns), c.calls] for c in constants]
     below = ["constant: the time of a call that computes nothing; it is subtracted from each call"]
     return Table(["constant", "µs", "interquartile range µs", "calls"], rows, below)
+
+
+def baselines_of(baselines: Sequence[TimedBaseline]) -> Table:
+    """What was timed in turns with the submission, and how many times as long it takes; or why not."""
+    rows = []
+    for each in baselines:
+        low, high = each.speed_up_low, each.speed_up_high
+        rows.append(
+            [
+                each.name,
+                microseconds(each.score) if each.score else "",
+                f"{each.speed_up:.3g}" if each.speed_up else "",
+                f"{low:.3g} to {high:.3g}" if low and high else "",
+                each.why_not or "",
+            ]
+        )
+    below = ["speed-up: how many times as long as the submission the baseline took, timed in turns with it"]
+    return Table(["baseline", "score µs", "speed-up", "interval", "not timed"], rows, below)
 
 
 def _microseconds(time_ns: float | None) -> str:

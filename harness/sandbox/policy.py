@@ -133,8 +133,11 @@ def _installation(programs: str) -> tuple[str, ...]:
 
 
 def _may_be_shown(name: str) -> bool:
-    """A relative entry of a search path means the judge's directory; the root or a home is no place for libraries."""
-    return os.path.isabs(name) and os.path.exists(name) and Path(name) not in (Path("/"), Path("/root"), Path.home())
+    """A relative entry of a search path means the judge's directory; the root or a home is no place for libraries, nor
+    is /tmp: what lies there comes and goes, and bubblewrap cannot show what has gone."""
+    if not os.path.isabs(name) or not os.path.exists(name) or Path(name) in (Path("/"), Path("/root"), Path.home()):
+        return False
+    return not os.stat(name).st_mode & stat.S_ISVTX
 
 
 def _without(path: Path, secret: set[Path]) -> Iterator[Path]:

@@ -15,14 +15,14 @@ import functools
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from harness import catalog
 from harness.catalog import places
 from harness.errors import InfrastructureError, PodiumError
 from harness.library import judges
-from harness.library.judges import Judge
 from harness.library.request import Depth, Request
 from harness.model import Problem, Run, Unranked, Verdict
 from harness.progress import Narrate
@@ -52,8 +52,15 @@ FAILED = "the judge failed: "
 IDLE_S = 1.0
 AGAIN_S = 0.5
 
-Judging = Callable[[Request, Narrate, Callable[[Judge], None]], Run]
-"""As `judges.judge_apart`."""
+
+class Closable(Protocol):
+    """What judges somewhere, and can be ended."""
+
+    def close(self) -> None: ...
+
+
+Judging = Callable[[Request, Narrate, Callable[[Closable], None]], Run]
+"""As `judges.judge_apart`, or a cluster's `Placement.judge`."""
 
 Done = TypeVar("Done")
 
@@ -66,7 +73,7 @@ class Dispatcher:
         self._queue = serving.database.queue
         self._store = Store(serving.root)
         self._threads: list[threading.Thread] = []
-        self._judges: set[Judge] = set()
+        self._judges: set[Closable] = set()
         self._problems: dict[str, tuple[int | None, Problem]] = {}
         self._taken: set[int] = set()  # numbers of jobs that a thread has
         self._taking = threading.Lock()
@@ -80,8 +87,16 @@ class Dispatcher:
         self._store.check_writable()
         self.recover()
         self._settle_taken_off()
-        for gpu, cards in self._serving.cards.items():
-            for card in cards:
+        found, self._serving.cards = self._serving.cards, {}
+        self.have(found)
+
+    def have(self, found: dict[str, tuple[str, ...]]) -> None:
+        """Judge on these cards as well, named as `Serving.cards` names them: those beyond the ones that there are."""
+        for gpu, cards in found.items():
+            known = self._serving.cards.get(gpu, ())
+            more = tuple((Counter(cards) - Counter(known)).elements())
+            self._serving.cards = {**self._serving.cards, gpu: (*known, *more)}
+            for card in more:
                 thread = threading.Thread(target=self._work, args=(gpu, card), name=f"judging on {card}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
@@ -214,9 +229,9 @@ class Dispatcher:
 
     def _within(self, limit_s: float, request: Request, told: Told) -> Run:
         """The run, by a judge that is ended after `limit_s`."""
-        begun: list[Judge] = []
+        begun: list[Closable] = []
 
-        def started(judge: Judge) -> None:
+        def started(judge: Closable) -> None:
             begun.append(judge)
             self._judges.add(judge)
             if self._stopping.is_set():

@@ -10,8 +10,10 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -33,6 +35,7 @@ from harness.server.store import Database
 from harness.server.store.people import hashed
 
 NICE = 10
+LOOK_S = 30.0
 GRACE_S = 5
 """For requests that are being answered as the server ends."""
 
@@ -59,28 +62,34 @@ def serve(
     token: str | None = None,
     behind_proxy: bool = False,
     judge: Judging = judges.judge_apart,
+    elsewhere: Callable[[], dict[str, tuple[str, ...]]] | None = None,
     ready: Callable[[Serving], None] = lambda serving: None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. `devices` as torch calls them (none: all that are here). `behind_proxy`: a proxy
-    on this machine says in X-Forwarded-For and X-Forwarded-Proto who asks and how; without one anybody could.
+    """Serve until Ctrl-C or SIGTERM, both of which end it in good order. `devices` as torch calls them (none: all that
+    are here). `behind_proxy`: a proxy on this machine says in X-Forwarded-For and X-Forwarded-Proto who asks and how;
+    without one anybody could.
+    `elsewhere` says which cards `judge` has, where they are not this machine's; it is asked again every LOOK_S.
 
     Raises UsageError, ProblemError of a competition's file, InfrastructureError where the port is taken, the database
     is another server's, or nothing can confine a submission.
     """
     if token is not None and len(token) < LEAST_TOKEN:
         raise UsageError(f"the administrator's token is too short: at least {LEAST_TOKEN} characters")
-    tiers.require(detect(root, "cpu"))
+    if elsewhere is None:
+        tiers.require(detect(root, "cpu"))
     with _listening(host, port) as listener:
         serving = Serving(
             root=root,
             database=Database(database),
-            cards=cards(judges.names(root), devices),
+            cards=cards(judges.names(root), devices) if elsewhere is None else elsewhere(),
             admin_sha256=hashed(token) if token is not None else None,
         )
         serving.load()
         dispatcher = Dispatcher(serving, judge)
         dispatcher.start()
         _give_way(serving)
+        if elsewhere is not None:
+            threading.Thread(target=_look_for_more, args=(dispatcher, elsewhere), daemon=True).start()
         http = descriptors.at_most(descriptors.connections())
         logging.getLogger("asyncio").addFilter(descriptors.Seldom())
         app = application.create(serving, dispatcher)
@@ -89,6 +98,8 @@ def serve(
         where = listener.getsockname()
         say(f"http://{where[0]}:{where[1]}/ serves {names}; judging on {', '.join(serving.cards)}")
         ready(serving)
+        if threading.current_thread() is threading.main_thread():  # uvicorn sends itself the signal again at its end
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
         with contextlib.suppress(KeyboardInterrupt):
             _Server(config, serving).run(sockets=[listener])
 
@@ -136,6 +147,19 @@ def gpu_name(model: str) -> str:
     digit, else the model's name without spaces."""
     words = re.findall(r"[A-Za-z0-9]+", model)
     return next((word for word in words if re.search(r"\d", word)), "".join(words) or "GPU").upper()
+
+
+def _look_for_more(dispatcher: Dispatcher, elsewhere: Callable[[], dict[str, tuple[str, ...]]]) -> None:
+    """Nodes join while the server runs."""
+    said = ""
+    while True:
+        time.sleep(LOOK_S)
+        try:
+            dispatcher.have(elsewhere())
+        except Exception as error:  # the cluster may be gone for a while
+            if str(error) != said:
+                say(f"the cluster does not say what it has: {error}")
+            said = str(error)
 
 
 def _give_way(serving: Serving) -> None:

@@ -32,7 +32,8 @@ class Denied(Exception):
 class Serving:
     """One server: its files, its database, who listens, and which competitions there are.
 
-    cards: the names of GPUs that people type (`H200`, `CPU`), each with the cards that are one (`cuda:0`).
+    cards: the names of GPUs that people type (`H200`, `CPU`), each with the cards that are one (`cuda:0`; of a cluster
+        the model's slug, as often as there are cards of it).
     admin_sha256: the hash of the administrator's token, or None where there is none: then nobody is one over HTTP.
     closed_because: why no submission is taken now, in a sentence; None where they are.
     arrived: is notified when a submission was queued.

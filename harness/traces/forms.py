@@ -49,7 +49,13 @@ class Form:
 
     def fits(self, case: Case) -> bool:
         """Whether a workload can say `case`: its inputs are plain, in one step, and of this form's dtype."""
-        plain = {"scores": ("plain", "mixed"), "values": ("normal",), "steps": (1,), "growth": (0, 0.0)}
+        plain = {
+            "scores": ("plain", "mixed"),
+            "values": ("normal",),
+            "lengths": ("given",),
+            "steps": (1,),
+            "growth": (0, 0.0),
+        }
         said = case.parameters
         if self.dtype is not None and said.get("dtype") != self.dtype:
             return False

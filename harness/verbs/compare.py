@@ -91,7 +91,9 @@ def duel(
     names = (a.submission, b.submission)
     if found.pairs < pairs:
         noise = calibration.noise(root, device, found.pairs)
-    compared = comparison.compare_pairs(problem.name, device.name, names, found.measurements, noise, config.confidence)
+    compared = comparison.compare_pairs(
+        problem.name, device.name, names, found.measurements, noise, config.confidence, problem.ranking
+    )
     notes = [f"{INTERRUPTED} after {found.pairs} of {pairs} pairs"] if found.pairs < pairs else []
     notes += more_pairs(compared, found.pairs)
     return replace(compared, notes=tuple(notes), a_run=a.id, b_run=b.id), found.measurements

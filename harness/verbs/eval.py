@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import catalog
-from harness.catalog import triage
+from harness.catalog import foreign, triage
 from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
@@ -48,35 +48,18 @@ def submissions_to_judge(
         for one, other in itertools.combinations(named, 2):
             if one.name == other.name and one.sha256 != other.sha256:
                 raise UsageError(f"{one.path} and {other.path} would both be {one.name} on the board", "rename one")
-        rivals = [] if quick else _baselines(root, problem, device, allow_unsandboxed)
-        for one in named:
-            if any(one.name == rival.name for rival in rivals):
-                raise UsageError(f"{one.path} would be {one.name} on the board, as a baseline is", "rename it")
-        return rivals + named
+        return named
     # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
     unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:
         judged = index.judged(problem, device.slug, quick, unsandboxed, worker_timed=device.kind == "rocm")
     waiting = [submission for submission in catalog.submissions(root, problem) if submission.sha256 not in judged]
-    rivals = [] if quick else _baselines(root, problem, device, allow_unsandboxed)
-    return rivals + (sorted(waiting, key=_for_gpus_only) if device.kind == "cpu" else waiting)
+    return sorted(waiting, key=_for_gpus_only) if device.kind == "cpu" else waiting
 
 
 def _for_gpus_only(submission: Submission) -> bool:
     """Whether it looks as if no processor could rank it."""
     return "triton" in submission.text or "NoDevice" in submission.text
-
-
-def _baselines(root: Path, problem: Problem, device: Device, allow_unsandboxed: bool) -> list[Submission]:
-    """Those that come with a problem in another project's form, and have no verdict yet: they are judged before what is
-    compared with them."""
-    if problem.foreign is None or problem.foreign.form != "kernelbench":
-        return []
-    from harness.catalog import kernelbench
-
-    with Store(root).index() as index:
-        judged = index.judged(problem, device.slug, False, sys.platform != "linux" and not allow_unsandboxed)
-    return [rival for rival in kernelbench.baselines(problem) if rival.sha256 not in judged]
 
 
 def judge(
@@ -109,7 +92,8 @@ def judge(
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
     runs: list[Run] = []
-    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s * len(submissions)):
+    baselines = 0 if quick else len(foreign.baselines(problem))
+    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s * len(submissions) * (1 + baselines)):
         for number, submission in enumerate(submissions):
             which = _which_file([run.duration_s for run in runs], len(submissions))
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){which}")
@@ -181,6 +165,7 @@ def judge_one(
             exclusive=lambda: lock.hold(device, narrate, problem.limits.evaluation_s),
             narrate=named(narrate, submission.name, place),
             spare=spare,
+            baselines=[] if quick or not timed else foreign.baselines(problem),
         )
     return run.model_copy(update={"triage": triage.scan(submission.text)})
 

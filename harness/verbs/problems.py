@@ -5,9 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness import catalog
+from harness.catalog import imported
+from harness.errors import PodiumError
 from harness.model import Problem
 
 
 def problems(root: Path) -> list[Problem]:
-    """Every problem, by name. Raises ProblemError for the first whose files are broken."""
-    return [catalog.load_problem(root, name) for name in catalog.problem_names(root)]
+    """Every problem, by name, then the imported ones that can still be loaded. Raises ProblemError for the first of
+    Podium's own whose files are broken."""
+    return [*(catalog.load_problem(root, name) for name in catalog.problem_names(root)), *_imported(root)[0]]
+
+
+def lost(root: Path) -> dict[str, str]:
+    """By name why an imported problem cannot be loaded any more."""
+    return _imported(root)[1]
+
+
+def _imported(root: Path) -> tuple[list[Problem], dict[str, str]]:
+    found, faults = [], {}
+    for name in imported.paths(root):
+        try:
+            found.append(catalog.load_problem(root, name))
+        except PodiumError as error:
+            faults[name] = error.message
+    return found, faults

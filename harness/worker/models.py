@@ -17,12 +17,14 @@ class ModelCall:
         self._model: Any = None
 
     def set_up(self, data: Any) -> None:
-        """`data`: the constructor's arguments, the state of the judge's model, and the seed that it was built with. A
-        model whose state has other names or shapes keeps what it has drawn from that seed itself."""
-        init, state, seed = data
+        """`data`: the constructor's arguments, the state of the judge's model, the seed that it was built with, and the
+        precision that it was cast to, if it was. A model whose state has other names or shapes keeps what it has drawn
+        from that seed itself."""
+        init, state, seed, precision = data
         with self._around():
             torch.manual_seed(seed)
             model = self._class(*(each.clone() if isinstance(each, torch.Tensor) else each for each in init))
+            model = model.to(getattr(torch, precision)) if precision else model
             own = model.state_dict()
             if {name: t.shape for name, t in own.items()} == {name: t.shape for name, t in state.items()}:
                 model.load_state_dict(state)

@@ -25,6 +25,8 @@ SCORES = ("plain", "large", "rising", "shuffled")
 
 VALUES = ("normal", "outliers")
 
+LENGTHS = ("given", "shorter")
+
 SHIFT = 112.0
 """By how much scores are moved at most. exp of it overflows in float32 (from 88.8 on), and exp of its negative is zero
 (below -103.3), so a softmax needs the maximum itself, not a bound on it that is never negative."""
@@ -67,6 +69,7 @@ def generate_input(
     steps: int = 1,
     scores: str = "plain",
     values: str = "normal",
+    lengths: str = "given",
     seed: int,
     device: str,
 ) -> Data:
@@ -77,14 +80,16 @@ def generate_input(
     k_cache, v_cache: `[batch_size, num_kv_heads, cache_max_len, head_dim]`, unit normal up to each sequence's length,
         garbage past it.
     seq_lens: int32 `[batch_size]`, the keys in the cache before the append; one number stands for all sequences.
-    config: `{"is_causal": bool, "update_cache": bool}`; it tells neither `scores` nor `values`.
+    config: `{"is_causal": bool, "update_cache": bool}`; it tells neither `scores` nor `values` nor `lengths`.
     scores: plain, large, rising or shuffled; see `_shift_scores`.
     values: normal or outliers. With outliers the values of one key of each KV head, in the cache or new, are OUTLIER
         times as large, so that a key shows though it weighs little.
+    lengths: given or shorter. With shorter, each sequence's length is drawn from 0 up to the one that is given, so that
+        a shape does not tell the lengths.
 
     Raises ValueError for sizes below 1, query heads that are no multiple of the KV heads, an unknown dtype or kind of
-    scores or values, lengths that are not one a sequence or exceed the cache, appends that do not fit into it, and
-    scores that are not plain in more than one step.
+    scores, values or lengths, lengths that are not one a sequence or exceed the cache, appends that do not fit into it,
+    and scores that are not plain in more than one step.
     """
     _, _, _, k_cache, v_cache, lens, config = empty_input(
         batch_size=batch_size,
@@ -100,13 +105,17 @@ def generate_input(
         steps=steps,
         scores=scores,
         values=values,
+        lengths=lengths,
         device=device,
     )
     generator = torch.Generator(device).manual_seed(seed)
+    if lengths == "shorter":
+        drawn = torch.rand(batch_size, generator=generator, device=device, dtype=torch.float64)
+        lens.copy_((drawn * (lens + 1)).to(torch.int32))
     for cache in (k_cache, v_cache):
         cache.normal_(generator=generator)
     for cache in (k_cache, v_cache):
-        for sequence, length in zip(cache, _lengths(seq_lens, batch_size), strict=True):
+        for sequence, length in zip(cache, lens.tolist(), strict=True):
             _fill_with_garbage(sequence[:, length:], generator)
     data = _step(k_cache, v_cache, lens, config, num_q_heads, q_seq_len, generator)
     if scores != "plain":
@@ -132,10 +141,11 @@ def empty_input(
     steps: int = 1,
     scores: str = "plain",
     values: str = "normal",
+    lengths: str = "given",
     device: str,
 ) -> Data:
     """What `generate_input` returns, with all tensors but seq_lens not yet written."""
-    lengths = _lengths(seq_lens, batch_size)
+    given = _lengths(seq_lens, batch_size)
     _check_sizes(
         batch_size=batch_size,
         num_q_heads=num_q_heads,
@@ -151,9 +161,11 @@ def empty_input(
         raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
     if values not in VALUES:
         raise ValueError(f"values is {values!r}; it must be one of {', '.join(VALUES)}")
+    if lengths not in LENGTHS:
+        raise ValueError(f"lengths is {lengths!r}; it must be one of {', '.join(LENGTHS)}")
     if scores != "plain" and steps > 1:
         raise ValueError(f"{scores} scores cannot be kept up over {steps} steps: give one step, or plain scores")
-    _check_room(lengths, q_seq_len * steps if update_cache else 0, cache_max_len)
+    _check_room(given, q_seq_len * steps if update_cache else 0, cache_max_len)
 
     q, k_new, v_new, k_cache, v_cache = (
         torch.empty(batch_size, heads, length, head_dim, dtype=DTYPES[dtype], device=device)
@@ -163,7 +175,7 @@ def empty_input(
             *[(num_kv_heads, cache_max_len)] * 2,
         )
     )
-    lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    lens = torch.tensor(given, dtype=torch.int32, device=device)
     config = {"is_causal": is_causal, "update_cache": update_cache}
     return q, k_new, v_new, k_cache, v_cache, lens, config
 
@@ -225,9 +237,10 @@ def cost(
     steps: int = 1,
     scores: str = "plain",
     values: str = "normal",
+    lengths: str = "given",
 ) -> dict[str, dict]:
     """One step, the first and cheapest: q, new and cached keys and values read once, output and appended slots written
-    once; two products of 2 D flops for every (query, key) pair that is not masked."""
+    once; two products of 2 D flops for every (query, key) pair that is not masked. Lengths are those given."""
     cached = sum(_lengths(seq_lens, batch_size))
     queries = batch_size * q_seq_len
     new_passes = 4 if update_cache else 2

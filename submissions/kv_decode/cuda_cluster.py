@@ -24,7 +24,8 @@ has too few keys of the sequence it is copied again, with zeros in the place of 
 
 End. The rows are dealt among the programs of the cluster. Each program sends its unnormalised fp32 sums of a row, with
 their peak and total, to the row's owner by st.async, which counts the bytes on the owner's mbarrier: one wait for all.
-The new key takes no part in the chunks. Its score is ready long before, and it is one more addend of the last merge.
+A program alone keeps its rows: there st.async is an error. The new key takes no part in the chunks. Its score is ready
+long before, and it is one more addend of the last merge.
 
 Append. Cached keys are read below L and written at L, so nothing has to be ordered but seq_lens, which all programs of
 a sequence read. The last of its clusters to have done so, as a ticket per sequence tells, advances it.
@@ -160,19 +161,26 @@ __device__ __forceinline__ u32 place4(int slot, int row, int quad) {
 
 // The address in the program `rank` of this cluster that a local address has here.
 __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
+    if (CLUSTER == 1) return local;
     u32 there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(rank));
     return there;
 }
 
-// The mbarrier, of the program that `to` is in, counts the bytes as they come.
+// The mbarrier, of the program that `to` is in, counts the bytes as they come. A program alone stores: st.async is for
+// clusters only.
 __device__ __forceinline__ void send(u32 to, float2 x, u32 mbarrier) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+    if (CLUSTER == 1)
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
+    else asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
                  :: "r"(to), "f"(x.x), "f"(x.y), "r"(mbarrier) : "memory");
 }
 
 __device__ __forceinline__ void send(u32 to, float4 x, u32 mbarrier) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+    if (CLUSTER == 1)
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                     :: "r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+    else asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
                  :: "r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(mbarrier) : "memory");
 }
 
@@ -239,7 +247,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
     copy_chunk(0, slots - first_key);  // before the length is known
     commit();
 
-    if (thread == 0) {
+    if (CLUSTER > 1 && thread == 0) {
         const u32 bytes = own_rows * CLUSTER * (HEAD_DIM * 4 + 8);
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&shared.full)) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -432,8 +440,10 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS,
         atomicAdd(seq_lens + sequence, 1);
     }
 
-    // Over the programs of the cluster. Nobody ends before all that is sent to it has come.
-    asm volatile("{\n"
+    // Over the programs of the cluster. Nobody ends before all that is sent to it has come. A warp of a program alone
+    // has sent to itself: its rows are the ones that it ends.
+    if (CLUSTER == 1) __syncwarp();
+    else asm volatile("{\n"
                  ".reg .pred done;\n"
                  "AGAIN:\n"
                  "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"

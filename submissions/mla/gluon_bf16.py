@@ -262,8 +262,9 @@ def attend(
         valid = begin + tile * BLOCK_N + token < end
         score = gl.where(valid[:, None], score, float("-inf"))
         new_peak = gl.maximum(peak, gl.max(score, 0) * score_scale)
-        shrink = gl.exp2(peak - new_peak)
-        weight = gl.exp2(score * score_scale - new_peak[None, :])
+        base = gl.where(new_peak == float("-inf"), 0.0, new_peak)  # -inf - -inf would be NaN
+        shrink = gl.exp2(peak - base)
+        weight = gl.exp2(score * score_scale - base[None, :])
         totals = totals * shrink[None, :] + weight
         peak = new_peak
         p_smem.store(weight.to(gl.bfloat16))
@@ -366,6 +367,9 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(x) : "f"(low), "f"(high));
     return x;
 }
+
+// What to subtract from scores whose maximum this is: without a token, or with scores of -inf alone, weights are 0.
+__device__ __forceinline__ float base_of(float peak) { return peak == MINUS_INFINITY ? 0.0f : peak; }
 
 // The address of what lies there in the shared memory of another program of the cluster.
 __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
@@ -523,7 +527,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         peak0 = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
         peak1 = fmaxf(fmaxf(fmaxf(c.x, c.y), fmaxf(c.z, c.w)), fmaxf(fmaxf(d.x, d.y), fmaxf(d.z, d.w)));
     }
-    const float base0 = tokens ? peak0 : 0.0f, base1 = tokens ? peak1 : 0.0f;
+    const float base0 = base_of(peak0), base1 = base_of(peak1);
     unsigned char* const weight_at = shared.weight + g * WEIGHT_ROW + warp * 16 + t * 4;
     *(u32*)weight_at = packed(exp2_fast(x[0] - base0), exp2_fast(x[1] - base0));
     *(u32*)(weight_at + 8 * WEIGHT_ROW) = packed(exp2_fast(x[2] - base1), exp2_fast(x[3] - base1));
@@ -591,7 +595,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++)
-        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - (length ? top : 0.0f)));
+        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - base_of(top)));
     wait_for_peers(&shared.has_parts);
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++) {
@@ -599,7 +603,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         even += __builtin_bit_cast(float, y << 16) * weights[i];
         odd += __builtin_bit_cast(float, y & 0xffff0000u) * weights[i];
     }
-    const float factor = length ? __fdividef(1.0f, whole) : 0.0f;
+    const float factor = whole != 0 ? __fdividef(1.0f, whole) : 0.0f;
     // Of 16 dims a lane had sent 2 t, + 1 and 8 + 2 t, + 1 side by side.
     const u32 head = row % 8 * 2 + row / 8, pair = of_row / 8 * 8 + of_row % 2 * 4 + of_row % 8 / 2;
     u32* const to = out + (sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);

@@ -451,6 +451,9 @@ __device__ __forceinline__ void widen_column(u32 bytes, u32& even, u32& odd) {
         "}" : "=r"(even), "=r"(odd) : "r"(bytes));
 }
 
+// What to subtract from scores whose maximum this is: without a token, or with scores of -inf alone, weights are 0.
+__device__ __forceinline__ float base_of(float peak) { return peak == MINUS_INFINITY ? 0.0f : peak; }
+
 // The address of what lies there in the shared memory of another program of the cluster.
 __device__ __forceinline__ u32 in_peer(u32 local, u32 rank) {
     u32 there;
@@ -657,7 +660,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         peak0 = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
         peak1 = fmaxf(fmaxf(fmaxf(c.x, c.y), fmaxf(c.z, c.w)), fmaxf(fmaxf(d.x, d.y), fmaxf(d.z, d.w)));
     }
-    const float base0 = tokens ? peak0 : 0.0f, base1 = tokens ? peak1 : 0.0f;
+    const float base0 = base_of(peak0), base1 = base_of(peak1);
     unsigned char* const weight_at = shared.weight + g * WEIGHT_ROW + warp * 16 + t * 4;
     *(u32*)weight_at = packed(exp2_fast(x[0] - base0), exp2_fast(x[1] - base0));
     *(u32*)(weight_at + 8 * WEIGHT_ROW) = packed(exp2_fast(x[2] - base1), exp2_fast(x[3] - base1));
@@ -728,7 +731,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++)
-        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - (length ? top : 0.0f)));
+        whole += totals[i] * (weights[i] = exp2_fast(weights[i] - base_of(top)));
     wait_for_peers(&shared.has_parts);
 #pragma unroll
     for (u32 i = 0; i < CLUSTER; i++) {
@@ -736,7 +739,7 @@ extern "C" __global__ __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
         even += float16_value((unsigned short)y) * weights[i];
         odd += float16_value((unsigned short)(y >> 16)) * weights[i];
     }
-    const float factor = length ? __fdividef(kv_scale, whole) : 0.0f;
+    const float factor = whole != 0 ? __fdividef(kv_scale, whole) : 0.0f;
     u32* const to = out + (sequence * HEADS + head) * (LATENT / 2) + rank * (SLICE / 2);
     to[of_head] = packed_bf16(even * factor, odd * factor);
 }

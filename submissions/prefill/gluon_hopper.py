@@ -9,27 +9,30 @@ Idea
         consumers    two of four   64 queries each of every tile: S = Q K^T, softmax, O = O + P V
         saver        one warp      asks TMA to store what the consumers left in shared memory
 
-        keys, values       ring of STAGES tiles each, with a barrier for "full" (TMA's bytes) and one for "empty" (both
-                           consumers have read it)
+        keys, values       rings of STAGES and V_STAGES tiles, with a barrier for each that is "full" (TMA's bytes), and
+                           one a step for both that are "empty": the consumers have read the newer keys, older values
         queries            two tiles, each 64 rows a consumer; a tile's output goes through the memory of its queries
 
 Steps
     A consumer issues the next S = Q K^T, then this O + P V, and computes the next softmax while the latter runs.
     What it waits for alone, the other consumer fills. The last product of a tile of queries runs beside the first
     scores of the next tile, so that nothing stands still between tiles either; there, once a tile, the consumers issue
-    their products in a fixed order, or they come to do the same thing at the same time. The softmax's sum is stored to
-    shared memory, read by nobody, which keeps the compiler from moving the softmax behind the product that it is to run
+    their products in a fixed order, or they come to do the same thing at the same time. A store of the
+    softmax's sum, which never is (`pin`), keeps ptxas from moving the softmax behind the product that it is to run
     beside.
+
+    Gluon has all warps of a consumer meet before an arrival, and after it before their next access to shared memory.
+    So a step has one arrival: at its end, or with a third tile of values as soon as there are scores.
 
 Tiles
     128 queries and 128 keys. A consumer's S (64 x 128) and O (64 x 128) are 64 float32 registers a thread each, P 32.
-    Of shared memory, at D = 128: 64 KiB of queries, 64 KiB a stage.
+    Of shared memory, at D = 128: 64 KiB of queries, 32 KiB a tile of keys or values.
 
 Order
     Keys from the last tile, the one on the diagonal or cut short, to the first: only the first step of a tile needs a
     mask. Heavy tiles (late in a causal sequence) first; every other round of tiles is dealt backwards, or where a
-    program gets 62 tiles the first would have 3 % more work than the last. Neighbouring programs take heads of
-    different KV heads.
+    program gets 62 tiles the first would have 3 % more work than the last. So it goes within a
+    section: of as many pairs (sequence, KV head) as have SECTION_BYTES of keys and values, which stay in the L2 cache.
 
 What limits it
     Sampled back to back, power. Of 128 x 128 scores the exponentials (16 a clock and multiprocessor) take half as long
@@ -62,6 +65,9 @@ from harness.hip import NoDevice
 LOG2_E = math.log2(math.e)
 ROWS = gl.constexpr(64)  # queries a consumer: the M of a warpgroup's matrix instruction
 CONSUMERS = gl.constexpr(2)
+BLOCK_N = 128  # keys a tile
+V_STAGES = 3
+SECTION_BYTES = 8 << 20  # of the 60 MB of L2 a part: each half of the chip keeps copies of its own
 thread_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier  # its name since Triton 3.7
 
 
@@ -82,22 +88,42 @@ def first_softmax(scores, first_row, key_tiles, seq_len, scale, BLOCK_N: gl.cons
 
 
 @gluon.jit
+def pin(x):
+    """x, which has to be computed before what is asked for next: a store that never is depends on it."""
+    return gl.inline_asm_elementwise(
+        """
+        {
+            .reg .pred never;
+            mov.b32 $0, $1;
+            setp.eq.u32 never, $1, 0xffffdead;
+            @never st.shared.u32 [$1], $1;
+        }
+        """,
+        "=r,r",
+        [x],
+        dtype=gl.float32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
 def consume(
-    q_smem, k_ring, v_ring, q_full, out_full, k_full, k_empty, v_full, v_empty, order, pins,
-    consumer, seq_len, scale, tiles,
+    q_smem, k_ring, v_ring, q_full, out_full, k_full, v_full, empty, order,
+    consumer, seq_len, scale, tiles, section,
     HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr,
+    V_STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """One consumer's 64 queries of each tile. `step` counts its key tiles, `turn` its query tiles."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
-    heads = tiles // gl.cdiv(seq_len, CONSUMERS * ROWS)
+    pairs = pair_count(tiles, seq_len, HQ, HKV)
     zeros = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
     turns_due = turn_count(tiles)
     step = 0
 
-    place_of_first = place(nth_tile(0), heads, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
+    place_of_first = place(nth_tile(0), pairs, section, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
     first_row = place_of_first[3] + consumer * ROWS
     key_tiles = place_of_first[4]
     mbarrier.wait(q_full.index(0), 0)
@@ -105,7 +131,7 @@ def consume(
     keys = k_ring.index(0).reshape([BLOCK_N, D]).permute((1, 0))
     scores = warpgroup_mma(q_smem.index(consumer).reshape([ROWS, D]), keys, zeros, use_acc=False)
     thread_barrier()
-    mbarrier.arrive(k_empty.index(0))
+    mbarrier.arrive(empty.index(0))
     peak, weights, total = first_softmax(scores, first_row, key_tiles, seq_len, scale, BLOCK_N, CAUSAL)
     p = gl.convert_layout(weights.to(gl.bfloat16), p_layout)
 
@@ -114,8 +140,8 @@ def consume(
         q = q_smem.index(slot * CONSUMERS + consumer).reshape([ROWS, D])
         out = gl.zeros([ROWS, D], gl.float32, o_layout)
         for _ in range(key_tiles - 1):
-            v_stage = step % STAGES
-            v_phase = step // STAGES & 1
+            v_stage = step % V_STAGES
+            v_phase = step // V_STAGES & 1
             step += 1
             stage = step % STAGES
             mbarrier.wait(k_full.index(stage), step // STAGES & 1)
@@ -124,28 +150,30 @@ def consume(
             mbarrier.wait(v_full.index(v_stage), v_phase)
             out_token = warpgroup_mma(p, v_ring.index(v_stage).reshape([BLOCK_N, D]), out, is_async=True)
             scores = warpgroup_mma_wait(1, deps=[scores_token])
-            thread_barrier()
-            mbarrier.arrive(k_empty.index(stage))
+            if V_STAGES > STAGES:
+                thread_barrier()  # of all warps: they have read these keys, and the values of the step before
+                mbarrier.arrive(empty.index(stage))
 
             raised = gl.maximum(peak, gl.max(scores, 1) * scale)
             weights = gl.exp2(scores * scale - raised[:, None])
             factor = gl.exp2(peak - raised)
             total = total * factor + gl.sum(weights, 1)
-            pins.index(consumer).store(total)  # read by nobody: see Steps
+            total = pin(total)
             peak = raised
             # The new weights go through the wait too, or the compiler would move their computation behind it.
             next_p = gl.convert_layout(weights.to(gl.bfloat16), p_layout)
             out, _, p = warpgroup_mma_wait(0, deps=[out_token, p, next_p])
-            thread_barrier()
-            mbarrier.arrive(v_empty.index(v_stage))
+            if V_STAGES == STAGES:
+                thread_barrier()  # of all warps: they have read these keys and values
+                mbarrier.arrive(empty.index(stage))
             out = out * gl.convert_layout(factor, gl.SliceLayout(1, o_layout))[:, None]
 
-        v_stage = step % STAGES
-        v_phase = step // STAGES & 1
+        v_stage = step % V_STAGES
+        v_phase = step // V_STAGES & 1
         # The first scores of the next tile, beside the last values of this one.
         more = turn + 1 < turns_due  # after the last tile these scores are of whatever lies there, and unused
         following = nth_tile(gl.minimum(turn + 1, turns_due - 1))
-        place_of_next = place(following, heads, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
+        place_of_next = place(following, pairs, section, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
         first_row = place_of_next[3] + consumer * ROWS
         key_tiles = place_of_next[4]
         mbarrier.wait(q_full.index(slot ^ 1), (turn + 1) // 2 & 1, pred=more)
@@ -160,14 +188,16 @@ def consume(
         out_token = warpgroup_mma(p, v_ring.index(v_stage).reshape([BLOCK_N, D]), out, is_async=True)
         mbarrier.arrive(order.index(1 - consumer))
         scores = warpgroup_mma_wait(1, deps=[scores_token])
-        thread_barrier()
-        mbarrier.arrive(k_empty.index(stage), pred=more)
+        if V_STAGES > STAGES:
+            thread_barrier()
+            mbarrier.arrive(empty.index(stage))
         peak, weights, next_total = first_softmax(scores, first_row, key_tiles, seq_len, scale, BLOCK_N, CAUSAL)
-        pins.index(consumer).store(next_total)
+        next_total = pin(next_total)
         next_p = gl.convert_layout(weights.to(gl.bfloat16), p_layout)
         out, _used, p = warpgroup_mma_wait(0, deps=[out_token, p, next_p])
-        thread_barrier()
-        mbarrier.arrive(v_empty.index(v_stage))
+        if V_STAGES == STAGES:
+            thread_barrier()
+            mbarrier.arrive(empty.index(stage))
 
         out = out * gl.convert_layout(1.0 / total, gl.SliceLayout(1, o_layout))[:, None]
         q.store(out.to(gl.bfloat16))  # all of this consumer's products with these queries are over
@@ -179,12 +209,12 @@ def consume(
 
 @gluon.jit
 def save(
-    q_smem, q_empty, out_full, out_desc, seq_len, tiles,
+    q_smem, q_empty, out_full, out_desc, seq_len, tiles, section,
     HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    heads = tiles // gl.cdiv(seq_len, CONSUMERS * ROWS)
+    pairs = pair_count(tiles, seq_len, HQ, HKV)
     for turn in range(turn_count(tiles)):
-        batch, head, _, first_row, _ = place(nth_tile(turn), heads, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
+        batch, head, _, first_row, _ = place(nth_tile(turn), pairs, section, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
         slot = turn & 1
         mbarrier.wait(out_full.index(slot), turn // 2 & 1)
         tma.async_copy_shared_to_global(out_desc, [batch, first_row, head * D], q_smem.index(slot * CONSUMERS))
@@ -197,14 +227,16 @@ def save(
 
 @gluon.jit
 def produce(
-    q_smem, k_ring, v_ring, q_full, q_empty, k_full, k_empty, v_full, v_empty, q_desc, k_desc, v_desc, seq_len,
-    tiles, HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr,
+    q_smem, k_ring, v_ring, q_full, q_empty, k_full, v_full, empty, q_desc, k_desc, v_desc, seq_len,
+    tiles, section, HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr, V_STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    heads = tiles // gl.cdiv(seq_len, CONSUMERS * ROWS)
+    pairs = pair_count(tiles, seq_len, HQ, HKV)
     step = 0
     for turn in range(turn_count(tiles)):
-        batch, head, kv_head, first_row, key_tiles = place(nth_tile(turn), heads, seq_len, HQ, HKV, BLOCK_N, CAUSAL)
+        batch, head, kv_head, first_row, key_tiles = place(
+            nth_tile(turn), pairs, section, seq_len, HQ, HKV, BLOCK_N, CAUSAL
+        )
         slot = turn & 1
         full = q_full.index(slot)
         mbarrier.wait(q_empty.index(slot), turn // 2 & 1 ^ 1)
@@ -216,11 +248,12 @@ def produce(
         for done in range(key_tiles):
             key = (key_tiles - 1 - done) * BLOCK_N
             stage = step % STAGES
-            free = step // STAGES & 1 ^ 1
-            mbarrier.wait(k_empty.index(stage), free)
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(k_desc, [batch, key, kv_head * D], k_full.index(stage), k_ring.index(stage))
-            mbarrier.wait(v_empty.index(stage), free)
+            # Until these values' place is free, and the next keys'.
+            before = step + STAGES - 1
+            mbarrier.wait(empty.index(before % STAGES), before // STAGES & 1 ^ 1, pred=step > 0)
+            stage = step % V_STAGES
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(v_desc, [batch, key, kv_head * D], v_full.index(stage), v_ring.index(stage))
             step += 1
@@ -242,41 +275,48 @@ def nth_tile(turn):
 
 
 @gluon.jit
+def pair_count(tiles, seq_len, HQ: gl.constexpr, HKV: gl.constexpr):
+    """Of a sequence and a KV head."""
+    return tiles // (gl.cdiv(seq_len, CONSUMERS * ROWS) * (HQ // HKV))
+
+
+@gluon.jit
 def place(
-    tile, heads, seq_len, HQ: gl.constexpr, HKV: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr
+    tile, pairs, section, seq_len, HQ: gl.constexpr, HKV: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr
 ):  # fmt: skip
     """Where the work of one tile of queries lies: batch, head, KV head, first query, tiles of keys."""
+    group: gl.constexpr = HQ // HKV
     q_tiles = gl.cdiv(seq_len, CONSUMERS * ROWS)
-    q_tile = q_tiles - 1 - tile // heads
-    x = tile % heads
-    batch = x // HQ
-    kv_head = x % HQ % HKV
-    head = kv_head * (HQ // HKV) + x % HQ // HKV
+    tiles_of_section = section * group * q_tiles
+    first_pair = tile // tiles_of_section * section
+    heads = gl.minimum(section, pairs - first_pair) * group  # the last section may have fewer
+    x = tile % tiles_of_section
+    q_tile = q_tiles - 1 - x // heads
+    pair = first_pair + x % heads // group
+    kv_head = pair % HKV
     first_row = q_tile * (CONSUMERS * ROWS)
     keys = seq_len
     if CAUSAL:
         keys = gl.minimum(first_row + CONSUMERS * ROWS, seq_len)
-    return batch, head, kv_head, first_row, gl.cdiv(keys, BLOCK_N)
+    return pair // HKV, kv_head * group + x % heads % group, kv_head, first_row, gl.cdiv(keys, BLOCK_N)
 
 
 @gluon.jit
 def prefill(
-    q_desc, k_desc, v_desc, out_desc, scale, seq_len, tiles,
+    q_desc, k_desc, v_desc, out_desc, scale, seq_len, tiles, section,
     HQ: gl.constexpr, HKV: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr,
+    V_STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(gl.bfloat16, [2 * CONSUMERS, 1, ROWS, D], q_desc.layout)
     k_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, 1, BLOCK_N, D], k_desc.layout)
-    v_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, 1, BLOCK_N, D], v_desc.layout)
+    v_ring = gl.allocate_shared_memory(gl.bfloat16, [V_STAGES, 1, BLOCK_N, D], v_desc.layout)
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     out_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [V_STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     order = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
-    pins = gl.allocate_shared_memory(gl.float32, [CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     for each in gl.static_range(2):
         mbarrier.init(order.index(each), 1)
         mbarrier.init(q_full.index(each), 1)
@@ -284,24 +324,24 @@ def prefill(
         mbarrier.init(out_full.index(each), CONSUMERS)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), 1)
-        mbarrier.init(k_empty.index(stage), CONSUMERS)
+        mbarrier.init(empty.index(stage), CONSUMERS)
+    for stage in gl.static_range(V_STAGES):
         mbarrier.init(v_full.index(stage), 1)
-        mbarrier.init(v_empty.index(stage), CONSUMERS)
     gl.warp_specialize(
         [
             (consume, (
-                q_smem, k_ring, v_ring, q_full, out_full, k_full, k_empty, v_full, v_empty, order, pins,
-                0, seq_len, scale, tiles, HQ, HKV, D, BLOCK_N, STAGES, CAUSAL,
+                q_smem, k_ring, v_ring, q_full, out_full, k_full, v_full, empty, order,
+                0, seq_len, scale, tiles, section, HQ, HKV, D, BLOCK_N, STAGES, V_STAGES, CAUSAL,
             )),
             (consume, (
-                q_smem, k_ring, v_ring, q_full, out_full, k_full, k_empty, v_full, v_empty, order, pins,
-                1, seq_len, scale, tiles, HQ, HKV, D, BLOCK_N, STAGES, CAUSAL,
+                q_smem, k_ring, v_ring, q_full, out_full, k_full, v_full, empty, order,
+                1, seq_len, scale, tiles, section, HQ, HKV, D, BLOCK_N, STAGES, V_STAGES, CAUSAL,
             )),
             (produce, (
-                q_smem, k_ring, v_ring, q_full, q_empty, k_full, k_empty, v_full, v_empty, q_desc, k_desc, v_desc,
-                seq_len, tiles, HQ, HKV, D, BLOCK_N, STAGES, CAUSAL,
+                q_smem, k_ring, v_ring, q_full, q_empty, k_full, v_full, empty, q_desc, k_desc, v_desc,
+                seq_len, tiles, section, HQ, HKV, D, BLOCK_N, STAGES, V_STAGES, CAUSAL,
             )),
-            (save, (q_smem, q_empty, out_full, out_desc, seq_len, tiles, HQ, HKV, D, BLOCK_N, CAUSAL)),
+            (save, (q_smem, q_empty, out_full, out_desc, seq_len, tiles, section, HQ, HKV, D, BLOCK_N, CAUSAL)),
         ],
         [4, 1, 1],
         [240, 24, 24],
@@ -312,8 +352,11 @@ def custom_kernel(data):
     return launch(data)
 
 
-def launch(data, BLOCK_N=128, STAGES=2):
-    """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU."""
+def launch(data, v_stages=V_STAGES, section_bytes=SECTION_BYTES):
+    """What `custom_kernel` does, with other choices than its own. Raises NoDevice without a Hopper GPU.
+
+    v_stages: of the ring of values, 2 or 3. section_bytes: of the keys and values that are worked through together.
+    """
     q, k, v, config = data
     if q.device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(q.device)[0] != 9:
         raise NoDevice("gluon_hopper needs a Hopper GPU (sm_90): its instructions exist nowhere else")
@@ -327,11 +370,12 @@ def launch(data, BLOCK_N=128, STAGES=2):
         return TensorDescriptor.from_tensor(x.view(batch, seq_len, -1), block, layout)
 
     tiles = batch * q_heads * -(-seq_len // (64 * 2))
+    section = min(max(section_bytes // (seq_len * head_dim * 4), 1), batch * kv_heads)
     programs = torch.cuda.get_device_properties(q.device).multi_processor_count
     prefill[(min(tiles, programs),)](
         descriptor(q, 64), descriptor(k, BLOCK_N), descriptor(v, BLOCK_N), descriptor(out, 64),
-        config["sm_scale"] * LOG2_E, seq_len, tiles,
-        HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_N=BLOCK_N, STAGES=STAGES, CAUSAL=config["causal"],
-        num_warps=4,
+        config["sm_scale"] * LOG2_E, seq_len, tiles, section,
+        HQ=q_heads, HKV=kv_heads, D=head_dim, BLOCK_N=BLOCK_N, STAGES=2, V_STAGES=v_stages,
+        CAUSAL=config["causal"], num_warps=4,
     )  # fmt: skip
     return out

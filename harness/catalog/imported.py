@@ -1,0 +1,61 @@
+"""Problems of other projects that are called by a name: `import` writes the names down, with where each problem lies.
+
+    configs/imported.yml      vectoradd_v2: /home/me/reference-kernels/problems/pmpp_v2/vectoradd_py
+
+Their files stay where they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+from pydantic import RootModel
+
+from harness.catalog import strict_yaml
+
+FILE = "configs/imported.yml"
+_HEAD = "# Problems of other projects, by the names that `import` gave them. A line may be deleted.\n"
+_NO_PROBLEMS = {"solutions", "node_modules", "__pycache__"}
+
+
+class _Imported(RootModel[dict[str, str]]):
+    pass
+
+
+def paths(root: Path) -> dict[str, str]:
+    """By name where each lies. Raises ProblemError where the file cannot be read."""
+    file = root / FILE
+    return strict_yaml.read(file, _Imported).root if file.exists() else {}
+
+
+def text(found: Mapping[str, str]) -> str:
+    """What the file is to hold."""
+    return _HEAD + yaml.safe_dump(dict(found), sort_keys=True, allow_unicode=True, width=4096)
+
+
+def problems_beneath(folder: Path) -> Iterator[Path]:
+    """The folders with a task.yml, and KernelBench's tasks in `folder` itself and in folders called level1, level2 and
+    so on, in order of their paths."""
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _NO_PROBLEMS)
+        if "task.yml" in files:
+            yield here
+            folders.clear()
+        elif here == folder or re.fullmatch(r"level\d+", here.name):
+            yield from sorted((here / name for name in files if _is_task(here / name)), key=_numbered)
+
+
+def _is_task(path: Path) -> bool:
+    """Whether it looks like one: what else lies there is nobody's mistake."""
+    return path.suffix == ".py" and b"def get_init_inputs" in path.read_bytes()
+
+
+def _numbered(path: Path) -> tuple[int, str]:
+    """2_x before 10_x."""
+    number = path.stem.partition("_")[0]
+    return int(number) if number.isdigit() else 0, path.stem

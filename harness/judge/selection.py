@@ -1,0 +1,19 @@
+"""Which rows of a long output are looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The secret rows of an output that are checked: row numbers along `axis`, which is `length` long."""
+
+    axis: int
+    rows: torch.Tensor
+    length: int
+
+    def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[: self.axis], self.length, *shape[self.axis + 1 :])
