@@ -20,11 +20,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 PLACES = {
     "harness": "harness",
     "configs": "harness/bundled/configs",
+    "docs": "harness/bundled/docs",
     "problems": "harness/bundled/problems",
     "reference": "harness/bundled/reference",
     "submissions": "harness/bundled/submissions",
 }
 """Folders of a checkout, and where the wheel has them."""
+
+PICTURE = ".png"
+"""Of docs/, what `docs` does not print, and what takes most of its bytes: no wheel has it."""
 
 CACHES = {"__pycache__", ".pytest_cache", ".triton"}
 
@@ -45,7 +49,8 @@ class BundledFiles(BuildHookInterface):
             files = list(_walked(root, root if source else None))
         for name in files:
             folder, _, rest = name.partition("/")
-            if (root / name).is_file() and (source or folder in PLACES):
+            packed = source or (folder in PLACES and not name.endswith(PICTURE))
+            if packed and (root / name).is_file():
                 place = name if source else f"{PLACES[folder]}/{rest}"
                 build_data["force_include"][str(root / name)] = place
 

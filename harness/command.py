@@ -3,6 +3,9 @@
     typed("eval", "mla", "mine.py")     podium eval mla mine.py                       where `podium` was typed
                                         make eval PROBLEM=mla SUBMISSION=mine.py      where make runs it
                                         python3 -m harness eval mla mine.py           in a checkout otherwise
+                                        podium --root ../cup eval mla mine.py         where that root was named
+
+    page("check")                       docs/check.md in a checkout, `podium docs check` of an installed Podium
 
 Imports nothing of the harness: workers use it as well.
 """
@@ -11,8 +14,11 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +51,20 @@ OFFLINE = ("ziglang", "nvidia-cuda-nvrtc", "tinygrad==0.14.0", "pyelftools")
 """What pyproject.toml calls `offline`."""
 
 
+_roots: list[str] = []
+"""What stood behind --root, while a verb is at work that was given one."""
+
+
+@contextmanager
+def at_root(named: str | None) -> Iterator[None]:
+    """Within it `typed` names this root, in the words that were typed. None: none was."""
+    _roots[:] = [] if named is None else [named]
+    try:
+        yield
+    finally:
+        _roots.clear()
+
+
 @functools.cache
 def installed() -> bool:
     """Whether this Podium runs from a wheel, and not from a checkout: its metadata lies beside it. A worker that may
@@ -66,19 +86,24 @@ def called() -> str:
 
 def typed(verb: str, *words: str) -> str:
     """The command for `verb` with these words, options last, quoted for a shell."""
-    by = called()
-    if by == "make" and verb in VARIABLES:
-        return _of_make(verb, words)
-    return " ".join([MODULE if by == "make" else by, shlex.join([verb, *words])])
+    return _line([] if "--help" in words else _roots, verb, words)
+
+
+def page(name: str) -> str:
+    """Where the page `name` of docs/ is read: its path in a checkout, else the verb that prints it."""
+    return f"`{called()} docs {name}`" if installed() else f"docs/{name}.md"
 
 
 def translated(text: str) -> str:
-    """`text` with each `Example: python3 -m harness ...` at the end of a line in the reader's words."""
+    """`text` with each `Example: python3 -m harness ...` at the end of a line, and each page of docs/, in the reader's
+    words."""
+    text = re.sub(r"docs/([a-z-]+)\.md", lambda found: page(found[1]), text)
     head, mark, line = text.partition(f"Example: {MODULE} ")
     if not mark or called() == MODULE:
         return text
     example, *rest = line.split("\n", 1)
-    return "\n".join([f"{head}Example: {typed(*shlex.split(example))}", *rest])
+    verb, *words = shlex.split(example)
+    return "\n".join([f"{head}Example: {_line([], verb, words)}", *rest])
 
 
 def how_to_get_offline() -> str:
@@ -86,7 +111,15 @@ def how_to_get_offline() -> str:
     return f"pip install {' '.join(OFFLINE)}" if installed() else "make setup-offline"
 
 
-def _of_make(verb: str, words: tuple[str, ...]) -> str:
+def _line(roots: Sequence[str], verb: str, words: Sequence[str]) -> str:
+    by = called()
+    if by == "make" and verb in VARIABLES and not roots:
+        return _of_make(verb, words)
+    root = ["--root", *roots] if roots else []
+    return " ".join([MODULE if by == "make" else by, shlex.join([*root, verb, *words])])
+
+
+def _of_make(verb: str, words: Sequence[str]) -> str:
     options = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     names, values = VARIABLES[verb], list(words[:options])
     if len(values) > len(names) > 0:  # SUBMISSION is a list

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -170,7 +171,7 @@ def test_kernels_are_compiled_as_the_cases_that_are_asked_for_launch_them(podium
 def test_a_wrong_answer_is_shown_with_its_report_and_compiled_all_the_same(podium):
     code, out, _ = podium(TRITON.replace("(2.0)", "(3.0)"), "--target", "gfx942")
     assert code == 10
-    assert "rel_l2" in out and "reproduce: python3 -m harness replay double" in out
+    assert "rel_l2" in out and re.search("reproduce: .* replay double", out)
     assert last_line(out).startswith("wrong answer on CPU") and last_line(out).endswith("compiles for gfx942")
 
 

@@ -142,10 +142,35 @@ def test_show_finds_a_run_by_its_submission_its_id_and_how_that_begins_and_by_no
     assert code == 2 and "no run nonsense" in err
 
 
+def test_a_run_is_found_by_the_file_that_it_judged_and_by_no_other_of_its_name(podium, toy_root, monkeypatch):
+    file = submit(toy_root, "honest", HONEST)
+    run = make_run("20260101T000000-1-honest", submission="honest", submission_path="submissions/double/honest.py")
+    Store(toy_root).write(run, SUBMISSION)
+    monkeypatch.chdir(toy_root)
+    for name in (str(file), "submissions/double/honest.py"):
+        code, out, _ = podium("show", name)
+        assert code == 0 and run.id in out
+        assert podium("compare", name, "honest")[0] == podium("compare", "honest", "honest")[0]
+    (toy_root / "honest.py").write_text(HONEST)
+    code, _, err = podium("show", "honest.py")
+    assert code == 2 and "honest.py has no run\n  `eval` judges it" in err
+
+
+def test_show_of_a_problem_lists_its_runs_unless_a_submission_is_called_so(podium, toy_root):
+    for number, (problem, name) in enumerate([("double", "mine"), ("other", "yours")]):
+        run = make_run(f"20260101T000000-{number}-{name}", submission=name)
+        Store(toy_root).write(run.model_copy(update={"problem": problem}), SUBMISSION)
+    code, out, _ = podium("show", "double")
+    assert code == 0 and "0-mine" in out and "yours" not in out and "yours" in podium("show")[1]
+    assert [run["submission"] for run in json.loads(podium("show", "double", "--json")[1])["runs"]] == ["mine"]
+    Store(toy_root).write(make_run("20260102T000000-2-double", submission="double"), SUBMISSION)
+    assert "20260102T000000-2-double (schema" in podium("show", "double")[1]
+
+
 def test_show_of_a_failed_run_ends_with_what_is_wrong_and_has_no_configuration_of_other_devices(podium, toy_root):
     podium("eval", "double", str(submit(toy_root, "wrong", WRONG)))
     out = podium("show", "wrong")[1]
-    assert out.index("Configuration:") < out.index("reproduce: python3 -m harness replay")
+    assert out.index("Configuration:") < out.index(f"reproduce: python3 -m harness --root {toy_root} replay")
     assert "cpu processes" in out and "gpu processes" not in out
 
 
@@ -154,7 +179,7 @@ def test_where_the_print_of_a_failing_call_is_cut_it_is_said_what_has_all_of_it(
     path = submit(toy_root, "talks", print_many)
     _, out, _ = podium("eval", "double", str(path), "--quick")
     (told,) = [line for line in out.splitlines() if line.startswith("It printed")]
-    name = re.fullmatch(r"It printed \(the last 8 of \d+ lines; all: python3 -m harness show (\S+)\):", told)[1]
+    name = re.fullmatch(r"It printed \(the last 8 of \d+ lines; all: .* --root \S+ show (\S+)\):", told)[1]
     assert "  949" in out and "  900" not in out and "900" in podium("show", name)[1].partition("What it printed:")[2]
     _, out, _ = podium("eval", "double", str(path), "--case", "1")
     assert re.search(r"It printed \(the last 8 of \d+ lines; all: --json\):", out)
@@ -508,7 +533,7 @@ def test_cases_that_are_asked_for_are_judged_alone_and_the_run_is_neither_ranked
         (["--case", "2"], "double has no benchmark case 2"),
         (["--case", "rows=3 cols=6"], "double has no case 'rows=3 cols=6'"),
         (["-k", "depth"], "no case of double has 'depth'"),
-        (["--watch", "-x"], "--watch judges every case"),
+        (["--watch", "-k", "depth"], "no case of double has 'depth'"),
     ],
 )
 def test_a_case_that_there_is_not_is_refused(podium, toy_root, words, said):

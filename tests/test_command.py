@@ -1,5 +1,6 @@
 """Hints name the command that their reader typed."""
 
+import ast
 import re
 import shlex
 import sys
@@ -57,6 +58,57 @@ def test_the_targets_and_variables_of_make_are_those_of_the_makefile():
     assert found == command.VARIABLES
 
 
+def test_a_root_that_was_named_stands_in_every_hint_until_the_verb_ends(monkeypatch):
+    with command.at_root("../my cup"):
+        assert command.typed("eval", "mla") == "python3 -m harness --root '../my cup' eval mla"
+        monkeypatch.setenv(command.CALLER, "podium")
+        assert command.typed("replay", "mla", "x.py") == "podium --root '../my cup' replay mla x.py"
+        monkeypatch.setenv(command.CALLER, "make")  # no target of make takes a root
+        assert command.typed("eval", "mla") == "python3 -m harness --root '../my cup' eval mla"
+    assert command.typed("eval", "mla") == "make eval PROBLEM=mla"
+
+
+def test_a_hint_of_a_verb_names_the_root_that_was_typed_and_no_other(podium, toy_root):
+    told = f"python3 -m harness --root {toy_root} eval double"
+    assert told in podium("leaderboard", "double")[1]
+    podium("no-such-verb")
+    assert command.typed("eval", "mla") == "python3 -m harness eval mla"
+
+
+def test_a_page_is_a_path_in_a_checkout_and_a_verb_of_an_installed_podium(monkeypatch, podium):
+    assert command.page("security") == "docs/security.md"
+    said = "Read docs/adding-a-problem.md.\nExample: python3 -m harness docs"
+    assert command.translated(said) == said
+    monkeypatch.setattr(command, "installed", lambda: True)
+    monkeypatch.setenv(command.CALLER, "podium")
+    assert command.page("security") == "`podium docs security`"
+    assert command.translated(said) == "Read `podium docs adding-a-problem`.\nExample: podium docs"
+
+
+def test_every_hint_names_a_page_that_there_is_and_in_the_reader_s_words():
+    """Help and the skeleton of a problem are translated; all other texts ask `command.page`."""
+    asked = set()
+    for path in [*(CHECKOUT / "harness").rglob("*.py")]:
+        tree = ast.parse(path.read_text())
+        written = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in written:
+                assert not re.search(r"docs/[a-z-]+\.md", node.value), f"{path}: {node.value!r}"
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "page" and node.args:
+                asked |= {node.args[0].value} if isinstance(node.args[0], ast.Constant) else set()
+    assert len(asked) >= 4 and all((CHECKOUT / "docs" / f"{name}.md").is_file() for name in asked)
+
+
+def test_docs_lists_the_pages_and_prints_one(podium):
+    code, out, _ = podium("docs")
+    assert code == 0 and re.search(r"^debugging +Debugging a wrong kernel$", out, re.MULTILINE)
+    assert {line.split()[0] for line in out.splitlines()} >= {page.stem for page in (CHECKOUT / "docs").glob("*.md")}
+    for name in ("debugging", "docs/debugging.md", "debugging.md"):
+        assert podium("docs", name)[1] == (CHECKOUT / "docs" / "debugging.md").read_text()
+    code, _, err = podium("docs", "debuging")
+    assert code == 2 and "did you mean debugging?" in err
+
+
 def test_an_installed_podium_is_called_podium_also_by_programs(monkeypatch, installed):
     monkeypatch.setattr(sys, "argv", ["/home/me/agent.py"])
     assert command.typed("eval", "mla") == "podium eval mla"
@@ -72,7 +124,7 @@ def test_an_installed_podium_names_pip_for_what_a_checkout_sets_up(installed):
 
 
 @pytest.mark.parametrize("caller", ["podium", "make"])
-def test_help_and_hints_of_a_verb_are_in_those_words_too(podium, monkeypatch, caller):
+def test_help_and_hints_of_a_verb_are_in_those_words_too(podium, monkeypatch, toy_root, caller):
     monkeypatch.setenv(command.CALLER, caller)
     code, out, _ = podium("check", "--help")
     assert code == 0 and "python3 -m harness" not in out.partition("Usage")[2].partition("\n")[2]
@@ -82,7 +134,8 @@ def test_help_and_hints_of_a_verb_are_in_those_words_too(podium, monkeypatch, ca
     }
     assert expected[caller] in out
     _, out, _ = podium("leaderboard", "double")
-    assert {"podium": "podium eval double", "make": "make eval PROBLEM=double"}[caller] in out
+    program = {"podium": "podium", "make": "python3 -m harness"}[caller]  # no target of make takes a root
+    assert f"{program} --root {toy_root} eval double" in out
     _, _, err = podium("check", "--nonsense")
     assert {"podium": "podium check --help", "make": "make check ARGS=--help"}[caller] in err
 

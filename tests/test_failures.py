@@ -138,6 +138,19 @@ def test_an_import_of_the_contest_s_that_is_not_here_is_told_what_to_write_inste
     assert re.match(r"(ModuleNotFound|Import)Error: .*\(line 2\): ", run.ending.message) and said in run.ending.message
 
 
+def test_a_custom_kernel_that_cannot_be_called_is_told_how_it_is_called(toy_root):
+    run = judge(toy_root, "def custom_kernel(data, more):\n    return data[0] * 2\n", timed=False)
+    assert run.ending.message.startswith("TypeError: custom_kernel() missing 1 required positional argument: 'more'")
+    assert run.ending.message.endswith(": it is called as custom_kernel(data)")
+
+
+def test_of_a_kernel_that_does_not_compile_one_line_is_named_its_own(toy_root, in_triton):
+    run = judge(toy_root, in_triton.replace("tl.arange", "tl.arrange"), timed=False)
+    assert run.ending.verdict is Verdict.COMPILE_ERROR
+    assert re.search(r"CompilationError: twice, line 5: .*'arrange'.*for sm_90", run.ending.message)
+    assert "(line" not in run.ending.message
+
+
 def test_another_module_that_is_missing_gets_no_such_hint(tmp_path):
     failure = reported(tmp_path, "import not_there")
     assert failure["message"] == "ModuleNotFoundError: No module named 'not_there' (line 1)"

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def test_the_wheel_has_one_name_and_nothing_that_was_left_lying_about(wheel):
     assert not [name for name in names if "__pycache__" in name or "results/" in name]
     for folder in ("problems/mla/reference.py", "reference/attention.py", "configs/eval.yml", "configs/new-problem"):
         assert any(name.startswith(f"harness/bundled/{folder}") for name in names), folder
+    assert "harness/bundled/docs/debugging.md" in names and not [name for name in names if name.endswith(".png")]
 
 
 @pytest.mark.parametrize("tracked", [True, False], ids=["checkout", "archive"])
@@ -127,6 +129,14 @@ def test_podium_judges_in_another_directory_and_leaves_its_results_there(program
     assert list((elsewhere / "results" / "local" / "kv_replicate").glob(f"*/{run['id']}.json"))
     assert {path.name for path in elsewhere.iterdir()} == {"mine.py", "results"}
     assert "mine" in call([programs / "podium", "leaderboard", "kv_replicate"], elsewhere).stdout
+
+
+def test_the_pages_that_hints_name_are_there(programs, elsewhere):
+    told = call([programs / "podium", "new-problem", "softcap"], elsewhere).stdout
+    (words,) = re.findall("`podium (docs adding-a-problem)`", told)
+    assert call([programs / "podium", *words.split()], elsewhere).stdout.startswith("# ")
+    assert "`podium docs adding-a-problem`" in (elsewhere / "problems" / "softcap" / "problem.yml").read_text()
+    assert "docs/" not in call([programs / "podium", "node", "--help"], elsewhere).stdout
 
 
 def test_hints_are_commands_and_paths_that_work_there(programs, elsewhere):

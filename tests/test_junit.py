@@ -54,7 +54,7 @@ def test_a_wrong_case_fails_with_its_report_and_the_exit_code_stays(podium, toy_
     assert (honest.get("failures"), wrong.get("failures")) == ("0", "2")
     failure = wrong.find("testcase/failure")
     assert failure.get("type") == "wrong answer" and "max_mismatch is above" in failure.get("message")
-    assert "rel_l2" in failure.text and "reproduce: python3 -m harness replay double" in failure.text
+    assert "rel_l2" in failure.text and f"--root {toy_root} replay double" in failure.text
 
 
 def test_what_no_case_shows_stands_in_a_test_of_its_own(podium, toy_root):

@@ -134,6 +134,22 @@ def test_what_cannot_be_watched_is_refused_at_once(toy_root, capsys, words, said
     assert code == 2 and said in streams.err and not streams.out
 
 
+def test_cases_that_are_chosen_are_judged_at_each_save_up_to_the_first_wrong_one(toy_root, monkeypatch, capsys):
+    file, judged = submit(toy_root, "mine", WRONG), []
+
+    def evaluate(problem, *_, stop_at_first, **options):
+        judged.append(([case.label for case in problem.cpu.test], len(problem.cpu.benchmark), stop_at_first))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.judge.evaluate.evaluate", evaluate)
+    words = ["eval", "double", str(file), "--watch", "--device", "cpu"]
+    assert main(["--root", str(toy_root), *words, "-k", "rows=3", "-x"]) == 0
+    assert main(["--root", str(toy_root), *words, "--case", "1"]) == 0
+    assert main(["--root", str(toy_root), *words]) == 0
+    assert judged[:2] == [(["rows=3 cols=5"], 0, True), ([], 1, False)]
+    assert len(judged[2][0]) == 2 and judged[2][1:] == (1, False)
+
+
 class Editor:
     """Does one thing to the file each time that the watch sleeps; the end of the list is Ctrl-C."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from test_judging import judge
 
-from harness.judge.whereabouts import SHOWN, Whereabouts, frames
+from harness.judge.whereabouts import SHOWN, Whereabouts, frames, is_kernel
 from harness.model import Verdict
 
 STACK = """Current thread 0x00007f1 (most recent call first):
@@ -36,6 +36,30 @@ def test_of_a_stack_the_files_own_frames_are_told_the_innermost_last():
     assert frames(STACK, Path("/scratch/other.py")) == frames("nonsense", Path("/scratch/submission.py")) == []
     deep = '  File "/s.py", line 1 in inner\n' + '  File "/s.py", line 7 in f\n' * 900
     assert frames(deep, Path("/s.py"))[-1] == (1, "inner") and len(frames(deep, Path("/s.py"))) == SHOWN
+
+
+def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "@triton.autotune(configs, key=['n'])\n@triton.jit\ndef tuned(x):\n    pass\n\n"
+        "@jit(noinline=True)\n@other\ndef helper(x):\n    pass\n\n"
+        "def custom_kernel(data):\n    tuned[(1,)](data)\n"
+    )
+    assert [is_kernel(name, path) for name in ("tuned", "helper", "custom_kernel", "tune")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not is_kernel("tuned", tmp_path / "gone.py")
+
+
+def test_a_time_out_in_an_interpreted_kernel_says_that_it_is_interpreted(toy_root, limited, in_triton):
+    limited(call_s=2)
+    endless = in_triton.replace("    i = tl", "    while tl.program_id(0) < 7:\n        pass\n    i = tl", 1)
+    run = judge(toy_root, endless, timed=False)
+    assert run.ending.verdict is Verdict.TIMEOUT
+    assert run.ending.message.endswith("which Triton's interpreter runs here, and slowly: try a smaller case")
 
 
 def test_who_is_gone_or_says_nothing_is_nowhere():

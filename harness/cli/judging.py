@@ -12,6 +12,7 @@ import click
 
 from harness import catalog
 from harness.catalog.choice import choose
+from harness.cli import watching
 from harness.cli.options import (
     cases_option,
     device_option,
@@ -78,7 +79,8 @@ def eval_(
     neither ranked nor stored.
 
     --watch judges one FILE at each save. It tells in this order: whether the file compiles, whether it is right on the
-    smallest case, whether it is right on all cases, and how fast it is in one process. Ctrl-C ends it with exit code 0.
+    smallest case, whether it is right on all cases, and how fast it is in one process. --case, -k and -x hold for each
+    save. Ctrl-C ends it with exit code 0.
 
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
@@ -87,9 +89,7 @@ def eval_(
     if watch:
         if len(files) != 1 or as_json or as_markdown or junit:
             raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
-        if named or words or stop_at_first:
-            raise UsageError("--watch judges every case", "leave out --case, -k and -x")
-        return _watch(root, catalog.load_problem(root, problem), files[0], device)
+        return watching.watch(root, catalog.load_problem(root, problem), files[0], device, named, words, stop_at_first)
     from harness.machine.device import detect
     from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation
@@ -259,25 +259,6 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     level, path = "error" if found.exit_code else "notice", found.now.submission_path
     github.annotate([github.command(level, rendered.summary(found), "repro", path)])
     return found.exit_code
-
-
-def _watch(root: Path, problem: Problem, file: Path, device: str) -> int:
-    from harness.machine.device import detect
-    from harness.render import watch as rendered
-    from harness.verbs import watch
-
-    narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
-    try:
-        watch.watch(
-            root,
-            problem,
-            file,
-            detect(root, device),
-            lambda feedback: click.echo(colour.verdicts(rendered.text(feedback))),
-        )
-    except KeyboardInterrupt:
-        narrate("\nstopped watching")
-    return 0
 
 
 def _print_outcome(

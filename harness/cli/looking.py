@@ -70,14 +70,15 @@ def leaderboard(
 def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: bool) -> None:
     """Show one run in full. Without RUN, list the stored runs, the latest last; --csv is for that list.
 
-    RUN is a run's id, a beginning of it that no other has, or a submission's name: the latest run of its latest source.
+    RUN is a run's id, a beginning of it that no other has, or a submission's name or file: the latest run of its latest
+    source. A problem's name lists the runs of that problem.
 
     Example: python3 -m harness show torch_bf16
     """
     from harness.render import run as rendered
 
-    if run is None:
-        found, faults = stored.every(root)
+    if run is None or stored.is_problem(root, run):
+        found, faults = stored.every(root, run)
         if as_json:
             print_json({"runs": [asdict(entry) for entry in found], "left_alone": dict(faults)})
         elif as_csv:
@@ -269,3 +270,21 @@ def schema() -> None:
     from harness.verbs import schema as schemas
 
     print_json(schemas.run_schema())
+
+
+@verbs.command()
+@click.argument("page", metavar="[PAGE]", required=False)
+def docs(page: str | None) -> None:
+    """Print a page of docs/, in Markdown. Without PAGE, list the pages. An installed Podium has them all.
+
+    Example: python3 -m harness docs debugging
+    """
+    from harness.verbs import docs as written
+
+    if page is not None:
+        click.echo(written.page(page), nl=False)
+        return
+    found = written.pages()
+    width = max(map(len, found), default=0)
+    for name, title in found.items():
+        click.echo(f"{name:{width}}  {title}")

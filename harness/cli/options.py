@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from pydantic_core import to_json
 
 from harness import __version__, catalog
 from harness.catalog import imported
-from harness.command import called, translated
+from harness.command import at_root, called, translated
 from harness.errors import PodiumError, UsageError, did_you_mean
 from harness.model import Verdict
 from harness.progress import Narrate
@@ -86,6 +87,8 @@ def verbs(context: click.Context, root: Path) -> None:
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
     context.obj = root
+    if context.get_parameter_source("root") is ParameterSource.COMMANDLINE:
+        context.with_resource(at_root(str(root)))
 
 
 def _problems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:

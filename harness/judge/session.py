@@ -29,7 +29,7 @@ from harness.judge.death import hint, how_it_ended, not_started
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
-from harness.judge.whereabouts import Whereabouts, traceback_of
+from harness.judge.whereabouts import Whereabouts, is_kernel, traceback_of
 from harness.model import Device, Problem, Verdict
 from harness.sandbox import tiers
 from harness.sandbox.enclosure import Enclosure
@@ -51,6 +51,7 @@ MAX_REPLY_BYTES = 16 << 10
 EXIT_GRACE_S = 10.0
 START_S = 120.0
 STOPPED_ITSELF = "the submission stopped its own process"
+SMALLER = "try a smaller case"
 
 
 class Session:
@@ -86,6 +87,7 @@ class Session:
         self.flag = Arena.create(FLAG_BYTES) if shared else None
         seen, reported = os.pipe()
         self._whereabouts, self._path = Whereabouts(), Path()
+        self._interprets = device.kind == "cpu"
         told_fd = self._whereabouts.told_fd
         with theirs:
             self._enclosure = Enclosure(
@@ -297,7 +299,10 @@ class Session:
         if not own:
             return Fault(Verdict.TIMEOUT, message)
         line, name = own[-1]
-        return Fault(Verdict.TIMEOUT, f"{message}; it was in {name} (line {line})", traceback_of(own, self._path))
+        where = f"; it was in {name} (line {line})"
+        if self._interprets and is_kernel(name, self._path):
+            where += f", which Triton's interpreter runs here, and slowly: {SMALLER}"
+        return Fault(Verdict.TIMEOUT, message + where, traceback_of(own, self._path))
 
     def _own_frames(self) -> list[tuple[int, str]]:
         """Where the submission is, if it is at work."""

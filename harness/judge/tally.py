@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from harness.command import page
 from harness.judge.ratios import Ratios
 from harness.model import Excess, Tolerance, Total
 
@@ -260,4 +261,4 @@ def meaning(tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
         said += ", or for keys, heads or dims that are left out or counted twice"
     else:
         said = f"{worst.limit} is the size of the error: the arithmetic is coarser than this tolerance allows"
-    return f'each case is right by itself. {said}. docs/debugging.md, "Wrong together", says how to find it'
+    return f'each case is right by itself. {said}. {page("debugging")}, "Wrong together", says how to find it'

@@ -78,3 +78,9 @@ def traceback_of(found: list[tuple[int, str]], path: Path) -> str:
         source = linecache.getline(str(path), line).strip()
         lines += [f"    {source}"] if source else []
     return "\n".join(["It was here (most recent call last):", *lines])
+
+
+def is_kernel(name: str, path: Path) -> bool:
+    """Whether the file defines a function of this name that Triton compiles, or interprets where there is no GPU."""
+    decorated = re.compile(rf"@[\w.]*jit\b.*\n(?:[ \t]*@.*\n)*[ \t]*def {re.escape(name)}\b")
+    return decorated.search("".join(linecache.getlines(str(path)))) is not None

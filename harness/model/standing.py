@@ -14,7 +14,7 @@ from harness.model.verdict import CaseCheck, Excess, Total
 _WITHOUT_A_VALUE = {
     "bitwise": "some bits differ",
     "nan_or_inf": "NaN or Inf is where none belongs",
-    "structure": "it is not a tensor as due",
+    "structure": "not the tensor that was asked for",
     "checker": "the problem's checker refuses it",
 }
 

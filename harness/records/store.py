@@ -113,16 +113,31 @@ class Store:
                 f"{self._results} cannot be written to: {error.strerror}", "make it writable: runs are stored there"
             ) from None
 
+    def _of_file(self, name: str, index: Index) -> dict[str, str]:
+        """By problem the id of the latest run of the file at this path, if it is one and was judged under this root."""
+        file = Path(name)
+        if file.suffix not in (".py", ".json") or not file.is_file():
+            return {}
+        found = {problem: (run_id, index.entry(run_id)) for problem, run_id in index.latest(file.stem).items()}
+        of_file = {
+            problem: run_id
+            for problem, (run_id, entry) in found.items()
+            if entry and (self._results.parent / entry.submission_path).resolve() == file.resolve()
+        }
+        if not of_file:
+            raise UsageError(f"{name} has no run", "`eval` judges it")
+        return of_file
+
     def find(self, name: str) -> dict[str, str]:
         """By problem the id of the run that `name` stands for: the run with this id, the latest of the submission with
-        this name to each problem that has one, or else the only run whose id begins so.
+        this name, or with this file, to each problem that has one, or else the only run whose id begins so.
 
         Raises UsageError where there is none, or where several ids begin so; InfrastructureError where its file is no
         run any more.
         """
         with self.index() as index:
             entry = index.entry(name)
-            found = {entry.problem: entry.id} if entry else index.latest(name)
+            found = {entry.problem: entry.id} if entry else index.latest(name) or self._of_file(name, index)
             if found:
                 return found
             ids, names = sorted(index.paths(), reverse=True), index.submissions()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from harness.command import typed
+from harness.command import page, typed
 from harness.model import (
     NO_ISOLATION,
     OLDER_SOURCE,
@@ -135,7 +135,7 @@ _HINTS = {
     Unranked.BELOW_FLOOR: ": check the cost in the problem's reference.py",
     Unranked.WORKER_TIMED: ": judge it again, on a CPU or with CUDA, where the judge times",
     Unranked.OLDER: ": judge it again",
-    Unranked.UNSANDBOXED: "; see docs/security.md",
+    Unranked.UNSANDBOXED: f"; see {page('security')}",
 }
 """What to do about a run that is not ranked, as it follows the reason."""
 

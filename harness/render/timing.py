@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.command import page
 from harness.model import Constant, Estimate, Measurement, Round, TimedBaseline, told_apart
 from harness.ranking import stats
 from harness.render.charts import quantiles
@@ -87,7 +88,7 @@ def workers_clock(measurements: Sequence[Measurement]) -> Table:
     below = [
         "hidden: how much longer calls took outside their latencies than idle calls did, by the judge's clock;",
         "idle excess: how much longer idle calls took than in a process without the submission;",
-        "both from the least to the most of the processes; below 0 is noise; what is allowed: docs/security.md",
+        f"both from the least to the most of the processes; below 0 is noise; what is allowed: {page('security')}",
     ]
     return Table(["case", "hidden µs", "idle excess µs"], rows, below)
 

@@ -22,7 +22,7 @@ from typing import Literal
 
 from harness.catalog.config import DUEL_PAIRS
 from harness.chips.targets import DEFAULT_TARGETS
-from harness.command import how_to_get_offline, installed, typed
+from harness.command import how_to_get_offline, installed, page, typed
 from harness.compile import tools
 from harness.compile.survey import HipCompiler
 from harness.errors import InfrastructureError
@@ -125,7 +125,7 @@ def _driver(device: Device) -> Fact:
 
 def _peaks(root: Path, device: Device) -> Fact:
     if device.bandwidth_bytes_per_s is None:
-        remedy = f"describe {device.name} in {root / 'configs' / 'devices'}, as docs/adding-a-device.md shows"
+        remedy = f"describe {device.name} in {root / 'configs' / 'devices'}, as {page('adding-a-device')} shows"
         return Fact("peaks", "not known: no floors, no percentages", "missing", remedy)
     return Fact("peaks", f"{device.bandwidth_bytes_per_s / 1e12:.3g} TB/s; floors are shown")
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from harness.catalog import places
-from harness.command import typed
+from harness.command import page, translated, typed
 from harness.errors import InfrastructureError, UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -35,7 +35,7 @@ def new_problem(root: Path, name: str) -> Path:
             whole = Path(made) / name
             shutil.copytree(skeleton, whole, ignore=shutil.ignore_patterns("__pycache__"))
             for path in (path for path in whole.rglob("*") if path.is_file()):
-                path.write_text(path.read_text(encoding="utf-8").replace("NAME", name), encoding="utf-8")
+                path.write_text(translated(path.read_text(encoding="utf-8").replace("NAME", name)), encoding="utf-8")
             whole.rename(folder)
     except OSError as error:
         raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
@@ -46,8 +46,9 @@ def next_steps(folder: Path) -> str:
     """What to type next."""
     here, name = Path.cwd(), folder.name
     seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    explained = f"{page('adding-a-problem')} explains them"
     return (
-        f"{seen}: a small problem that is whole. Change its files one by one; docs/adding-a-problem.md explains them.\n"
+        f"{seen}: a small problem that is whole. Change its files one by one; {explained}.\n"
         f"  {typed('verify', name)}        every control must get its verdict\n"
         f"  {typed('new', name, 'mine')}      a first submission to it"
     )

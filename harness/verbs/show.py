@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness import catalog
 from harness.model import Run
 from harness.records.entry import Entry
 from harness.records.store import Store
@@ -16,10 +17,19 @@ def one(root: Path, run: str) -> Run:
     return Store(root).read(run)
 
 
-def every(root: Path) -> tuple[list[Entry], list[tuple[str, str]]]:
-    """All that is stored, the latest last; and what lies in results/ and is no run, each with what is wrong with it."""
+def every(root: Path, problem: str | None = None) -> tuple[list[Entry], list[tuple[str, str]]]:
+    """All that is stored, the latest last, or of one problem; and what lies in results/ and is no run, each with what
+    is wrong with it."""
     with Store(root).index() as index:
-        return index.runs(), index.faults()
+        return [run for run in index.runs() if problem in (None, run.problem)], index.faults()
+
+
+def is_problem(root: Path, word: str) -> bool:
+    """Whether `word` names a problem, and no submission that has a run."""
+    if word not in catalog.problem_names(root):
+        return False
+    with Store(root).index() as index:
+        return word not in index.submissions()
 
 
 def changed(root: Path, *runs: Run) -> Iterator[str]:

@@ -113,9 +113,9 @@ class _SavedAgain(Exception):
     """There is newer content: what the judging under way finds is of no interest."""
 
 
-def watch(root: Path, problem: Problem, path: Path, device: Device, show: Show) -> None:
-    """Judge the file at each save. Ends by an exception only: KeyboardInterrupt, InfrastructureError, ProblemError, and
-    UsageError if there is no such file to begin with."""
+def watch(root: Path, problem: Problem, path: Path, device: Device, show: Show, *, stop_at_first: bool = False) -> None:
+    """Judge the file at each save, with `stop_at_first` up to the first wrong test case. Ends by an exception only:
+    KeyboardInterrupt, InfrastructureError, ProblemError, and UsageError if there is no such file to begin with."""
     catalog.load_submission(problem, path)
     config, cases = load_config(root), problem.cases_for(device.kind)
     ordered = cases.model_copy(update={"test": smallest_first(problem, cases.test, device)})
@@ -131,7 +131,7 @@ def watch(root: Path, problem: Problem, path: Path, device: Device, show: Show) 
                 show(Feedback(error.message))
             continue
         saves.judge(submission.source)
-        run = _judge(problem, submission, device, config, saves, show, before)
+        run = _judge(problem, submission, device, config, saves, show, before, stop_at_first)
         before = run if run is not None and run.score is not None else before
 
 
@@ -157,6 +157,7 @@ def _judge(
     saves: Saves,
     show: Show,
     before: Run | None,
+    stop_at_first: bool,
 ) -> Run | None:
     """One judging; its run, if it came to its end."""
     from harness.judge.evaluate import evaluate  # imports torch
@@ -172,7 +173,16 @@ def _judge(
         limit_s = problem.limits.evaluation_s
         with lock.hold_if_gpu(device, narrator, limit_s), judging(submission.name):
             alone = functools.partial(lock.hold, device, narrator, limit_s)
-            run = evaluate(problem, submission, device, config, quick=True, exclusive=alone, narrate=narrator)
+            run = evaluate(
+                problem,
+                submission,
+                device,
+                config,
+                quick=True,
+                stop_at_first=stop_at_first,
+                exclusive=alone,
+                narrate=narrator,
+            )
     except _SavedAgain:
         return None
     words = "" if run.ending.verdict is Verdict.ACCEPTED else f"{run.ending.verdict.words}: "

@@ -61,6 +61,10 @@ _COMPILER_ERROR = re.compile(r"^(?:\S*/)?([^/\s]+[:(]\d+.*\berror: .+)$", re.MUL
 """`/tmp/cache/main.cpp:5:16: error: 'zero' was not declared`, of gcc and clang; `main.cu(5): error: ...`, of nvcc."""
 
 
+_NAMES_A_LINE = re.compile(r"^CompilationError: \w+, line \d+: ")
+"""As the front end says it: the kernel's own line, which is not the one that launches it."""
+
+
 def load(
     path: Path, interpreted: bool, modules: Mapping[str, str] = MappingProxyType({}), models: bool = False
 ) -> LoadedSubmission:
@@ -138,11 +142,11 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
     shown = "".join(traceback.format_list(own)) + shown
     if first is not error:
         shown += "".join((*traceback.format_list(within), *traceback.format_exception_only(first)))
-    instead = contest.hint(error)
+    instead = contest.hint(error) or _signature(error, text)
     return {
         "kind": kind,
         "message": _storable(message[:2000])
-        + (f" (line {line})" if line else "")
+        + (f" (line {line})" if line and not _NAMES_A_LINE.search(message) else "")
         + (f": {instead}" if instead else ""),
         "detail": _storable(shown[-MAX_TRACEBACK_CHARS:]),
     }
@@ -171,6 +175,13 @@ def _first_of_group(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _signature(error: BaseException, text: str) -> str:
+    """What custom_kernel should take, where it could not be called at all."""
+    if isinstance(error, TypeError) and text.startswith("custom_kernel() ") and "argument" in text:
+        return "it is called as custom_kernel(data)"
+    return ""
 
 
 def _own_frames(error: BaseException, path: Path) -> list[traceback.FrameSummary]:

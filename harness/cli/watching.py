@@ -1,0 +1,45 @@
+"""What `eval --watch` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from harness.catalog.choice import choose
+from harness.cli.options import narrate
+from harness.model import Problem
+from harness.render import colour
+
+
+def watch(
+    root: Path,
+    problem: Problem,
+    file: Path,
+    device: str,
+    named: Sequence[str],
+    words: Sequence[str],
+    stop_at_first: bool,
+) -> int:
+    """Until Ctrl-C; the exit code. Of the cases those that are asked for, as `eval` takes them. Raises UsageError."""
+    from harness.machine.device import detect
+    from harness.render import watch as rendered
+    from harness.verbs import watch as verb
+
+    here = detect(root, device)
+    if named or words:
+        problem = choose(problem, here.kind, named, words)
+    narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
+    try:
+        verb.watch(
+            root,
+            problem,
+            file,
+            here,
+            lambda feedback: click.echo(colour.verdicts(rendered.text(feedback))),
+            stop_at_first=stop_at_first,
+        )
+    except KeyboardInterrupt:
+        narrate("\nstopped watching")
+    return 0

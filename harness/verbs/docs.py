@@ -1,0 +1,33 @@
+"""The pages of docs/: those of a checkout, or those that came with an installed Podium."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.catalog.places import BUNDLED
+from harness.command import ROOT, installed
+from harness.errors import UsageError, did_you_mean
+
+
+def pages() -> dict[str, str]:
+    """The title of each page, by its name: `debugging` is docs/debugging.md."""
+    return {name: _title(path) for name, path in _paths().items()}
+
+
+def page(name: str) -> str:
+    """Its text, in Markdown. `name` may have its folder and its ending as well. Raises UsageError if there is none."""
+    paths = _paths()
+    known = name if name in paths else Path(name).stem
+    if known not in paths:
+        raise UsageError(f"there is no page {name!r}", did_you_mean(name, paths))
+    return paths[known].read_text(encoding="utf-8")
+
+
+def _paths() -> dict[str, Path]:
+    folder = (BUNDLED if installed() else ROOT) / "docs"
+    return {path.stem: path for path in sorted(folder.glob("*")) if path.suffix in (".md", ".yml")}
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.readline().lstrip("# ").strip()
