@@ -29,7 +29,7 @@ from harness.judge.death import hint, how_it_ended, not_started
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
-from harness.judge.whereabouts import Whereabouts, is_kernel, traceback_of
+from harness.judge.whereabouts import Whereabouts, last_of, traceback_of
 from harness.model import Device, Problem, Verdict
 from harness.sandbox import tiers
 from harness.sandbox.enclosure import Enclosure
@@ -51,7 +51,6 @@ MAX_REPLY_BYTES = 16 << 10
 EXIT_GRACE_S = 10.0
 START_S = 120.0
 STOPPED_ITSELF = "the submission stopped its own process"
-SMALLER = "try a smaller case"
 
 
 class Session:
@@ -157,7 +156,7 @@ class Session:
         self.allowance.begin()
         self._doing = f"a call with {case_label}"
         self._nonce = self._send({"op": "call", "turn": self._turn, **request}, self.limits.call_s)
-        if self._await("ready") is not True:
+        if self._receive_within(self._nonce, "ready", self.limits.call_s) is not True:
             raise violation("the worker's answer is neither ready nor a failure")
         return self._turn
 
@@ -198,7 +197,7 @@ class Session:
         """The worker's answer to the call. A worker that has stopped must have given it before."""
         if self.leash.stopped and not self.has_answered():
             raise Fault(Verdict.RUNTIME_ERROR, f"{STOPPED_ITSELF} during {self._doing}")
-        answer = self._await("reply")
+        answer = self._receive_within(self._nonce, "reply", self.limits.call_s)
         if self._channel.received_bytes > MAX_REPLY_BYTES:
             raise violation(f"the worker's reply has {self._channel.received_bytes:,} bytes; {MAX_REPLY_BYTES:,} do")
         self.allowance.end()
@@ -263,9 +262,6 @@ class Session:
             self._channel.send({"nonce": nonce, **request}, fds, timeout_s)
         return nonce
 
-    def _await(self, kind: str) -> Any:
-        return self._receive_within(self._nonce, kind, self.limits.call_s)
-
     def _receive_within(self, nonce: str, kind: str, limit_s: float) -> Any:
         """What the worker's next message holds under `kind`."""
         with self._faults(limit_s):
@@ -298,11 +294,8 @@ class Session:
             message = fault.ending.message
         if not own:
             return Fault(Verdict.TIMEOUT, message)
-        line, name = own[-1]
-        where = f"; it was in {name} (line {line})"
-        if self._interprets and is_kernel(name, self._path):
-            where += f", which Triton's interpreter runs here, and slowly: {SMALLER}"
-        return Fault(Verdict.TIMEOUT, message + where, traceback_of(own, self._path))
+        where = last_of(own, self._path, self._interprets)
+        return Fault(Verdict.TIMEOUT, f"{message}; {where}", traceback_of(own, self._path))
 
     def _own_frames(self) -> list[tuple[int, str]]:
         """Where the submission is, if it is at work."""

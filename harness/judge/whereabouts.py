@@ -84,3 +84,11 @@ def is_kernel(name: str, path: Path) -> bool:
     """Whether the file defines a function of this name that Triton compiles, or interprets where there is no GPU."""
     decorated = re.compile(rf"@[\w.]*jit\b.*\n(?:[ \t]*@.*\n)*[ \t]*def {re.escape(name)}\b")
     return decorated.search("".join(linecache.getlines(str(path)))) is not None
+
+
+def last_of(found: list[tuple[int, str]], path: Path, interprets: bool) -> str:
+    """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there."""
+    line, name = found[-1]
+    slowly = interprets and is_kernel(name, path)
+    said = ", which Triton's interpreter runs here, and slowly: try a smaller case" if slowly else ""
+    return f"it was in {name} (line {line}){said}"
