@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import atomics
+from harness.emulator import atomics, native
 from harness.emulator.addresses import (
     Addresses,
     buffer_addresses,
@@ -75,10 +75,12 @@ def access(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def _load(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step:
+    native_shape = native.shape(shape.size, shape.sign, shape.half)
+
     def step(state: State, rows: Rows) -> None:
         where, limit = addresses(state, rows)
         active = state.lanes[rows]
-        if not active.any():
+        if not active.any() or place.swift(state, rows, native_shape, where, limit, False, register):
             return
         values = np.zeros((*active.shape, max(shape.size, 4)), np.uint8)
         parts = [(0, shape.size)] if limit is None else [(at, min(4, shape.size)) for at in range(0, shape.size, 4)]
@@ -102,10 +104,12 @@ def _within(limit: tuple[Array, Array], at: int, size: int) -> Array:
 
 
 def _store(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step:
+    native_shape = native.shape(shape.size, shape.sign, shape.half)
+
     def step(state: State, rows: Rows) -> None:
         where, limit = addresses(state, rows)
         active = state.lanes[rows]
-        if not active.any():
+        if not active.any() or place.swift(state, rows, native_shape, where, limit, True, register):
             return
         parts = [(0, shape.size)] if limit is None else [(at, min(4, shape.size)) for at in range(0, shape.size, 4)]
         for at, size in parts:

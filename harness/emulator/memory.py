@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.arithmetic import U64, Array
+from harness.emulator.native import Global
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class GlobalMemory:
         self.allocations = _merged(allocations)
         self._starts = np.array([one.address for one in self.allocations], U64)
         self._ends = np.array([one.address + one.bytes.size for one in self.allocations], U64)
+        self._places = np.array([one.bytes.ctypes.data for one in self.allocations], U64)
+        self._writable = np.array([one.writable for one in self.allocations], np.bool_)
+        tables = (self._starts, self._ends, self._places, self._writable)
+        self.native = Global(*(one.ctypes.data for one in tables), len(self.allocations))
 
     def load(self, addresses: Array, size: int) -> Array:
         """uint8 [n, size] at uint64 addresses [n]. Raises Outside."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from harness.emulator import operands
@@ -12,7 +14,15 @@ from harness.emulator.state import Rows, State, WaveFault
 
 
 class Global:
-    """Global memory."""
+    """Global memory.
+
+    swift: do a whole access in what is compiled; False where numpy must. goals: uint64 [wave, lane].
+    """
+
+    def swift(self, state: State, rows: Rows, kind: Any, goals: Array, limit: Any, writing: bool, data: int) -> bool:
+        if state.doors is None:
+            return False
+        return state.doors.global_access(rows, state.memory.native, kind, goals, limit, writing, data)
 
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
         try:
@@ -32,6 +42,11 @@ class Global:
 
 class Scratch:
     """A lane's own memory: spills and local arrays."""
+
+    def swift(self, state: State, rows: Rows, kind: Any, goals: Array, limit: Any, writing: bool, data: int) -> bool:
+        if state.doors is None or state.scratch is None:
+            return False
+        return state.doors.scratch_access(rows, state.scratch, kind, goals, writing, data)
 
     def _flat(self, state: State, rows: Rows, chosen: Array, offsets: Array, size: int) -> tuple[Array, Array]:
         if state.scratch is None:

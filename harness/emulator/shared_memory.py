@@ -26,6 +26,10 @@ class SharedMemory:
             self._writer = np.zeros(self._flat.shape, np.uint8)
             self._reader = np.zeros(self._flat.shape, np.uint8)
 
+    def marks(self) -> tuple[Array | None, Array | None]:
+        """Who wrote and who read each byte, uint8 [workgroups · size]; None where races are not looked for."""
+        return (self._writer, self._reader) if self.watched else (None, None)
+
     def inside(self, offsets: Array, size: int) -> Array:
         """Which of the byte offsets [n] (int64, within a workgroup) are in bounds."""
         return (offsets >= 0) & (offsets + size <= self.size)
