@@ -47,6 +47,24 @@ void product_i32(i64 count, i64 lines, i64 depth, i64 columns, const u32 *a, con
                 for (i64 j = 0; j < columns; j++) total[j] += a[k] * b[k * columns + j];
 }
 
+/* v_perm_b32: bytes of first:second by selector; 8 to 11 repeat a sign, 12 is 0, above is 0xff. */
+void permuted(i64 rows, i64 columns, const u32 *a, i64 a_row, i64 a_column, const u32 *b, i64 b_row, i64 b_column,
+              const u32 *c, i64 c_row, i64 c_column, u32 *out)
+{
+    for (i64 i = 0; i < rows; i++)
+        for (i64 j = 0; j < columns; j++) {
+            u64 data = (u64)a[i * a_row + j * a_column] << 32 | b[i * b_row + j * b_column];
+            u32 selector = c[i * c_row + j * c_column], result = 0;
+            for (int byte = 0; byte < 4; byte++) {
+                u32 chosen = selector >> 8 * byte & 255, value = chosen == 12 ? 0 : 255;
+                if (chosen < 8) value = (u32)(data >> 8 * chosen) & 255;
+                else if (chosen < 12) value = data >> (16 * (chosen - 8) + 15) & 1 ? 255 : 0;
+                result |= value << 8 * byte;
+            }
+            *out++ = result;
+        }
+}
+
 /* Memory */
 
 typedef struct {

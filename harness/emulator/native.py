@@ -144,12 +144,21 @@ def _steps(array: Array, rows: int, columns: int) -> tuple[Any, Any]:
 
 def fused(a: Array, b: Array, c: Array) -> Array | None:
     """a·b + c of float32 [rows, columns], each broadcast; None where this is not done here."""
-    if LIBRARY is None or not (a.ndim == b.ndim == c.ndim == 2 and a.dtype == b.dtype == c.dtype == np.float32):
+    return _of_three("fused", np.float32, a, b, c)
+
+
+def permuted(a: Array, b: Array, selector: Array) -> Array | None:
+    """v_perm_b32 of uint32 [rows, columns], each broadcast; None where this is not done here."""
+    return _of_three("permuted", np.uint32, a, b, selector)
+
+
+def _of_three(name: str, dtype: Any, *given: Array) -> Array | None:
+    if LIBRARY is None or not all(one.ndim == 2 and one.dtype == dtype for one in given):
         return None
-    rows, columns = (max(a.shape[axis], b.shape[axis], c.shape[axis]) for axis in (0, 1))
-    out = np.empty((rows, columns), np.float32)
-    given = [part for one in (a, b, c) for part in (_at(one), *_steps(one, rows, columns))]
-    LIBRARY.fused(_LONG(rows), _LONG(columns), *given, _at(out))
+    rows, columns = (max(one.shape[axis] for one in given) for axis in (0, 1))
+    out = np.empty((rows, columns), dtype)
+    places = [part for one in given for part in (_at(one), *_steps(one, rows, columns))]
+    getattr(LIBRARY, name)(_LONG(rows), _LONG(columns), *places, _at(out))
     return out
 
 
