@@ -40,6 +40,8 @@ probe:
     .p2align 6
     .amdhsa_kernel probe
         .amdhsa_group_segment_fixed_size {lds}
+        .amdhsa_private_segment_fixed_size {scratch}
+        .amdhsa_enable_private_segment {uses_scratch}
         .amdhsa_kernarg_size 32
         .amdhsa_user_sgpr_count 2
         .amdhsa_user_sgpr_kernarg_segment_ptr 1
@@ -62,7 +64,7 @@ amdhsa.kernels:
     .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name: probe
-    .private_segment_fixed_size: 0
+    .private_segment_fixed_size: {scratch}
     .sgpr_count: 46
     .symbol: probe.kd
     .vgpr_count: {vgprs}
@@ -75,12 +77,12 @@ amdhsa.version: [1, 2]
 
 
 @functools.cache
-def code_object(body: str, lds: int = 0, vgprs: int = 64) -> tuple[bytes, str]:
+def code_object(body: str, lds: int = 0, vgprs: int = 64, scratch: int = 0) -> tuple[bytes, str]:
     """A kernel `probe` for gfx942 with four pointers, and its assembly."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()
-    text = TEXT.format(body=body, lds=lds, vgprs=vgprs)
+    text = TEXT.format(body=body, lds=lds, vgprs=vgprs, scratch=scratch, uses_scratch=int(scratch > 0))
     with tempfile.TemporaryDirectory() as folder:
         part, whole = Path(folder) / "probe.o", Path(folder) / "probe.hsaco"
         part.write_bytes(amd.assemble_amdgcn(text, "gfx942", ""))
@@ -88,11 +90,11 @@ def code_object(body: str, lds: int = 0, vgprs: int = 64) -> tuple[bytes, str]:
         return whole.read_bytes(), re.sub(r"^    (?=[sv]_|ds_|global_|buffer_|flat_|scratch_)", "\t", text, flags=re.M)
 
 
-def launched(body: str, arrays: list[np.ndarray], grid: int = 1, block: int = 64, lds: int = 0, **options: object):
+def launched(body: str, arrays: list[np.ndarray], grid: int = 1, block: int = 64, lds: int = 0, scratch: int = 0, **options: object):
     """Run `probe` on four arrays, whose allocations are called a, b, c and out."""
     from harness.emulator import of_array, run
 
-    image, assembly = code_object(body, lds)
+    image, assembly = code_object(body, lds, scratch=scratch)
     memory = [of_array(array, name) for array, name in zip(arrays, ("a", "b", "c", "out"))]
     pointers = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
     return run(image, "probe", (grid, 1, 1), (block, 1, 1), pointers, memory, assembly=assembly, **options)

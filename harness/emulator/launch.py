@@ -102,7 +102,7 @@ def run(
                 state.shared = SharedMemory(state.lds, watched=waves > 1)
                 state.witness = witness.saw if witness else None
                 state.watch = watch
-                if native.LIBRARY is not None and not (witness or watch or conflicts):
+                if not (witness or watch or conflicts):
                     state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order)
@@ -132,8 +132,11 @@ def run(
     return outcome
 
 
-def _doors(state: State) -> native.Doors:
-    doors = native.Doors(state.vector, state.lanes, state.waves_per_group)
+def _doors(state: State) -> native.Doors | None:
+    compiled = native.library()
+    if compiled is None:
+        return None
+    doors = native.Doors(compiled, state.vector, state.lanes, state.waves_per_group)
     if state.lds.size:
         doors.share(state.lds, *state.shared.marks(), state.shared.size)
     return doors

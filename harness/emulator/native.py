@@ -1,7 +1,7 @@
 """The emulator's inner loops in C (native.c): the same bits as numpy's, in less time.
 
     build()      the judge, before a worker starts ─► the library's path, or None where nothing compiles C
-    LIBRARY      in the worker, and wherever else the emulator runs: what was built, or None
+    library()    in the worker, and wherever else the emulator runs: what was built, or None
 
 The library lies beside the interpreter's packages, where workers may read and, confined, not write. Its name is a hash
 of the source, the compiler's options and the processor, so that no other one is taken for it. It is a worker that loads
@@ -81,15 +81,15 @@ def _compilers() -> list[list[str]]:
     return found
 
 
-def load() -> ctypes.CDLL | None:
-    """What `build` made, if it did."""
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """What `build` made, if it did. PODIUM_EMULATOR=numpy does without."""
+    if os.environ.get("PODIUM_EMULATOR") == "numpy":
+        return None
     try:
         return ctypes.CDLL(str(path()))
     except OSError:
         return None
-
-
-LIBRARY: ctypes.CDLL | None = load()
 
 
 class Shape(ctypes.Structure):
@@ -153,25 +153,27 @@ def permuted(a: Array, b: Array, selector: Array) -> Array | None:
 
 
 def _of_three(name: str, dtype: Any, *given: Array) -> Array | None:
-    if LIBRARY is None or not all(one.ndim == 2 and one.dtype == dtype for one in given):
+    compiled = library()
+    if compiled is None or not all(one.ndim == 2 and one.dtype == dtype for one in given):
         return None
     rows, columns = (max(one.shape[axis] for one in given) for axis in (0, 1))
     out = np.empty((rows, columns), dtype)
     places = [part for one in given for part in (_at(one), *_steps(one, rows, columns))]
-    getattr(LIBRARY, name)(_LONG(rows), _LONG(columns), *places, _at(out))
+    getattr(compiled, name)(_LONG(rows), _LONG(columns), *places, _at(out))
     return out
 
 
 def product(a: Array, b: Array, c: Array) -> Array | None:
     """c + a·b of float32 or int32 [.., i, k] and [.., k, j], in ascending k; None where this is not done here."""
-    if LIBRARY is None or a.dtype != b.dtype or a.dtype != c.dtype or a.dtype not in (np.float32, np.int32):
+    compiled = library()
+    if compiled is None or a.dtype != b.dtype or a.dtype != c.dtype or a.dtype not in (np.float32, np.int32):
         return None
     if a.shape[:-2] != c.shape[:-2] or b.shape[:-2] != c.shape[:-2]:
         return None
     left, right, total = np.ascontiguousarray(a), np.ascontiguousarray(b), np.array(c, order="C")
     lines, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     count = total.size // (lines * columns)
-    function = LIBRARY.product_f32 if a.dtype == np.float32 else LIBRARY.product_i32
+    function = compiled.product_f32 if a.dtype == np.float32 else compiled.product_i32
     function(*map(_LONG, (count, lines, depth, columns)), _at(left), _at(right), _at(total))
     return total
 
@@ -183,7 +185,8 @@ class Doors:
     uint8 [workgroups · size], the latter two None where races are not looked for.
     """
 
-    def __init__(self, vector: Array, lanes: Array, waves_per_group: int) -> None:
+    def __init__(self, compiled: ctypes.CDLL, vector: Array, lanes: Array, waves_per_group: int) -> None:
+        self._compiled = compiled
         self._kept = vector, lanes
         self._numbers = np.arange(vector.shape[1])
         step = vector.shape[1] * vector.shape[2]
@@ -202,34 +205,34 @@ class Doors:
 
     def shared_load(self, rows: Any, kind: Shape, address: int, result: int, offsets: tuple[int, ...]) -> bool:
         held, places = self._stepping(rows), (_LONG * len(offsets))(*offsets)
-        assert LIBRARY is not None and self._shared is not None and held.size
+        assert self._shared is not None and held.size
         given = ctypes.byref(self._waves), ctypes.byref(self._shared), ctypes.byref(kind)
-        done = LIBRARY.shared_load(*given, _LONG(address), _LONG(result), _LONG(len(offsets)), places)
+        done = self._compiled.shared_load(*given, _LONG(address), _LONG(result), _LONG(len(offsets)), places)
         return bool(done == DONE)
 
     def shared_store(self, rows: Any, kind: Shape, address: int, data: int, offset: int) -> bool:
         held = self._stepping(rows)
-        assert LIBRARY is not None and self._shared is not None and held.size
+        assert self._shared is not None and held.size
         given = ctypes.byref(self._waves), ctypes.byref(self._shared), ctypes.byref(kind)
-        return bool(LIBRARY.shared_store(*given, _LONG(address), _LONG(data), _LONG(offset)) == DONE)
+        return bool(self._compiled.shared_store(*given, _LONG(address), _LONG(data), _LONG(offset)) == DONE)
 
     def global_access(
         self, rows: Any, memory: Global, kind: Shape, goals: Array, limit: Any, writing: bool, data: int
     ) -> bool:
         """goals: uint64 [wave, lane]. limit: as `addresses` gives it."""
         held = self._stepping(rows)
-        assert LIBRARY is not None and held.size
+        assert held.size
         goals = np.ascontiguousarray(goals)
         moved, records = (np.ascontiguousarray(one) for one in limit) if limit is not None else (None, None)
         bounds = [_at(one) if one is not None else None for one in (moved, records)]
         given = ctypes.byref(self._waves), ctypes.byref(memory), ctypes.byref(kind)
-        return bool(LIBRARY.global_access(*given, _at(goals), *bounds, _LONG(writing), _LONG(data)) == DONE)
+        return bool(self._compiled.global_access(*given, _at(goals), *bounds, _LONG(writing), _LONG(data)) == DONE)
 
     def scratch_access(
         self, rows: Any, scratch: Array, kind: Shape, offsets: Array, writing: bool, data: int
     ) -> bool:
         held = self._stepping(rows)
-        assert LIBRARY is not None and held.size
+        assert held.size
         offsets = np.ascontiguousarray(offsets)
         given = ctypes.byref(self._waves), _at(scratch), _LONG(scratch.shape[2]), ctypes.byref(kind)
-        return bool(LIBRARY.scratch_access(*given, _at(offsets), _LONG(writing), _LONG(data)) == DONE)
+        return bool(self._compiled.scratch_access(*given, _at(offsets), _LONG(writing), _LONG(data)) == DONE)

@@ -84,6 +84,8 @@ def evaluate(
     surroundings |= {PATH_OF_PROBLEM: str(problem.foreign.path)} if problem.foreign is not None else {}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
+    if device.kind == "cpu":
+        emulation.prepare(submission.text)
     assembly = Assembly(reference, device, sampling, threads, emulation=emulation)
     with assembly.entrant(submission, master_seed, narrate, spare) as entrant:
         trial = Trial(entrant, device, sampling, config.confidence, assembly.null_worker, narrate, exclusive)
