@@ -174,7 +174,12 @@ def _ds_atomic(address: int, offset: int, operation: atomics.Operation, data: in
 
 def local(state: State, rows: Rows, register: int, offset: int, size: int, active: Array) -> tuple[Array, Array, Array]:
     """Of each active lane: its workgroup, the byte in its LDS, and its wave in the workgroup, from 1 on."""
-    value = (state.vector[register, rows][active] + U32(offset)).astype(np.int64)
+    return held(state, rows, active, state.vector[register, rows][active] + U32(offset), size)
+
+
+def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tuple[Array, Array, Array]:
+    """As `local`, for the byte in LDS of each active lane, uint32."""
+    value = byte.astype(np.int64)
     if state.witness:
         state.witness(value)
     inside = state.shared.inside(value, size)

@@ -1,4 +1,4 @@
-"""What lies behind addresses: global memory, a lane's scratch, or what a flat address says."""
+"""What lies behind addresses: global memory or a lane's scratch; `flat` is for addresses that may mean either."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import operands
 from harness.emulator.arithmetic import U64, Array
-from harness.emulator.findings import OUT_OF_RANGE, NotEmulated
+from harness.emulator.findings import OUT_OF_RANGE
 from harness.emulator.memory import Outside, gather, scatter
 from harness.emulator.state import Rows, State, WaveFault
 
@@ -69,24 +68,6 @@ class Scratch:
     def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
         data, offsets = self._flat(state, rows, chosen, addresses, values.shape[1])
         scatter(data, offsets, values)
-
-
-class Flat(Global):
-    """Flat addresses: global memory, or an aperture."""
-
-    def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
-        self._check(addresses)
-        return super().load(state, rows, chosen, addresses, size)
-
-    def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
-        self._check(addresses)
-        super().store(state, rows, chosen, addresses, values)
-
-    def _check(self, addresses: Array) -> None:
-        top = addresses >> U64(32)
-        for base in operands.APERTURES.values():
-            if (top == U64(base >> 32)).any():
-                raise NotEmulated("a flat access to LDS or scratch is not emulated")
 
 
 def numbers(state: State, rows: Rows) -> Array:
