@@ -136,7 +136,8 @@ def _plain(mnemonic: str) -> str:
     return re.sub(r"(_e32|_e64)?(_dpp|_sdwa)?$", "", mnemonic.lower())
 
 
-def _name(op: Any) -> str:
+def spelled(op: Any) -> str:
+    """The mnemonic of a table's key, as `Instruction` has it."""
     name = re.sub(r"_(E32|E64)$", "", op.name).lower()
     return SPELT.get(name, name)
 
@@ -174,8 +175,8 @@ def _decoded(data: bytes, at: int, architecture: str, line: tuple[str, int] | No
         fields["literal"] = int.from_bytes(data[size - 4 : size], "little")
     if encoding.startswith("VOPD"):
         x, y = instruction.opx, instruction.opy
-        return Instruction(at, size, _name(x), encoding, fields, x, line, y, _name(y), data[:size])
-    return Instruction(at, size, _name(instruction.op), encoding, fields, instruction.op, line, raw=data[:size])
+        return Instruction(at, size, spelled(x), encoding, fields, x, line, y, spelled(y), data[:size])
+    return Instruction(at, size, spelled(instruction.op), encoding, fields, instruction.op, line, raw=data[:size])
 
 
 def _size(instruction: Any, fields: dict[str, int]) -> int:
