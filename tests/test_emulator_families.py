@@ -199,6 +199,9 @@ PACKED = {
     "v_pk_mul_f16": halves(lambda a, b: a * b, np.float16),
 }
 
+ONE_SPELLING = ("v_mul_lo_u32", "v_mul_hi_u32", "v_mul_hi_i32", "v_bcnt_u32_b32")
+"""Of two operands, and with no shorter encoding."""
+
 FAMILIES = {
     "integer": INTEGER, "shift": SHIFT, "float": FLOAT, "compare": COMPARE, "convert": CONVERT, "packed": PACKED,
 }  # fmt: skip
@@ -230,17 +233,18 @@ def half_of(bits, high):
 
 
 def instance(pick, family, name, statement, given, number, vcc):
-    """One instruction with result in v5 and on; what it must give, and whether that is float bits."""
-    floats = name.endswith("_f32") and family != "convert" or name in ("v_cvt_i32_f32", "v_cvt_u32_f32")
-    count = 1 if family == "convert" else statement_arity(name, statement)
+    """One instruction whose result goes to v5 and on, and what that must be: uint32 [COUNT]."""
+    floats = (name.endswith("_f32") and family != "convert") or name in ("v_cvt_i32_f32", "v_cvt_u32_f32")
+    count = 1 if family == "convert" else operands_of(name)
     if family == "packed":
         registers = [pick.randrange(3) for _ in range(2)]
         low, high = [pick.randrange(2) for _ in range(2)], [pick.randrange(2) for _ in range(2)]
         text = f"{name} v{5 + number}, v{2 + registers[0]}, v{2 + registers[1]}"
         text += f" op_sel:[{low[0]},{low[1]}] op_sel_hi:[{high[0]},{high[1]}]"
-        first, second = (
-            statement(*(half_of(given[one], where) for one, where in zip(registers, side))) for side in (low, high)
-        )
+        with np.errstate(all="ignore"):
+            first, second = (
+                statement(*(half_of(given[one], where) for one, where in zip(registers, side))) for side in (low, high)
+            )
         return text, first.astype(np.uint32) | second.astype(np.uint32) << np.uint32(16)
     texts, bits = zip(*(operand(pick, name, given, floats) for _ in range(count)))
     values = [one.view(F) if floats else u(one) for one in bits]
@@ -250,14 +254,15 @@ def instance(pick, family, name, statement, given, number, vcc):
         text = f"{name}_e64 {vcc}, {', '.join(texts)}\n    v_cndmask_b32_e64 v{5 + number}, 0, 1, {vcc}"
         return text, found.astype(np.uint32)
     text = f"{name}_e64 v{5 + number}, {', '.join(texts)}" if count < 3 else f"{name} v{5 + number}, {', '.join(texts)}"
-    if name in ("v_mul_lo_u32", "v_mul_hi_u32", "v_mul_hi_i32", "v_bcnt_u32_b32", "v_add_u32"):
-        text = text.replace("_e64", "", 1) if name != "v_add_u32" else text
+    if name in ONE_SPELLING:
+        text = text.replace("_e64", "", 1)
     if found.dtype == F:
         return text, found.view(np.uint32)
     return text, (found.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
 
 
-def statement_arity(name, statement):
+def operands_of(name):
+    """How many it has."""
     three = ("3_", "_add_u32", "_lshl_", "_or_b32", "mad_", "fma_", "xad_", "bfe", "bfi", "align")
     one = ("not_", "bfrev", "ffbh", "ffbl", "clz", "ctz", "floor", "ceil", "trunc", "rndne")
     if any(part in name for part in one):
@@ -272,8 +277,7 @@ def launch_of(family, target, number):
     rdna = target == "gfx1100"
     known = FAMILIES[family] | BY_CHIP.get(family, {}).get("rdna" if rdna else "cdna", {})
     pick = random.Random(zlib.crc32(f"{family} {number}".encode()))
-    given = [np.resize(patterns(7 * number + n), COUNT) for n in range(3)]
-    given = [pick_rows[np.random.default_rng(number + n).permutation(COUNT)] for n, pick_rows in enumerate(given)]
+    given = [np.random.default_rng(number + n).choice(patterns(7 * number + n), COUNT) for n in range(3)]
     lines, expected = [], []
     for place in range(EACH):
         name = pick.choice(list(known))

@@ -94,7 +94,10 @@ def program(seed):
         lines.append(f"s_mov_b64 exec, {mask}")
         own = pick.random() < 0.6  # each wave and lane its own bytes, or any lane any
         lines.append("v_lshlrev_b32_e32 v60, 4, v0" if own else f"v_and_b32_e32 v60, 0x{reach:x}, {registers(1)}")
-        where, offset = pick.choice(["ds", "ds", "ds2", "global", "buffer", "scratch", "barrier"]), pick.randrange(4) * 4
+        where, offset = (
+            pick.choice(["ds", "ds", "ds2", "global", "buffer", "scratch", "barrier"]),
+            pick.randrange(4) * 4,
+        )
         loads = pick.random() < 0.6
         if where == "barrier":
             lines += ["s_mov_b64 exec, -1", "s_barrier"]
@@ -134,7 +137,9 @@ def outcome_of(seed):
     arrays = [np.resize(patterns(seed + n), count) for n in range(3)]
     out = np.zeros(count * (len(REGISTERS) + 1), np.uint32)
     lds = 2100 + seed % 3 * 8000
-    found = launched(program(seed), [*arrays, out], grid=GROUPS, block=LANES * WAVES, lds=lds, scratch=132 + seed % 2 * 64)
+    found = launched(
+        program(seed), [*arrays, out], grid=GROUPS, block=LANES * WAVES, lds=lds, scratch=132 + seed % 2 * 64
+    )
     assert found.not_emulated is None, found
     return out, [str(one) for one in found.findings]
 

@@ -1,5 +1,10 @@
 """Flat addresses, and loads that go directly to shared memory: values, faults and races."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -27,7 +32,9 @@ WAIT = "s_waitcnt vmcnt(0) lgkmcnt(0)\n"
 
 
 def test_a_flat_store_to_the_shared_aperture_is_what_ds_read_reads():
-    out, found = left(SHARED + "flat_store_dword v[6:7], v2 offset:16\n" + WAIT + "ds_read_b32 v5, v6 offset:16\n" + WAIT)
+    out, found = left(
+        SHARED + "flat_store_dword v[6:7], v2 offset:16\n" + WAIT + "ds_read_b32 v5, v6 offset:16\n" + WAIT
+    )
     assert not found
     np.testing.assert_array_equal(out, A[:64])
 
@@ -39,7 +46,9 @@ def test_a_flat_load_reads_what_ds_write_wrote():
 
 
 def test_a_flat_address_of_the_private_aperture_is_each_lanes_own_scratch():
-    out, found = left(PRIVATE + "flat_store_dword v[6:7], v2\n" + WAIT + "scratch_load_dword v5, off, off offset:8\n" + WAIT)
+    out, found = left(
+        PRIVATE + "flat_store_dword v[6:7], v2\n" + WAIT + "scratch_load_dword v5, off, off offset:8\n" + WAIT
+    )
     assert not found
     np.testing.assert_array_equal(out, A[:64])
 
@@ -103,3 +112,15 @@ def test_a_direct_load_past_the_end_of_shared_memory_is_named():
 def test_a_direct_load_past_the_end_of_a_tensor_is_named():
     _, ((kind, message, lane),) = left(GLOBAL_LDS)
     assert (kind, lane) == ("out-of-range access", 63) and "0 bytes after the end of a" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "load"), [("gfx950", "buffer_load_dwordx4"), ("gfx942", "buffer_load_dword")])
+def test_tritons_loads_to_shared_memory_put_a_matrix_where_its_product_reads_it(target, load):
+    """Triton's lowering and ours agree on where each lane's bytes go."""
+    command = [sys.executable, "-m", "tests.emulated_direct", target]
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert load in found["loads"] and found["error"] < 1e-3, found

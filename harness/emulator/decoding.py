@@ -221,4 +221,4 @@ def _format(data: bytes, architecture: str) -> Any:
             if candidate.__name__ == "VOP3PX2" and int.from_bytes(data[2:4], "little") != 0xD3AC:
                 continue
             return candidate
-    raise NotEmulated("unknown encoding")
+    raise LookupError("unknown encoding")

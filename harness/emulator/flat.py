@@ -6,6 +6,8 @@ scratch. Where the apertures lie is the driver's choice; `operands` has ours.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from harness.emulator.arithmetic import U32, U64, Array
@@ -56,7 +58,7 @@ class FlatAtomic(Global):
         return super().load(state, rows, chosen, addresses, size)
 
 
-def _parts(top: Array, chosen: Array) -> list[tuple[Array, Array, U64]]:
+def _parts(top: Array, chosen: Array) -> list[tuple[Array, Array, Any]]:
     """By aperture: which of the active lanes, as indices and as a mask [wave, lane], and its upper half."""
     kinds = np.where((top == _SHARED) | (top == _PRIVATE), top, U64(0))
     parts = []

@@ -228,9 +228,7 @@ class Doors:
         given = ctypes.byref(self._waves), ctypes.byref(memory), ctypes.byref(kind)
         return bool(self._compiled.global_access(*given, _at(goals), *bounds, _LONG(writing), _LONG(data)) == DONE)
 
-    def scratch_access(
-        self, rows: Any, scratch: Array, kind: Shape, offsets: Array, writing: bool, data: int
-    ) -> bool:
+    def scratch_access(self, rows: Any, scratch: Array, kind: Shape, offsets: Array, writing: bool, data: int) -> bool:
         held = self._stepping(rows)
         assert held.size
         offsets = np.ascontiguousarray(offsets)
