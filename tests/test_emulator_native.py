@@ -11,6 +11,8 @@ pytest.importorskip("triton")
 
 from harness.emulator import arithmetic, matrix, native
 from harness.emulator.handwritten import WRITTEN
+from harness.judge.emulation import Emulation
+from harness.model import Limits
 from tests.assembled import BEGIN, launched
 from tests.test_emulator_instructions import patterns, same_floats
 
@@ -170,6 +172,28 @@ def test_waves_that_store_one_value_in_one_step_do_not_race(by_numpy):
 def test_without_the_library_numpy_does_it_all(by_numpy):
     out, _ = by_numpy(outcome_of, 2)
     assert out.any()
+
+
+def test_the_judge_has_it_compiled_for_what_is_emulated_and_for_nothing_else(monkeypatch):
+    built = []
+    monkeypatch.setattr(native, "build", lambda: built.append(1))
+    for emulation, source, times in [
+        (Emulation(), "import torch", 0),
+        (Emulation(), "import triton", 0),
+        (Emulation(None), "from harness.hip import Module", 0),
+        (Emulation(), "from harness.hip import Module", 1),
+        (Emulation("gfx950", triton=True), "import triton", 1),
+    ]:
+        built.clear()
+        emulation.prepare(source)
+        assert len(built) == times, (emulation, source)
+
+
+def test_a_call_that_compiles_tritons_kernels_may_take_longer_and_no_other():
+    limits = Limits(load_s=60, call_s=60, evaluation_s=200)
+    assert Emulation().limits(limits).call_s == 60
+    assert Emulation("gfx942", triton=True).limits(limits).call_s == 200
+    assert Emulation("gfx942", triton=True).limits(Limits()).call_s == 300
 
 
 def test_a_library_is_taken_for_its_own_source_only(tmp_path, monkeypatch):
