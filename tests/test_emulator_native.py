@@ -169,6 +169,15 @@ def test_waves_that_store_one_value_in_one_step_do_not_race(by_numpy):
         assert call(body, arrays, block=LANES * WAVES, lds=64).clean
 
 
+def test_a_byte_that_two_waves_read_makes_no_race_of_the_bytes_beside_it(by_numpy):
+    """Wave 0 reads bytes 0 to 3 and wave 1 bytes 3 to 6, in one step; then wave 0 changes byte 0."""
+    body = "v_cmp_gt_u32_e32 vcc, 64, v0\nv_cndmask_b32_e64 v60, 3, 0, vcc\nds_read_b32 v5, v60\n"
+    body += "s_mov_b64 exec, vcc\nv_add_u32_e32 v5, 1, v5\nds_write_b8 v60, v5\ns_endpgm\n"
+    arrays = [patterns(n)[:128] for n in range(4)]
+    for call in (launched, lambda *args, **named: by_numpy(launched, *args, **named)):
+        assert not call(BEGIN + body, arrays, block=LANES * WAVES, lds=64).findings
+
+
 def test_without_the_library_numpy_does_it_all(by_numpy):
     out, _ = by_numpy(outcome_of, 2)
     assert out.any()
