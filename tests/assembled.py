@@ -27,7 +27,7 @@ END = """
 """Around one instruction: v2, v3 and v4 are the inputs of a lane, v5 its output, v1 its byte offset."""
 
 TEXT = """
-    .amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+    .amdgcn_target "amdgcn-amd-amdhsa--{target}"
     .text
     .globl probe
     .p2align 8
@@ -40,12 +40,14 @@ probe:
     .p2align 6
     .amdhsa_kernel probe
         .amdhsa_group_segment_fixed_size {lds}
+        .amdhsa_private_segment_fixed_size {scratch}
+        .amdhsa_enable_private_segment {uses_scratch}
         .amdhsa_kernarg_size 32
         .amdhsa_user_sgpr_count 2
         .amdhsa_user_sgpr_kernarg_segment_ptr 1
         .amdhsa_next_free_vgpr {vgprs}
         .amdhsa_next_free_sgpr 40
-        .amdhsa_accum_offset {vgprs}
+        {waves}
         .amdhsa_float_denorm_mode_32 3
     .end_amdhsa_kernel
     .text
@@ -62,12 +64,12 @@ amdhsa.kernels:
     .kernarg_segment_size: 32
     .max_flat_workgroup_size: 1024
     .name: probe
-    .private_segment_fixed_size: 0
+    .private_segment_fixed_size: {scratch}
     .sgpr_count: 46
     .symbol: probe.kd
     .vgpr_count: {vgprs}
-    .wavefront_size: 64
-amdhsa.target: amdgcn-amd-amdhsa--gfx942
+    .wavefront_size: {lanes}
+amdhsa.target: amdgcn-amd-amdhsa--{target}
 amdhsa.version: [1, 2]
 ...
     .end_amdgpu_metadata
@@ -75,24 +77,42 @@ amdhsa.version: [1, 2]
 
 
 @functools.cache
-def code_object(body: str, lds: int = 0, vgprs: int = 64) -> tuple[bytes, str]:
-    """A kernel `probe` for gfx942 with four pointers, and its assembly."""
+def code_object(
+    body: str, lds: int = 0, vgprs: int = 64, scratch: int = 0, target: str = "gfx942"
+) -> tuple[bytes, str]:
+    """A kernel `probe` with four pointers, and its assembly."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()
-    text = TEXT.format(body=body, lds=lds, vgprs=vgprs)
+    lanes = 32 if target == "gfx1100" else 64
+    waves = ".amdhsa_wavefront_size32 1" if lanes == 32 else f".amdhsa_accum_offset {vgprs}"
+    text = TEXT.format(
+        body=body, lds=lds, vgprs=vgprs, scratch=scratch, uses_scratch=int(scratch > 0), target=target, waves=waves,
+        lanes=lanes,
+    )  # fmt: skip
+    if target == "gfx1100":
+        text = text.replace("        .amdhsa_enable_private_segment 0\n", "")
     with tempfile.TemporaryDirectory() as folder:
         part, whole = Path(folder) / "probe.o", Path(folder) / "probe.hsaco"
-        part.write_bytes(amd.assemble_amdgcn(text, "gfx942", ""))
+        part.write_bytes(amd.assemble_amdgcn(text, target, ""))
         amd.link_hsaco(str(part), str(whole))
         return whole.read_bytes(), re.sub(r"^    (?=[sv]_|ds_|global_|buffer_|flat_|scratch_)", "\t", text, flags=re.M)
 
 
-def launched(body: str, arrays: list[np.ndarray], grid: int = 1, block: int = 64, lds: int = 0, **options: object):
+def launched(
+    body: str,
+    arrays: list[np.ndarray],
+    grid: int = 1,
+    block: int = 64,
+    lds: int = 0,
+    scratch: int = 0,
+    target: str = "gfx942",
+    **options: object,
+):
     """Run `probe` on four arrays, whose allocations are called a, b, c and out."""
     from harness.emulator import of_array, run
 
-    image, assembly = code_object(body, lds)
+    image, assembly = code_object(body, lds, scratch=scratch, target=target)
     memory = [of_array(array, name) for array, name in zip(arrays, ("a", "b", "c", "out"))]
     pointers = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
     return run(image, "probe", (grid, 1, 1), (block, 1, 1), pointers, memory, assembly=assembly, **options)

@@ -286,12 +286,12 @@ def test_written_semantics_agree_with_the_pseudocode_bit_for_bit():
     from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
 
     from harness.emulator import written
-    from harness.emulator.decoding import _name
+    from harness.emulator.decoding import spelled
     from harness.emulator.pseudocode import Untranslatable, translated
 
     compared = 0
     for op, code in PCODE.items():
-        name = _name(op)
+        name = spelled(op)
         if name not in written.WRITTEN or name in written.CORRECTIONS or "f16" in name or "64" in name:
             continue
         try:

@@ -11,6 +11,8 @@
     written       corrections, and what is prose there, by handwritten and conversions
     vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races
+    access, lds, flat, direct                           loads and stores, by where they go
+    native                                              the inner loops in C, which numpy does as well
 
 It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what
 is exact and what is not emulated. It tells nothing of time.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import atomics
+from harness.emulator import atomics, native
 from harness.emulator.addresses import (
     Addresses,
     buffer_addresses,
@@ -26,10 +26,12 @@ from harness.emulator.addresses import (
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
+from harness.emulator.direct import load_to_shared
 from harness.emulator.findings import OUT_OF_RANGE, NotEmulated
+from harness.emulator.flat import Flat, FlatAtomic
 from harness.emulator.lds import ds
 from harness.emulator.memory import Outside
-from harness.emulator.places import Flat, Global, Scratch, numbers, only
+from harness.emulator.places import Global, Scratch, numbers, only
 from harness.emulator.results import check_registers
 from harness.emulator.shapes import SHAPES, Shape, put, take, unknown
 from harness.emulator.state import Rows, State, WaveFault
@@ -45,7 +47,7 @@ def access(instruction: Instruction, kernel: KernelCode) -> Step:
     if encoding.startswith("DS"):
         return ds(instruction, kernel)
     found = re.match(r"^(global|flat|scratch|buffer)_(load|store|atomic)_(\w+)$", instruction.mnemonic)
-    if not found or instruction.fields.get("lds"):
+    if not found:
         raise unknown(instruction)
     addresses = {
         "global": global_addresses,
@@ -53,10 +55,15 @@ def access(instruction: Instruction, kernel: KernelCode) -> Step:
         "scratch": scratch_offsets,
         "buffer": buffer_addresses,
     }[found[1]](instruction, kernel)
+    if instruction.fields.get("lds") or found[3].startswith("lds_"):
+        if found[2] != "load" or found[1] not in ("global", "buffer"):
+            raise unknown(instruction)
+        return load_to_shared(instruction, addresses, found[3].removeprefix("lds_"))
     data = instruction.fields.get("vdata", instruction.fields.get("data", 0)) - 256
     result = instruction.fields.get("vdst", instruction.fields.get("vdata", 0)) - 256
     accum = min(kernel.accum_offset, kernel.vgprs) if instruction.fields.get("acc") and kernel.accum_offset else 0
-    place: Any = Scratch() if found[1] == "scratch" else Flat() if found[1] == "flat" else Global()
+    flat: Any = FlatAtomic() if found[2] == "atomic" else Flat()
+    place: Any = Scratch() if found[1] == "scratch" else flat if found[1] == "flat" else Global()
     if found[2] == "atomic":
         operation = atomics.named(found[3])
         if operation is None:
@@ -75,10 +82,12 @@ def access(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def _load(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step:
+    native_shape = native.shape(shape.size, shape.sign, shape.half)
+
     def step(state: State, rows: Rows) -> None:
         where, limit = addresses(state, rows)
         active = state.lanes[rows]
-        if not active.any():
+        if not active.any() or place.swift(state, rows, native_shape, where, limit, False, register):
             return
         values = np.zeros((*active.shape, max(shape.size, 4)), np.uint8)
         parts = [(0, shape.size)] if limit is None else [(at, min(4, shape.size)) for at in range(0, shape.size, 4)]
@@ -102,10 +111,12 @@ def _within(limit: tuple[Array, Array], at: int, size: int) -> Array:
 
 
 def _store(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step:
+    native_shape = native.shape(shape.size, shape.sign, shape.half)
+
     def step(state: State, rows: Rows) -> None:
         where, limit = addresses(state, rows)
         active = state.lanes[rows]
-        if not active.any():
+        if not active.any() or place.swift(state, rows, native_shape, where, limit, True, register):
             return
         parts = [(0, shape.size)] if limit is None else [(at, min(4, shape.size)) for at in range(0, shape.size, 4)]
         for at, size in parts:

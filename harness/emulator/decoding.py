@@ -9,6 +9,7 @@ has no suffix for its encoding: v_add_f32 for v_add_f32_e32, _e64, _dpp and _sdw
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Instruction:
     """One instruction. offset, size: bytes in the kernel. encoding: the name of tinygrad's class ("VOP2_DPP16").
 
     fields: the encoding's, registers as numbers in the 9-bit space of sources (VGPRs from 256 on). op: the key of the
-    tables of pseudocode and operands; `op_y` and `mnemonic_y` of the second half of a dual instruction.
+    tables of pseudocode and operands; `op_y` and `mnemonic_y` of the second half of a dual instruction. raw: its bytes.
     """
 
     offset: int
@@ -52,6 +53,7 @@ class Instruction:
     line: tuple[str, int] | None = None
     op_y: Any = None
     mnemonic_y: str = ""
+    raw: bytes = b""
 
     @property
     def spelt(self) -> str:
@@ -78,7 +80,7 @@ def decode(kernel: KernelCode) -> list[Instruction]:
     while at + 4 <= len(kernel.code):
         line = kernel.lines.get(at, line)
         try:
-            instruction = _decoded(kernel.code[at : at + 24], at, ARCHITECTURE[kernel.target], line)
+            instruction = _placed(kernel.code[at : at + 24], at, ARCHITECTURE[kernel.target], line)
         except Exception as error:  # the tables raise what they like at bytes that they do not know
             word = int.from_bytes(kernel.code[at : at + 4], "little")
             if isinstance(error, NotEmulated):
@@ -134,9 +136,27 @@ def _plain(mnemonic: str) -> str:
     return re.sub(r"(_e32|_e64)?(_dpp|_sdwa)?$", "", mnemonic.lower())
 
 
-def _name(op: Any) -> str:
+def spelled(op: Any) -> str:
+    """The mnemonic of a table's key, as `Instruction` has it."""
     name = re.sub(r"_(E32|E64)$", "", op.name).lower()
     return SPELT.get(name, name)
+
+
+_known: dict[tuple[str, bytes], Instruction] = {}
+"""What was decoded in this process: kernels made of one source have most of their instructions in common."""
+
+
+def _placed(data: bytes, at: int, architecture: str, line: tuple[str, int] | None) -> Instruction:
+    """The first instruction of `data`. Its first 4 bytes say whether it has more, and 8 whether a literal follows; but
+    for v_mfma_ld_scale_b32, which is kept nowhere."""
+    for size in (4, 8, 12):
+        held = _known.get((architecture, data[:size]))
+        if held is not None:
+            return dataclasses.replace(held, offset=at, line=line)
+    made = _decoded(data, at, architecture, line)
+    if made.size <= 12:
+        _known[architecture, made.raw] = made
+    return made
 
 
 def _decoded(data: bytes, at: int, architecture: str, line: tuple[str, int] | None) -> Instruction:
@@ -155,8 +175,8 @@ def _decoded(data: bytes, at: int, architecture: str, line: tuple[str, int] | No
         fields["literal"] = int.from_bytes(data[size - 4 : size], "little")
     if encoding.startswith("VOPD"):
         x, y = instruction.opx, instruction.opy
-        return Instruction(at, size, _name(x), encoding, fields, x, line, y, _name(y))
-    return Instruction(at, size, _name(instruction.op), encoding, fields, instruction.op, line)
+        return Instruction(at, size, spelled(x), encoding, fields, x, line, y, spelled(y), data[:size])
+    return Instruction(at, size, spelled(instruction.op), encoding, fields, instruction.op, line, raw=data[:size])
 
 
 def _size(instruction: Any, fields: dict[str, int]) -> int:
@@ -169,15 +189,22 @@ def _size(instruction: Any, fields: dict[str, int]) -> int:
 
 
 @functools.cache
-def _formats(architecture: str) -> list[Any]:
+def _formats(architecture: str) -> list[tuple[int, int, Any]]:
+    """Each with the mask and the value of the bits that it fixes in the first word, which rule most of them out."""
     from tinygrad.renderer import amd
+    from tinygrad.renderer.amd.dsl import FixedBitField
 
     formats = list(amd._load_formats()[architecture])
     if architecture == "rdna3":
         from tinygrad.runtime.autogen.amd.rdna3.ins import MUBUF
 
         formats.insert(0, MUBUF)
-    return formats
+    found = []
+    for candidate in formats:
+        fixed = [one for _, one in candidate._fields if isinstance(one, FixedBitField) and one.lo < 32]
+        mask = sum(int(one.mask) << one.lo for one in fixed)
+        found.append((mask, sum(int(one.default) << one.lo for one in fixed), candidate))
+    return found
 
 
 def _format(data: bytes, architecture: str) -> Any:
@@ -188,9 +215,10 @@ def _format(data: bytes, architecture: str) -> Any:
     """
     from tinygrad.renderer import amd
 
-    for candidate in _formats(architecture):
-        if amd._matches(data, candidate):
+    word = int.from_bytes(data[:4], "little")
+    for mask, value, candidate in _formats(architecture):
+        if word & mask == value and amd._matches(data, candidate):
             if candidate.__name__ == "VOP3PX2" and int.from_bytes(data[2:4], "little") != 0xD3AC:
                 continue
             return candidate
-    raise NotEmulated("unknown encoding")
+    raise LookupError("unknown encoding")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator import arithmetic as ar
+from harness.emulator import native
 from harness.emulator.arithmetic import F32, U32, U64, Array
 
 Apply = Callable[..., dict[str, Any]]
@@ -191,6 +192,9 @@ def _mad_i64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
 
 @by_hand("v_perm_b32", reads="S0 S1 S2")
 def _perm(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    done = native.permuted(np.asarray(S0), np.asarray(S1), np.asarray(S2))
+    if done is not None:
+        return {"D0": done}
     data = np.asarray(S0).astype(U64) << U64(32) | np.asarray(S1).astype(U64)
     selector = np.asarray(S2)
     result: Any = U32(0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from harness.emulator import memory as memories
-from harness.emulator import start
+from harness.emulator import native, start
 from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
 from harness.emulator.code_object import CodeObject
@@ -102,6 +102,8 @@ def run(
                 state.shared = SharedMemory(state.lds, watched=waves > 1)
                 state.witness = witness.saw if witness else None
                 state.watch = watch
+                if not (witness or watch or conflicts):
+                    state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order)
                 if conflicts and chosen.target in BANKS:
@@ -128,6 +130,16 @@ def run(
     if program is not None and counts is not None:
         outcome.instructions, outcome.by_line, outcome.atomics = tally(program, counts)
     return outcome
+
+
+def _doors(state: State) -> native.Doors | None:
+    compiled = native.library()
+    if compiled is None:
+        return None
+    doors = native.Doors(compiled, state.vector, state.lanes, state.waves_per_group)
+    if state.lds.size:
+        doors.share(state.lds, *state.shared.marks(), state.shared.size)
+    return doors
 
 
 def _counting(outcome: LaunchOutcome, machine: Machine, banks: int) -> Callable[[Array, int, Array], None]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.emulator import atomics, lanes
+from harness.emulator import atomics, lanes, native
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -79,9 +79,13 @@ def ds(instruction: Instruction, kernel: KernelCode) -> Step:
 
 
 def _ds_load(address: int, offsets: list[int], shape: Shape, result: int) -> Step:
+    kind, places = native.shape(shape.size, shape.sign, shape.half), tuple(offsets)
+
     def step(state: State, rows: Rows) -> None:
         active = state.lanes[rows]
         if not active.any():
+            return
+        if state.doors and state.lds.size and state.doors.shared_load(rows, kind, address, result, places):
             return
         loaded = []
         for offset in offsets:
@@ -122,11 +126,15 @@ def _ds_transposed(address: int, offset: int, size: int, result: int) -> Step:
 
 
 def _ds_store(address: int, parts: list[tuple[int, int]], shape: Shape) -> Step:
+    kind = native.shape(shape.size, shape.sign, shape.half)
+
     def step(state: State, rows: Rows) -> None:
         active = state.lanes[rows]
         if not active.any():
             return
         for offset, data in parts:
+            if state.doors and state.lds.size and state.doors.shared_store(rows, kind, address, data, offset):
+                continue
             groups, goal, waves = local(state, rows, address, offset, shape.size, active)
             values = np.ascontiguousarray(take(state, rows, data, shape, active))
             raced = state.shared.store(groups, goal, values, waves)
@@ -166,7 +174,12 @@ def _ds_atomic(address: int, offset: int, operation: atomics.Operation, data: in
 
 def local(state: State, rows: Rows, register: int, offset: int, size: int, active: Array) -> tuple[Array, Array, Array]:
     """Of each active lane: its workgroup, the byte in its LDS, and its wave in the workgroup, from 1 on."""
-    value = (state.vector[register, rows][active] + U32(offset)).astype(np.int64)
+    return held(state, rows, active, state.vector[register, rows][active] + U32(offset), size)
+
+
+def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tuple[Array, Array, Array]:
+    """As `local`, for the byte in LDS of each active lane, uint32."""
+    value = byte.astype(np.int64)
     if state.witness:
         state.witness(value)
     inside = state.shared.inside(value, size)

@@ -25,6 +25,10 @@ FAIR_TURN = 64
 """So often the wave that has done least goes first: a wave that waits in a loop for another must not starve it."""
 
 
+_steps: dict[tuple[bytes, str, int, int, int], Step] = {}
+"""What was made in this process, by all that a step depends on."""
+
+
 class DecodedProgram:
     """base: the address of the code as the kernel sees it."""
 
@@ -76,6 +80,13 @@ class DecodedProgram:
             return lambda state, rows: None
         if one.mnemonic == "s_getpc_b64":
             return scalar.getpc(one, self.base)
+        kernel = self.kernel
+        key = (one.raw, kernel.target, kernel.vgprs, kernel.accum_offset, kernel.wave_size)
+        if key not in _steps:
+            _steps[key] = self._step_of(one)
+        return _steps[key]
+
+    def _step_of(self, one: Instruction) -> Step:
         try:
             if one.encoding.startswith("VOPD"):
                 from harness.emulator.dual import dual

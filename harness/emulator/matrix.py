@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator import arithmetic as ar
-from harness.emulator import number_formats, operands
+from harness.emulator import native, number_formats, operands
 from harness.emulator.arithmetic import F32, U32, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -74,6 +74,9 @@ def elements(words: Array, kind: str, target: str) -> Array:
 
 def product(a: Array, b: Array, c: Array) -> Array:
     """c[.., i, j] + sum over ascending k of a[.., i, k] b[.., k, j], each addition rounded to c's type."""
+    done = native.product(a, b, c)
+    if done is not None:
+        return done
     total = c.copy()
     exact = a.dtype != F32 or not _may_round(a, b)
     for k in range(a.shape[-1]):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.arithmetic import U64, Array
+from harness.emulator.native import Global
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class GlobalMemory:
         self.allocations = _merged(allocations)
         self._starts = np.array([one.address for one in self.allocations], U64)
         self._ends = np.array([one.address + one.bytes.size for one in self.allocations], U64)
+        self._places = np.array([one.bytes.ctypes.data for one in self.allocations], U64)
+        self._writable = np.array([one.writable for one in self.allocations], np.bool_)
+        tables = (self._starts, self._ends, self._places, self._writable)
+        self.native = Global(*(one.ctypes.data for one in tables), len(self.allocations))
 
     def load(self, addresses: Array, size: int) -> Array:
         """uint8 [n, size] at uint64 addresses [n]. Raises Outside."""
@@ -133,15 +138,13 @@ def _gather(data: Array, offsets: Array, size: int) -> Array:
 
 
 def scatter(data: Array, offsets: Array, values: Array) -> None:
-    """Write rows of bytes at byte offsets."""
+    """Write rows of bytes at byte offsets; where rows overlap the last one stays."""
     size = values.shape[1]
     word = size if size in (1, 2, 4) else 4 if size % 4 == 0 else 1
     if word > 1 and not (offsets & U64(word - 1)).any() and not data.ctypes.data % word:
         words = data[: data.size // word * word].view(f"u{word}")
         index = (offsets // U64(word)).astype(np.int64)
-        parts = np.ascontiguousarray(values).view(f"u{word}")
-        for number in range(size // word):
-            words[index + number] = parts[:, number]
+        words[index[:, None] + np.arange(size // word)] = np.ascontiguousarray(values).view(f"u{word}")
         return
     data[offsets.astype(np.int64)[:, None] + np.arange(size)] = values
 

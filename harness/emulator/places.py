@@ -1,18 +1,27 @@
-"""What lies behind addresses: global memory, a lane's scratch, or what a flat address says."""
+"""What lies behind addresses: global memory or a lane's scratch; `flat` is for addresses that may mean either."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from harness.emulator import operands
 from harness.emulator.arithmetic import U64, Array
-from harness.emulator.findings import OUT_OF_RANGE, NotEmulated
+from harness.emulator.findings import OUT_OF_RANGE
 from harness.emulator.memory import Outside, gather, scatter
 from harness.emulator.state import Rows, State, WaveFault
 
 
 class Global:
-    """Global memory."""
+    """Global memory.
+
+    swift: do a whole access in what is compiled; False where numpy must. goals: uint64 [wave, lane].
+    """
+
+    def swift(self, state: State, rows: Rows, kind: Any, goals: Array, limit: Any, writing: bool, data: int) -> bool:
+        if state.doors is None:
+            return False
+        return state.doors.global_access(rows, state.memory.native, kind, goals, limit, writing, data)
 
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
         try:
@@ -32,6 +41,11 @@ class Global:
 
 class Scratch:
     """A lane's own memory: spills and local arrays."""
+
+    def swift(self, state: State, rows: Rows, kind: Any, goals: Array, limit: Any, writing: bool, data: int) -> bool:
+        if state.doors is None or state.scratch is None:
+            return False
+        return state.doors.scratch_access(rows, state.scratch, kind, goals, writing, data)
 
     def _flat(self, state: State, rows: Rows, chosen: Array, offsets: Array, size: int) -> tuple[Array, Array]:
         if state.scratch is None:
@@ -54,24 +68,6 @@ class Scratch:
     def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
         data, offsets = self._flat(state, rows, chosen, addresses, values.shape[1])
         scatter(data, offsets, values)
-
-
-class Flat(Global):
-    """Flat addresses: global memory, or an aperture."""
-
-    def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
-        self._check(addresses)
-        return super().load(state, rows, chosen, addresses, size)
-
-    def store(self, state: State, rows: Rows, chosen: Array, addresses: Array, values: Array) -> None:
-        self._check(addresses)
-        super().store(state, rows, chosen, addresses, values)
-
-    def _check(self, addresses: Array) -> None:
-        top = addresses >> U64(32)
-        for base in operands.APERTURES.values():
-            if (top == U64(base >> 32)).any():
-                raise NotEmulated("a flat access to LDS or scratch is not emulated")
 
 
 def numbers(state: State, rows: Rows) -> Array:

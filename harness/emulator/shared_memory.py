@@ -26,6 +26,10 @@ class SharedMemory:
             self._writer = np.zeros(self._flat.shape, np.uint8)
             self._reader = np.zeros(self._flat.shape, np.uint8)
 
+    def marks(self) -> tuple[Array | None, Array | None]:
+        """Who wrote and who read each byte, uint8 [workgroups · size]; None where races are not looked for."""
+        return (self._writer, self._reader) if self.watched else (None, None)
+
     def inside(self, offsets: Array, size: int) -> Array:
         """Which of the byte offsets [n] (int64, within a workgroup) are in bounds."""
         return (offsets >= 0) & (offsets + size <= self.size)
@@ -61,9 +65,7 @@ class SharedMemory:
             # Two waves of this very step at one byte: one mark stays, and one value.
             lost = gather(self._writer, where, size) != marks
             wrong |= lost & (gather(self._flat, where, size) != values)
-            if lost.any():
-                rows = lost.any(axis=1)
-                scatter(self._writer, where[rows], np.full((int(rows.sum()), size), ALIKE, np.uint8))
+            self._writer[_bytes(flat, lost)] = ALIKE
             if wrong.any():
                 raced = int(np.argmax(wrong.any(axis=1)))
             return raced
@@ -76,9 +78,7 @@ class SharedMemory:
         mine = np.repeat(waves[:, None], size, axis=1)
         scatter(marks, where, np.where((held == NOBODY) | (held == mine), mine, np.uint8(MANY)))
         after = gather(marks, where, size)
-        if (lost := (after != mine) & (after != MANY)).any():
-            rows = lost.any(axis=1)
-            scatter(marks, where[rows], np.full((int(rows.sum()), size), MANY, np.uint8))
+        marks[_bytes(flat, (after != mine) & (after != MANY))] = MANY
 
     def barrier(self, group: int) -> None:
         """All waves of a workgroup have met: what was touched before is no matter any more."""
@@ -86,3 +86,8 @@ class SharedMemory:
             part = slice(group * self.size, (group + 1) * self.size)
             self._writer[part] = NOBODY
             self._reader[part] = NOBODY
+
+
+def _bytes(flat: Array, chosen: Array) -> Array:
+    """Where the chosen bytes lie: flat of the first byte of each access, [n]; chosen: bool [n, size]."""
+    return (flat[:, None] + np.arange(chosen.shape[1]))[chosen]

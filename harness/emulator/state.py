@@ -19,6 +19,7 @@ import numpy as np
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.memory import GlobalMemory
+from harness.emulator.native import Doors
 from harness.emulator.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class State:
 
     witness(values, rows): told of every address, stored value and branch, or None. watch: told of every store to global
     memory, or None. conflicts(bytes, size, lanes): told of every access to LDS, or None. note(fault): told of what is
-    wrong and does not end the run.
+    wrong and does not end the run. doors: to what is compiled, which tells none of these; None where one is to be told,
+    or nothing is compiled.
     """
 
     memory: GlobalMemory
@@ -51,6 +53,7 @@ class State:
     watch: StoreWatch | None = None
     conflicts: Callable[[Array, int, Array], None] | None = None
     note: Callable[[WaveFault], None]
+    doors: Doors | None = None
 
     def __init__(self, kernel: KernelCode, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:
         self.kernel = kernel

@@ -77,8 +77,10 @@ def arithmetic(operator: str, left: Term, right: Term) -> Term:
 def common(left: Term, right: Term) -> Type:
     a, b = left.type, right.type
     if a[0] == "int":
-        return b if b[0] != "int" else ("i", 32)
-    if b[0] == "int" or a == b:
+        return _holding(b, left.literal) if b[0] != "int" else ("i", 32)
+    if b[0] == "int":
+        return _holding(a, right.literal)
+    if a == b:
         return a
     if "f" in (a[0], b[0]) or "bf" in (a[0], b[0]):
         floats = [kind for kind in (a, b) if kind[0] in ("f", "bf")]
@@ -88,6 +90,12 @@ def common(left: Term, right: Term) -> Type:
     if a[0] == "bool" or b[0] == "bool":
         return b if a[0] == "bool" else a
     return ("u" if "u" in (a[0], b[0]) and max(a[1], b[1]) >= 0 else "i", max(a[1], b[1]))
+
+
+def _holding(kind: Type, literal: Any) -> Type:
+    """A type, or where an integer is too long for its few bits that of 32: two bits times 8 are no two bits."""
+    short = kind[0] in ("u", "i") and 0 < kind[1] < 32 and isinstance(literal, int)
+    return (kind[0], 32) if short and literal.bit_length() > kind[1] else kind
 
 
 def number(term: Term) -> Any:

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from harness.emulator.conversions import WRITTEN  # those of `handwritten`, and its own
-from harness.emulator.decoding import ARCHITECTURE, Instruction
+from harness.emulator.decoding import ARCHITECTURE, Instruction, spelled
 from harness.emulator.findings import NotEmulated
 from harness.emulator.handwritten import Apply
 from harness.emulator.pseudocode import Semantics, translated
@@ -48,6 +48,12 @@ def _pcode(architecture: str) -> dict[Any, str]:
     return dict(PCODE)
 
 
+@functools.cache
+def _by_name(architecture: str) -> dict[str, str]:
+    """By mnemonic: CDNA's v_floor_f32_e64 has a key of its own, and its pseudocode stands at v_floor_f32_e32's."""
+    return {spelled(op): code for op, code in _pcode(architecture).items() if op.name.startswith("V_")}
+
+
 def semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
     """Raises NotEmulated with the mnemonic."""
     return _semantics(mnemonic, op, target, d0_bits)
@@ -60,7 +66,8 @@ def _semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
         if "TARGET" in reads:
             apply = functools.partial(apply, target=target)
         return Semantics(reads, writes, by_name(apply), "")
-    code = _pcode(ARCHITECTURE[target]).get(op)
+    architecture = ARCHITECTURE[target]
+    code = _pcode(architecture).get(op) or _by_name(architecture).get(mnemonic)
     if code is None:
         raise NotEmulated(mnemonic)
     if mnemonic.startswith("v_cmpx"):

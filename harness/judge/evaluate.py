@@ -87,6 +87,8 @@ def evaluate(
     surroundings |= {PATH_OF_PROBLEM: problem.foreign.address} if problem.foreign is not None else {}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
+    if device.kind == "cpu":
+        emulation.prepare(submission.text)
     assembly = Assembly(reference, device, sampling, threads, 1 + len(baselines), emulation)
     with assembly.entrant(submission, master_seed, narrate, spare) as entrant:
         in_turns = Baselines(baselines, lambda source: assembly.entrant(source, master_seed), narrate)

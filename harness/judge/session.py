@@ -72,7 +72,7 @@ class Session:
         fresh: bool = False,
         emulation: Emulation = EMULATION,
     ) -> None:
-        self.limits = problem.limits
+        self.limits = emulation.limits(problem.limits)
         self.deadline, self._killed = deadline, False
         self.allowance = Allowance(None)
         self._foreign = problem.foreign

@@ -1,0 +1,133 @@
+"""Hostile code objects through a whole evaluation: a verdict in a sentence, and a judge that goes on as before."""
+
+import os
+import re
+
+import pytest
+
+pytest.importorskip("tinygrad")
+pytest.importorskip("elftools")
+
+from harness.emulator import native
+from harness.hip import compilers
+from harness.machine.device import detect
+from harness.model import Verdict
+from harness.sandbox import tiers
+from tests.test_judging import HONEST, judge
+
+pytestmark = pytest.mark.skipif(compilers.missing("gfx942") is not None, reason="no compiler for gfx942")
+
+SUBMISSION = '''
+import numpy as np
+import torch
+from harness.emulator.code_object import CodeObject
+from harness.hip import Module, compilers, int32, ptr
+
+SOURCE = """
+extern "C" __global__ void twice(const float* x, float* y, int n) {{
+    __shared__ float kept[256];
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    kept[threadIdx.x] = at < n ? x[at] : 0.0f;
+    __syncthreads();
+    if (at < n) y[at] = kept[threadIdx.x] * 2.0f;
+}}
+"""
+honest, generator = compilers.code_object, np.random.default_rng({seed})
+
+
+def damaged(*arguments):
+    image, assembly = honest(*arguments)
+    code = CodeObject(image).kernel("twice").code
+    at, words = image.index(code), np.frombuffer(code, np.uint32).copy()
+    {damage}
+    return image[:at] + words.tobytes() + image[at + len(code):], {assembly}
+
+
+compilers.code_object = damaged
+twice = Module(SOURCE).kernel("twice", {{"x": ptr(torch.float32), "y": ptr(torch.float32), "n": int32}})
+
+
+def custom_kernel(data):
+    x = data[0].contiguous()
+    y = torch.empty_like(x)
+    twice(x, y, x.numel(), grid=-(-x.numel() // 256), block=256)
+    return y
+'''
+
+RANDOM = "words = np.frombuffer(generator.bytes(len(code)), np.uint32)"
+SOME = "words[generator.integers(0, words.size, 3)] = generator.integers(0, 2**32, 3, np.uint32)"
+JUMP = "words[generator.integers(0, 8)] = 0xBF820000 | int(generator.integers(0, 1 << 16))"
+METADATA = """hostile = bytearray(image)
+    for place in generator.integers(0, len(image), 60):
+        hostile[place] = hostile[place] if at <= place < at + len(code) else generator.integers(0, 256)
+    image = bytes(hostile)"""
+NOTHING = "pass"
+DAMAGE = {"random code": RANDOM, "random words": SOME, "jumps": JUMP, "lying metadata": METADATA}
+slow = pytest.mark.slow
+
+
+def ended(root, damage, seed=0, assembly="None"):
+    """How the judge says that it ended."""
+    source = SUBMISSION.format(seed=seed, damage=damage, assembly=assembly)
+    run = judge(root, source, timed=False)
+    return run.ending, run
+
+
+def test_the_kernel_itself_is_accepted_as_emulated(toy_root, roomy):
+    ending, run = ended(toy_root, NOTHING, assembly="assembly")
+    assert ending.verdict is Verdict.ACCEPTED, ending
+    assert run.environment["emulated"] == "gfx942" and not run.ranked
+
+
+@pytest.mark.parametrize(
+    ("what", "seed"),
+    [("random words", 0), *(pytest.param(what, seed, marks=slow) for what in DAMAGE for seed in range(4))],
+)
+def test_a_damaged_code_object_ends_as_a_sentence_and_the_judge_goes_on(toy_root, roomy, what, seed):
+    before = set(os.listdir(f"/proc/{os.getpid()}/fd"))
+    ending, run = ended(toy_root, DAMAGE[what], seed)
+    if ending.verdict is not Verdict.ACCEPTED:  # damage may lie where nothing reads it
+        assert ending.verdict in (Verdict.RUNTIME_ERROR, Verdict.WRONG_ANSWER, Verdict.INFRASTRUCTURE_ERROR), ending
+        assert re.search(r"\w+ \w+", ending.message) and "\n" not in ending.message, ending
+        assert "Traceback" not in ending.message and "Segmentation" not in ending.message, ending
+    assert not run.ranked
+    assert judge(toy_root, HONEST, timed=False).ending.verdict is Verdict.ACCEPTED
+    assert len(set(os.listdir(f"/proc/{os.getpid()}/fd")) - before) < 8
+
+
+def test_code_that_the_assembly_contradicts_is_not_run(toy_root, roomy):
+    ending, _ = ended(toy_root, SOME, 0, assembly="assembly")
+    assert ending.verdict is not Verdict.ACCEPTED
+    assert "to the compiler" in ending.message or "is no known instruction" in ending.message, ending
+
+
+INTRUDER = """
+import os, torch
+from pathlib import Path
+
+PLACE = Path({folder!r})
+done = []
+for goal in (PLACE / "new.so", Path({library!r})):
+    for attempt in (lambda: goal.write_bytes(b"mine"), lambda: os.replace("/proc/self/exe", goal), goal.unlink):
+        try:
+            attempt()
+            done.append(str(goal))
+        except OSError:
+            pass
+
+
+def custom_kernel(data):
+    assert not done, done
+    return data[0] * 2
+"""
+
+
+@pytest.mark.skipif(native.build() is None, reason="nothing here compiles C")
+def test_no_worker_can_write_the_compiled_library(toy_root, roomy):
+    if not tiers.strongest(detect(toy_root, "cpu")).confines:
+        pytest.skip("nothing confines workers here")
+    library = native.path()
+    before, names = library.read_bytes(), sorted(native.folder().iterdir())
+    run = judge(toy_root, INTRUDER.format(folder=str(native.folder()), library=str(library)), timed=False)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    assert library.read_bytes() == before and sorted(native.folder().iterdir()) == names
