@@ -31,6 +31,7 @@ from harness.model import (
     Run,
     Skipped,
     Submission,
+    TimedBaseline,
     Total,
     Verdict,
 )
@@ -292,6 +293,12 @@ RUN = Run(
     clock=ClockOwner.JUDGE, constants=(Constant(manner=Manner.SANDWICH, latency_ns=283_100, spread_ns=610, calls=417),),
     score=Estimate(latency_ns=1150), ranking="mean", tolerance="met_limit", error=0.25, output="what it printed",
     triage=(Finding(rule="a-rule", severity="high", what="what was found"),), master_seed="5eed",
+    baselines=(
+        TimedBaseline(
+            name="a_baseline", score=Estimate(latency_ns=1725), latencies_ns=(1725,), speed_up=1.531,
+            speed_up_low=1.417, speed_up_high=1.683, doubt="a doubt", why_not="no figures",
+        ),
+    ),
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
     rounds=(
         Round(

@@ -495,7 +495,7 @@ class TestVerbs:
         code, out, _ = podium("new", str(FOLDERS / "vectoradd"), "mine")
         written = toy_root / "submissions/vectoradd_small/mine.py"
         assert code == 0 and written.read_bytes() == (FOLDERS / "vectoradd/template.py").read_bytes()
-        assert f"harness eval {FOLDERS / 'vectoradd'} {written}" in out
+        assert f"eval {FOLDERS / 'vectoradd'} {written}" in out
         code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
         assert code == 2 and "no template" in err
 

@@ -582,7 +582,7 @@ def test_the_feed_is_well_formed_and_has_each_new_best_once(server, anybody):
     store(server.root, f"first {HOSTILE}", 2000.0)
     store(server.root, "slower", 3000.0)
     store(server.root, "second", 1000.0)
-    shown(anybody, BOARD, "second")
+    shown(anybody, f"{BOARD}/feed.atom", "second: 1.000")
     name = {"a": "http://www.w3.org/2005/Atom"}
     for address in ("/feed.atom", f"{BOARD}/feed.atom"):
         answer = anybody.get(address)

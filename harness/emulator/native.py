@@ -90,7 +90,7 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-class Shape(ctypes.Structure):
+class ShapeStruct(ctypes.Structure):
     _fields_ = [("size", _LONG), ("sign", _LONG), ("half", _LONG)]
 
 
@@ -115,7 +115,7 @@ class Shared(ctypes.Structure):
     ]
 
 
-class Global(ctypes.Structure):
+class GlobalStruct(ctypes.Structure):
     _fields_ = [
         ("starts", _POINTER),
         ("ends", _POINTER),
@@ -126,8 +126,8 @@ class Global(ctypes.Structure):
 
 
 @functools.cache
-def shape(size: int, sign: bool, half: int) -> Shape:
-    return Shape(size, sign, half)
+def shape(size: int, sign: bool, half: int) -> ShapeStruct:
+    return ShapeStruct(size, sign, half)
 
 
 def _at(array: Array) -> Any:
@@ -201,21 +201,21 @@ class Doors:
         self._waves.rows, self._waves.row_count = index.ctypes.data, index.shape[0]
         return index
 
-    def shared_load(self, rows: Any, kind: Shape, address: int, result: int, offsets: tuple[int, ...]) -> bool:
+    def shared_load(self, rows: Any, kind: ShapeStruct, address: int, result: int, offsets: tuple[int, ...]) -> bool:
         held, places = self._stepping(rows), (_LONG * len(offsets))(*offsets)
         assert self._shared is not None and held.size
         given = ctypes.byref(self._waves), ctypes.byref(self._shared), ctypes.byref(kind)
         done = self._compiled.shared_load(*given, _LONG(address), _LONG(result), _LONG(len(offsets)), places)
         return bool(done == DONE)
 
-    def shared_store(self, rows: Any, kind: Shape, address: int, data: int, offset: int) -> bool:
+    def shared_store(self, rows: Any, kind: ShapeStruct, address: int, data: int, offset: int) -> bool:
         held = self._stepping(rows)
         assert self._shared is not None and held.size
         given = ctypes.byref(self._waves), ctypes.byref(self._shared), ctypes.byref(kind)
         return bool(self._compiled.shared_store(*given, _LONG(address), _LONG(data), _LONG(offset)) == DONE)
 
     def global_access(
-        self, rows: Any, memory: Global, kind: Shape, goals: Array, limit: Any, writing: bool, data: int
+        self, rows: Any, memory: GlobalStruct, kind: ShapeStruct, goals: Array, limit: Any, writing: bool, data: int
     ) -> bool:
         """goals: uint64 [wave, lane]. limit: as `addresses` gives it."""
         held = self._stepping(rows)
@@ -226,7 +226,9 @@ class Doors:
         given = ctypes.byref(self._waves), ctypes.byref(memory), ctypes.byref(kind)
         return bool(self._compiled.global_access(*given, _at(goals), *bounds, _LONG(writing), _LONG(data)) == DONE)
 
-    def scratch_access(self, rows: Any, scratch: Array, kind: Shape, offsets: Array, writing: bool, data: int) -> bool:
+    def scratch_access(
+        self, rows: Any, scratch: Array, kind: ShapeStruct, offsets: Array, writing: bool, data: int
+    ) -> bool:
         held = self._stepping(rows)
         assert held.size
         offsets = np.ascontiguousarray(offsets)

@@ -69,7 +69,7 @@ def baselines_of(baselines: Sequence[TimedBaseline]) -> Table:
                 microseconds(each.score) if each.score else "",
                 f"{each.speed_up:.3g}" if each.speed_up else "",
                 f"{low:.3g} to {high:.3g}" if low and high else "",
-                each.why_not or each.doubt or "",
+                "; ".join(filter(None, (each.why_not, each.doubt))),
             ]
         )
     below = ["speed-up: how many times as long as the submission the baseline took, timed in turns with it"]
