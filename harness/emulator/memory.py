@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.arithmetic import U64, Array
-from harness.emulator.native import Global
+from harness.emulator.native import GlobalStruct
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class GlobalMemory:
         self._places = np.array([one.bytes.ctypes.data for one in self.allocations], U64)
         self._writable = np.array([one.writable for one in self.allocations], np.bool_)
         tables = (self._starts, self._ends, self._places, self._writable)
-        self.native = Global(*(one.ctypes.data for one in tables), len(self.allocations))
+        self.native = GlobalStruct(*(one.ctypes.data for one in tables), len(self.allocations))
 
     def load(self, addresses: Array, size: int) -> Array:
         """uint8 [n, size] at uint64 addresses [n]. Raises Outside."""
