@@ -217,6 +217,26 @@ def roomy(monkeypatch):
     monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", 1.0)
 
 
+@pytest.fixture
+def server(toy_root):
+    """A competition's server with a judge that answers in a moment (served.py)."""
+    from served import Server
+
+    server = Server(toy_root)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A server that several tests of a module ask."""
+    from served import Server
+
+    server = Server(lay_out(tmp_path_factory.mktemp("kept")))
+    yield server
+    server.close()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _without_bubblewrap():
     """Most tests judge in the strongest isolation without namespaces: there workers are forked. The sandbox's tests try

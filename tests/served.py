@@ -133,6 +133,14 @@ class Server:
         raise AssertionError(f"submission {number} has no verdict")
 
 
+def until(happened):
+    """Wait until it has happened."""
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def multipart(source, name="mine.py", field="file"):
     """A form with one file: its bytes and its type."""
     boundary = uuid.uuid4().hex

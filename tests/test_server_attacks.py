@@ -20,7 +20,6 @@ from harness.server import guard
 from harness.server.board import pages
 from harness.server.events import Event
 from harness.server.store import Database
-from tests.conftest import lay_out
 
 MOST_CPU_S = 8.0
 """Far below what each of these took before (17 s and more) and far above what it may take."""
@@ -44,14 +43,6 @@ def started(toy_root, monkeypatch):
 @pytest.fixture
 def server(started):
     return started()
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A server that several tests ask."""
-    server = Server(lay_out(tmp_path_factory.mktemp("kept")))
-    yield server
-    server.close()
 
 
 def until(holds, seconds=30):

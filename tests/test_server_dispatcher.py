@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from databases import Postgres, programs
-from served import Server, saying
+from served import Server, saying, until
 
 from harness.errors import InfrastructureError
 from harness.records.store import Store
@@ -19,20 +19,6 @@ from harness.server.events import Event, Hub, TooManyListeners
 from harness.server.exhaustion import exhausted
 from harness.server.program import cards, gpu_name
 from harness.server.store.rows import JobState
-
-
-@pytest.fixture
-def server(toy_root):
-    server = Server(toy_root)
-    yield server
-    server.close()
-
-
-def until(happened):
-    end = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_ranked_run_lies_where_those_of_eval_do_under_an_id_of_job_and_attempt(server):

@@ -17,7 +17,6 @@ from harness.server import guard
 from harness.server.competition import load, load_all
 from harness.server.entry import file_called
 from harness.server.serving import Denied
-from tests.conftest import lay_out
 
 NASTY = [
     "../../etc/passwd", "..\\..\\x.py", "/etc/passwd", "a\0b.py", "<script>alert(1)</script>.py", "\x1b[31mred.py",
@@ -43,14 +42,6 @@ def started(toy_root):
 @pytest.fixture
 def server(started):
     return started()
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A server that several tests ask."""
-    server = Server(lay_out(tmp_path_factory.mktemp("kept")))
-    yield server
-    server.close()
 
 
 def plain(answer):

@@ -15,13 +15,6 @@ OLD, NEW, STREAM = "v1.3.23", "July 2026", "before June 2026"
 FINAL = ("failed", "timed_out", "hacked")
 
 
-@pytest.fixture
-def server(toy_root):
-    server = Server(toy_root)
-    yield server
-    server.close()
-
-
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A server that several tests ask."""

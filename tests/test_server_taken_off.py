@@ -8,21 +8,13 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from served import DOUBLE, TOKEN, Server, saying
-from test_server_dispatcher import until
+from served import DOUBLE, TOKEN, Server, saying, until
 
 from bench.stand_in import run_of
 from harness.catalog import load_problem
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
 from harness.server.store.rows import JobState
-
-
-@pytest.fixture
-def server(toy_root):
-    server = Server(toy_root)
-    yield server
-    server.close()
 
 
 def ranked(server):

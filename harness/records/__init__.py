@@ -7,4 +7,5 @@ store        one JSON file a run, and the sources: the truth
     scan     one look at the folders of runs: what lies there, and what changed since it was read
 run_file     a run file: its bytes, and the run that they say
 whole_file   writes a file so that a reader sees all of it or nothing
+calibration_file  reads and writes a calibration in a file of its own
 """

@@ -16,17 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from harness import catalog
 from harness.catalog import places
 from harness.catalog.config import load_config
-from harness.errors import InfrastructureError, ProblemError
+from harness.errors import ProblemError
 from harness.model import Device, Nanoseconds, Problem, Submission, Value
 from harness.ranking import stats
 from harness.ranking.comparison import paired_scores
 from harness.ranking.speed import Noise
-from harness.records import whole_file
+from harness.records import calibration_file
 
 SCHEMA_VERSION = 2
 PAIRS = 16
@@ -82,14 +82,7 @@ def noise(root: Path, device: Device, pairs: int | None) -> Noise:
 
 def read(root: Path, device_slug: str) -> Calibration | None:
     """The calibration of a device, or None if there is none. Raises InfrastructureError for a file that is none."""
-    path = _path(root, device_slug)
-    try:
-        return Calibration.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
-        raise InfrastructureError(f"{path} is no calibration: {why}", "delete it and run doctor --calibrate") from None
+    return calibration_file.read(_path(root, device_slug), Calibration, "calibration", "doctor --calibrate")
 
 
 def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs: int = PAIRS) -> Calibration:
@@ -124,7 +117,7 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
         second_scores_ns=tuple(second),
         environment=surroundings,
     )
-    _store(_path(root, device.slug), calibration.model_dump_json(indent=1))
+    calibration_file.write(_path(root, device.slug), calibration)
     return calibration
 
 
@@ -140,10 +133,3 @@ def _subject(root: Path) -> tuple[Problem, Submission]:
 
 def _path(root: Path, device_slug: str) -> Path:
     return root / "results" / "calibration" / f"{device_slug}.json"
-
-
-def _store(path: Path, text: str) -> None:
-    try:
-        whole_file.write(path, text.encode())
-    except OSError as error:
-        raise InfrastructureError(f"the calibration could not be stored in {path.parent}: {error.strerror}") from None

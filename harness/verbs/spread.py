@@ -13,13 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from harness.errors import InfrastructureError
 from harness.model import Estimate, Nanoseconds, Run, Value
 from harness.ranking import fleet, stats
 from harness.ranking.fleet import Component
-from harness.records import whole_file
+from harness.records import calibration_file
 from harness.records.entry import Entry
 from harness.records.run_file import load_run
 
@@ -74,24 +73,12 @@ class FleetCalibration(Value):
 def read(root: Path, device_slug: str) -> FleetCalibration | None:
     """The one of a model, or None. Raises InfrastructureError for a file that is none."""
     path = path_of(root, device_slug)
-    try:
-        return FleetCalibration.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
-        hint = "delete it and run doctor --calibrate --fleet"
-        raise InfrastructureError(f"{path} is no calibration of a fleet: {why}", hint) from None
+    return calibration_file.read(path, FleetCalibration, "calibration of a fleet", "doctor --calibrate --fleet")
 
 
 def write(root: Path, found: FleetCalibration) -> Path:
     """Store it. Raises InfrastructureError."""
-    path = path_of(root, found.device_slug)
-    try:
-        whole_file.write(path, found.model_dump_json(indent=1).encode())
-    except OSError as error:
-        raise InfrastructureError(f"the calibration could not be stored in {path.parent}: {error.strerror}") from None
-    return path
+    return calibration_file.write(path_of(root, found.device_slug), found)
 
 
 def path_of(root: Path, device_slug: str) -> Path:
