@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from harness.sandbox import forked, seccomp, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.program import Program
 from harness.sandbox.scratch import scratch
+from harness.wire.protocol import Channel
 from tests.processes import alive, below, name_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -147,6 +149,27 @@ def test_a_judge_that_is_killed_takes_its_server_along(tmp_path):
     while alive(server) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(server)
+
+
+def test_a_server_whose_judge_goes_before_it_is_answered_ends_without_a_word():
+    ours, theirs = socket.socketpair()
+    words = ["-m", "harness.sandbox.fork_server", str(theirs.fileno())]
+    server = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=CHECKOUT,
+        pass_fds=[theirs.fileno()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    theirs.close()
+    request = {"op": "start", "targets": [1], "folder": "/", "environment": {}}
+    program = {"module": "json", "words": [], "report_fd": None, "whom": ""}
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    Channel(ours).send({**request, "settings": {"parent_pid": 0}, "program": program}, (nothing,))
+    ours.close()
+    os.close(nothing)
+    said, _ = server.communicate(timeout=300)
+    assert (server.returncode, said) == (0, b"")
 
 
 def test_of_servers_without_work_the_oldest_are_ended(monkeypatch):

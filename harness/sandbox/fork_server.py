@@ -43,22 +43,21 @@ def main() -> None:
 
 def _serve(channel: Channel) -> tuple[Message, list[int]]:
     """Answer until the judge is gone, and then end. Returns in each fork, with what was asked for."""
-    while True:
-        try:
+    with contextlib.suppress(ChannelClosed):  # the judge may be gone before it has its answer as well
+        while True:
             request = channel.receive()
-        except ChannelClosed:
-            sys.exit()
-        if request["op"] == "collect":
-            channel.send({"status": os.waitpid(request["pid"], 0)[1]})
-            continue
-        fds = [channel.fds.pop(0) for _ in request["targets"]]
-        pid = os.fork()
-        if pid == 0:
-            channel.close()
-            return request, fds
-        for fd in fds:
-            os.close(fd)
-        channel.send({"pid": pid})
+            if request["op"] == "collect":
+                channel.send({"status": os.waitpid(request["pid"], 0)[1]})
+                continue
+            fds = [channel.fds.pop(0) for _ in request["targets"]]
+            pid = os.fork()
+            if pid == 0:
+                channel.close()
+                return request, fds
+            for fd in fds:
+                os.close(fd)
+            channel.send({"pid": pid})
+    sys.exit()
 
 
 def _become(request: Message, fds: list[int]) -> None:
