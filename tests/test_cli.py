@@ -191,7 +191,7 @@ def test_show_without_a_run_lists_what_is_stored_the_latest_last(podium, toy_roo
     podium("eval", "double", "--quick", str(honest), str(wrong))
     code, out, _ = podium("show")
     lines = [line for line in out.splitlines() if "double" in line]
-    assert code == 0 and len(lines) == 2
+    assert code == 0 and len(lines) == 2 and "clock" not in out
     assert "-honest " in lines[0] and "accepted" in lines[0] and "quick" in lines[0]
     assert "-wrong " in lines[1] and "wrong answer" in lines[1]
     listed = json.loads(podium("show", "--json")[1])["runs"]
@@ -274,6 +274,7 @@ def test_a_run_says_whose_clock_it_has_wherever_it_is_shown(podium, toy_root):
         for form in ((), ("--markdown",)):
             assert "worker-timed" in podium(*verb, *form)[1], (verb, form)
         assert '"worker' in podium(*verb, "--json")[1], verb
+    assert "a submission can change such a time" in podium("show")[1]
     board = json.loads(podium("leaderboard", "double", "--json")[1])["boards"][0]
     assert not board["ranked"] and board["unranked"][0]["unranked"] == "worker-timed"
 

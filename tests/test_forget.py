@@ -26,6 +26,7 @@ def root(tmp_path):
         run = make_run(
             f"{date.replace('-', '')}T000000-{number:06}-{name}",
             submission=name,
+            submission_path=f"{name}.py",
             submission_sha256=SHAS[name],
             started_at=f"{date}T00:00:00.000+00:00",
         )
@@ -99,6 +100,14 @@ def test_a_file_that_is_no_run_any_more_is_forgotten_by_what_it_is_called(podium
     assert podium("forget", "--older-than", "1d")[1].count("\n") == 1 and spoilt.exists()
     assert podium("forget", "other")[1] == f"{spoilt.relative_to(root)}\n" and not spoilt.exists()
     assert "Left alone" not in podium("show")[1]
+
+
+def test_a_submission_s_file_stands_for_all_of_its_runs_wherever_its_path_is_written_from(podium, root, monkeypatch):
+    (root / "mine.py").write_text("its source may have changed since")
+    monkeypatch.chdir(root.parent)
+    assert podium("forget", f"{root.name}/other.py")[0] == 2
+    assert podium("forget", f"{root.name}/mine.py")[1].count("\n") == 4 - 2
+    assert stored(root)[0] == [3, 4] and stored(root, "published")[0] == [1]
 
 
 def test_ages_are_hours_days_or_weeks():

@@ -86,6 +86,13 @@ def test_a_case_that_the_device_cannot_do_is_skipped_and_a_secret_one_is_called_
     assert drawn.get("name") == "rows=3 (secret)" and left.find("skipped").get("message") == "too large"
 
 
+def test_a_run_is_named_by_its_id_only_where_show_finds_it():
+    named = {
+        stored: junit.of_run(make_run(), stored).find("properties/property[@name='run']") for stored in (True, False)
+    }
+    assert named[True].get("value") == make_run().id and named[False] is None
+
+
 def test_no_text_makes_the_document_invalid(tmp_path):
     excess = {NASTY: Excess(limit=NASTY, ratio=2)}
     run = make_run(

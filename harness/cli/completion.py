@@ -32,7 +32,8 @@ _FUNCTIONS = {
 def complete(shell: str) -> None:
     """Print a script for bash, zsh or fish that defines the command `podium`, with completion of its words.
 
-    The command does what `python3 -m harness` does in this checkout, from any directory.
+    The command does what `python3 -m harness` does in this checkout, from any directory. It is a function of the shell:
+    xargs, make and other programs do not see it. `pip install .` gives them the command.
 
     Example: python3 -m harness completion bash
     """

@@ -144,7 +144,7 @@ def eval_(
                 stop_at_first=stop_at_first,
             )
     if junit:
-        junit_xml.write(junit, map(junit_xml.of_run, runs))
+        junit_xml.write(junit, [junit_xml.of_run(run, stored=not chosen) for run in runs])
     if as_json:
         board = leaderboard.as_json(root, task, here.slug)
         found = leaderboard.bearings(root, task, runs)

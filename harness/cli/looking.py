@@ -85,7 +85,7 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
             click.echo(sheet.runs(found), nl=False)
             _say_what_is_left_alone(faults)
         else:
-            print_parts([runs(found), *left_alone(faults)], as_markdown)
+            print_parts([*runs(found), *left_alone(faults)], as_markdown)
         return
     if as_csv:
         raise UsageError("--csv lists runs, and one run is no list", "leave out RUN, or print it with --json")

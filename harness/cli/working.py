@@ -113,8 +113,8 @@ def new(root: Path, problem: str, name: str) -> None:
 def forget(root: Path, runs: tuple[str, ...], older_than: str | None, dry_run: bool) -> None:
     """Remove stored runs of your own, with the sources that no other run has. Published ones stay.
 
-    RUN is a run's id, a beginning of it that no other has, or a submission's name, which means all of its runs. Without
-    RUN, all runs of the AGE.
+    RUN is a run's id, a beginning of it that no other has, or a submission's name or file, which means all of its runs.
+    Without RUN, all runs of the AGE.
 
     Example: python3 -m harness forget mine --older-than 2w
     """

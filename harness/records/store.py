@@ -115,14 +115,13 @@ class Store:
 
     def _of_file(self, name: str, index: Index) -> dict[str, str]:
         """By problem the id of the latest run of the file at this path, if it is one and was judged under this root."""
-        file = Path(name)
-        if file.suffix not in (".py", ".json") or not file.is_file():
+        if not is_path_of(name, Path(name)):
             return {}
-        found = {problem: (run_id, index.entry(run_id)) for problem, run_id in index.latest(file.stem).items()}
+        found = {problem: (run_id, index.entry(run_id)) for problem, run_id in index.latest(Path(name).stem).items()}
         of_file = {
             problem: run_id
             for problem, (run_id, entry) in found.items()
-            if entry and (self._results.parent / entry.submission_path).resolve() == file.resolve()
+            if entry and is_path_of(name, self._results.parent / entry.submission_path)
         }
         if not of_file:
             raise UsageError(f"{name} has no run", "`eval` judges it")
@@ -172,6 +171,12 @@ class Store:
             return load_run(path)
         except ValueError as error:
             raise InfrastructureError(f"{path} {error}") from None
+
+
+def is_path_of(name: str, file: Path) -> bool:
+    """Whether `name` is a path of this file, which is there and may be a submission's."""
+    path = Path(name)
+    return path.suffix in (".py", ".json") and path.is_file() and path.resolve() == file.resolve()
 
 
 def is_called(path: str, name: str) -> bool:

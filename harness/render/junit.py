@@ -39,8 +39,11 @@ def write(path: Path, suites: Iterable[Element]) -> None:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}", hint) from None
 
 
-def of_run(run: Run) -> Element:
-    """The suite of a run: the cases that were checked, those that were timed, and those that the device cannot do."""
+def of_run(run: Run, stored: bool = True) -> Element:
+    """The suite of a run: the cases that were checked, those that were timed, and those that the device cannot do.
+
+    It names the run by its id if that is `stored`, so that `show` finds it.
+    """
     suite, name = _suite(run.problem, run.submission)
     suite.set("time", f"{run.duration_s:.3f}")
     suite.set("timestamp", _safe(run.started_at))
@@ -48,7 +51,7 @@ def of_run(run: Run) -> Element:
     _properties(
         suite,
         {
-            "run": run.id,
+            "run": run.id if stored else None,
             "device": run.device.name,
             "verdict": run.ending.verdict.words,
             "not_ranked": run.unranked_because,

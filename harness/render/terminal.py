@@ -120,7 +120,7 @@ _RANKED_HEADERS = [
 OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
 """Stands below what shows it, with the formats of the floors: the same words everywhere."""
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
-"""Stands below a board of such times."""
+"""Stands below what shows such times."""
 SOURCE_CHANGED = (
     f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the present file."
 )
@@ -170,18 +170,23 @@ def _ranked_row(standing: Standing) -> list[object]:
     ]
 
 
-def runs(entries: Sequence[Entry]) -> Part:
-    """Stored runs, a line each."""
+def runs(entries: Sequence[Entry]) -> list[Part]:
+    """Stored runs, a line each; whose clock it was only where that was not the judge's in all of them."""
     rows = []
     for entry in entries:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
         words = outcome(entry.verdict, entry.unranked)
         unranked = entry.unranked if entry.verdict is Verdict.ACCEPTED else None
-        clock = Unranked.WORKER_TIMED if entry.worker_timed else ""
         figure = microseconds(score) if score else ""
-        rows.append([entry.id, entry.problem, entry.device, words, unranked, figure, clock])
-    headers = ["run", "problem", "device", "verdict", "not ranked", "score µs", "clock"]
-    return Table(headers, rows) if rows else "No runs yet."
+        rows.append([entry.id, entry.problem, entry.device, words, unranked, figure])
+    headers = ["run", "problem", "device", "verdict", "not ranked", "score µs"]
+    if not rows:
+        return ["No runs yet."]
+    if not any(entry.worker_timed for entry in entries):
+        return [Table(headers, rows)]
+    clocks = [Unranked.WORKER_TIMED if entry.worker_timed else "" for entry in entries]
+    rows = [[*row, clock] for row, clock in zip(rows, clocks, strict=True)]
+    return [Table([*headers, "clock"], rows), Prose(WORKERS_OWN)]
 
 
 def left_alone(faults: Sequence[tuple[str, str]]) -> list[Part]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import UsageError, did_you_mean, listed
 from harness.records.entry import Entry
-from harness.records.store import Store, is_called
+from harness.records.store import Store, is_called, is_path_of
 
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -19,8 +19,9 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
     """Remove the local runs that `names` stand for, or without names all; with `older_than` those of them that began
     longer ago. The paths of what was removed, or of what would be if `dry_run`, relative to results/.
 
-    A name is a run's id, a beginning of it that no other has, or a submission's: all of its runs. A file that is no run
-    any more is named by what it is called. Raises UsageError for a name that stands for nothing here.
+    A name is a run's id, a beginning of it that no other has, or a submission's or the path of its file: all of its
+    runs. A file that is no run any more is named by what it is called. Raises UsageError for a name that stands for
+    nothing here.
     """
     store = Store(root)
     with store.index() as index:
@@ -28,7 +29,7 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
     if older_than is None and not names:
         raise UsageError("forget what?", "name a run or a submission, or say --older-than")
     local = {path: entry for path, entry in _by_path(runs, faults).items() if path.startswith("local/")}
-    chosen = {path for name in names for path in _named(name, local, runs)} if names else set(local)
+    chosen = {path for name in names for path in _named(root, name, local, runs)} if names else set(local)
     if older_than is not None:
         before = datetime.now(UTC) - older_than
         chosen = {path for path in chosen if _is_older(local[path], before)}
@@ -52,8 +53,11 @@ def _by_path(runs: Sequence[Entry], faults: Sequence[str]) -> dict[str, Entry | 
     return {**{path: None for path in faults if path.endswith(".json")}, **{run.path: run for run in runs}}
 
 
-def _named(name: str, local: dict[str, Entry | None], runs: Sequence[Entry]) -> list[str]:
+def _named(root: Path, name: str, local: dict[str, Entry | None], runs: Sequence[Entry]) -> list[str]:
     """The local files that `name` stands for."""
+    of_file = [path for path, run in local.items() if run and is_path_of(name, root / run.submission_path)]
+    if of_file:
+        return of_file
     exact = [path for path, run in local.items() if Path(path).stem == name or (run and run.submission == name)]
     begun = exact or [path for path in local if name and Path(path).stem.startswith(name)]
     if not exact and len(begun) > 1:
