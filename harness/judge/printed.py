@@ -25,9 +25,10 @@ class Printed:
         left_out = self._total - len(self._head) - len(self._tail)
         return head + (f"\n[... {left_out:,} bytes left out ...]\n" if left_out > 0 else "") + tail
 
-    def close(self) -> None:
-        # A process that left the group may still hold the pipe; its output is nobody's concern any more.
-        self._thread.join(1.0)
+    def close(self, within_s: float = 1.0) -> None:
+        """Wait for the end of it: then `text` has all. A process that left the group may still hold the pipe; its
+        output is nobody's concern any more."""
+        self._thread.join(within_s)
 
     def _drain(self) -> None:
         fd = self._pipe.fileno()

@@ -128,6 +128,7 @@ class Session:
             status = None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = self._enclosure.wait(EXIT_GRACE_S)
+                self._printed.close(EXIT_GRACE_S)
             raise not_started(status, self.printed) from None
         fds = () if self.flag is None else (self.flag.fd,)
         request = {"op": "load", "path": None if path is None else str(path), **worker_program.public(self._foreign)}

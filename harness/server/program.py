@@ -167,4 +167,5 @@ def _give_way(serving: Serving) -> None:
     """Lower this thread's priority, where processors are what is timed. Threads that it starts later inherit it."""
     if "CPU" in serving.cards and hasattr(os, "setpriority"):
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)  # 19 at most
