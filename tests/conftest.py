@@ -30,7 +30,7 @@ os.environ.pop("COLUMNS", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# As many processes test as there are processors. Threads that wait for each other's processors wait awake: on a machine
+# About as many processes test as there are processors. Threads that wait for each other's processors wait awake: on a machine
 # that is busy besides, that took two thirds of the time of what computes here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -128,6 +128,11 @@ def lay_out(root: Path) -> Path:
     (root / "problems" / "double" / "problem.yml").write_text(PROBLEM_YML)
     (root / "problems" / "double" / "reference.py").write_text(REFERENCE_PY)
     return root
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are processors: a third of the time tests wait for processes that they have started."""
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
 
 
 @pytest.fixture
