@@ -9,7 +9,7 @@ accumulator is lost: which dims come first matters.
 Source: DeepSeek-V3's technical report (arXiv 2412.19437, section 3.5.2): 32 products are shifted to the largest
 exponent, 14 bits of each are added and the rest cut off, and the accumulator has 14 bits. That the accumulator is
 aligned with the products is this model's own reading: with it, rope dims that come first cost about what they were seen
-to cost on an H200 (problems/mla/README.md). That the shift goes by the normalised product is an assumption too.
+to cost on an H200 (problems/mla/calibration.md). That the shift goes by the normalised product is an assumption too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/kernels.md's tables, from the published runs and from what bench/tune.py measured. At once.
+"""The tables of docs/kernels.md and docs/rivals.md, from the published runs and what bench/tune.py measured. At once.
 
     python bench/kernel_table.py [bench/measured/kernels-*.jsonl ...]
 
@@ -12,7 +12,7 @@ them there is only what events said, which is longer by a launch. Runs that the 
 
 A variant is "PROBLEM/SUBMISSION OPTIONS" or "PROBLEM/rival NAME".
 Of a submission's variants only the one without options counts: it is what `custom_kernel` does. Where a line comes
-twice the later one holds. Rewrites docs/kernels.md between its two marks; the words around them are written by hand.
+twice the later one holds. Rewrites both pages between their two marks; the words around them are written by hand.
 """
 
 from __future__ import annotations
@@ -84,12 +84,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     files = parser.parse_args().files or sorted((ROOT / "bench" / "measured").glob("kernels-*.jsonl"))
-    document = ROOT / "docs" / "kernels.md"
-    document.write_text(renewed(document.read_text(), files))
+    made = generated(files)
+    for page in made:
+        document = ROOT / "docs" / page
+        document.write_text(renewed(document.read_text(), made[page]))
 
 
-def renewed(text: str, files: Sequence[Path]) -> str:
-    """The page's text with its tables made anew from `files` and the published runs."""
+def renewed(text: str, made: str) -> str:
+    """A page's text with these tables between its marks."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{made}\n\n{END}{tail}"
+
+
+def generated(files: Sequence[Path]) -> dict[str, str]:
+    """By page of docs/, its tables from `files` and the published runs."""
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     times: Times = {}
     dates: dict[str, str] = {}
@@ -101,25 +110,28 @@ def renewed(text: str, files: Sequence[Path]) -> str:
             times.setdefault(row["variant"], {})[row["case"]] = (row["us"], row["floor_us"])
             dates[row["variant"]] = measured_on["date"]
             nulls[row["variant"]] = measured_on["null_us"]
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
     runs = published(measured_on["device"])
     judged = {kernel: latencies(run) for kernel, run in runs.items()}
     board = {kernel: on_board(run) for kernel, run in runs.items()}
-    parts = [BEGIN, provenance(measured_on, dates, nulls), changes(runs), targets(times, judged, nulls, board)]
-    parts += [table(problem, times, judged) for problem in PROBLEMS]
-    return head + "\n\n".join(filter(None, parts)) + "\n\n" + END + tail
+    kernels = [machine(measured_on, nulls), changes(runs), targets(times, judged, nulls, board)]
+    rivals = [machine(measured_on, nulls), days(dates), *(table(problem, times, judged) for problem in PROBLEMS)]
+    return {"kernels.md": "\n\n".join(filter(None, kernels)), "rivals.md": "\n\n".join(rivals)}
 
 
-def provenance(measured_on: dict[str, Any], dates: dict[str, str], nulls: dict[str, float]) -> str:
-    usual, *others = (date for date, _ in Counter(dates.values()).most_common())
-    exceptions = [f"{date}: {', '.join(measured_at(date, dates))}" for date in others]
+def machine(measured_on: dict[str, Any], nulls: dict[str, float]) -> str:
     return (
-        f"Measured on {measured_on['device']}, {'; '.join([usual, *exceptions])}; torch {measured_on['torch']}, Triton "
-        f"{measured_on['triton']}, with cold caches. Of two figures with a dot between them the first is the judge's "
-        f"clock's, in a published run; the second and those that stand alone are a pair of events', to which a kernel "
-        f"that does next to nothing takes {min(nulls.values()):.2f} to {max(nulls.values()):.2f} µs, by the process."
+        f"Measured on {measured_on['device']} with torch {measured_on['torch']} and Triton {measured_on['triton']}, "
+        f"with cold caches.\nBy events a kernel that does next to nothing takes {min(nulls.values()):.2f} to "
+        f"{max(nulls.values()):.2f} µs, by the process."
     )
+
+
+def days(dates: dict[str, str]) -> str:
+    """When what stands by events was measured."""
+    usual, *others = (date for date, _ in Counter(dates.values()).most_common())
+    rows = [[date, kernels] for date in others for kernels in measured_at(date, dates)]
+    rows.append([usual, "all others"])
+    return tabulate(rows, ["by events on", "kernels"], tablefmt="pipe", disable_numparse=True)
 
 
 def measured_at(date: str, dates: dict[str, str]) -> list[str]:

@@ -135,4 +135,4 @@ PASSES = [
         _named("lightest keys left out in pairs", 0.75),
     ),
 ]
-"""Approximations below the noise that is allowed: problems/mla/README.md, Calibration."""
+"""Approximations below the noise that is allowed: problems/mla/calibration.md."""

@@ -1,4 +1,4 @@
-"""The tables of problems/mla/README.md that look at single calls: what honest arithmetic comes to, and the canaries.
+"""The tables of single calls in problems/mla/calibration.md: what honest arithmetic comes to, and the canaries.
 
     python bench/single_calls.py [--seeds 60]
 

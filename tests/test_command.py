@@ -99,10 +99,13 @@ def test_every_hint_names_a_page_that_there_is_and_in_the_reader_s_words():
     assert len(asked) >= 4 and all((CHECKOUT / "docs" / f"{name}.md").is_file() for name in asked)
 
 
-def test_docs_lists_the_pages_and_prints_one(podium):
+def test_docs_lists_the_pages_in_the_index_s_order_and_prints_one(podium):
     code, out, _ = podium("docs")
     assert code == 0 and re.search(r"^debugging +Debugging a wrong kernel$", out, re.MULTILINE)
     assert {line.split()[0] for line in out.splitlines()} >= {page.stem for page in (CHECKOUT / "docs").glob("*.md")}
+    index = (CHECKOUT / "docs" / "README.md").read_text()
+    linked = re.findall(r"^\| \[([\w-]+)\.\w+\]", index, re.MULTILINE)
+    assert [line.split()[0] for line in out.splitlines()] == ["README", *linked]
     for name in ("debugging", "docs/debugging.md", "debugging.md"):
         assert podium("docs", name)[1] == (CHECKOUT / "docs" / "debugging.md").read_text()
     code, _, err = podium("docs", "debuging")

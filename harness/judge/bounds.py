@@ -1,6 +1,6 @@
 """How far a latency can be trusted: by how much at most a submission can make it seem less than it is.
 
-Measured with attacks, on an H200 and on CPUs (docs/security.md). Copies by the copy engine over PCIe, up to 3 MiB, are
+Measured with attacks, on an H200 and on CPUs (docs/clock.md). Copies by the copy engine over PCIe, up to 3 MiB, are
 the exception.
 """
 

@@ -34,7 +34,7 @@ class ClockOwner(enum.StrEnum):
 
 
 class Manner(enum.StrEnum):
-    """How the judge times the calls of a case (docs/measurement.md).
+    """How the judge times the calls of a case (docs/clock.md).
 
     sandwich: two stamps on the GPU enclose the call. gated: the same, and the call waits at a gate while inputs too
     large for one time slice are poured. long: the same, for calls longer than a time slice. gated long: both. stopped:

@@ -18,7 +18,7 @@ from harness.ranking.fleet import Component
 from harness.records.entry import Entry
 
 CLOSE = 0.02
-"""Runs of minutes apart differ by as much when nothing but the machine has changed (docs/measurement.md, E2)."""
+"""Runs of minutes apart differ by as much when nothing but the machine has changed (docs/experiments.md, E2)."""
 
 
 @dataclass(frozen=True)

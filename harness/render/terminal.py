@@ -135,7 +135,7 @@ _HINTS = {
     Unranked.BELOW_FLOOR: ": check the cost in the problem's reference.py",
     Unranked.WORKER_TIMED: ": judge it again, on a CPU or with CUDA, where the judge times",
     Unranked.OLDER: ": judge it again",
-    Unranked.UNSANDBOXED: f"; see {page('security')}",
+    Unranked.UNSANDBOXED: f"; see {page('sandbox')}",
 }
 """What to do about a run that is not ranked, as it follows the reason."""
 

@@ -88,7 +88,7 @@ def workers_clock(measurements: Sequence[Measurement]) -> Table:
     below = [
         "hidden: how much longer calls took outside their latencies than idle calls did, by the judge's clock;",
         "idle excess: how much longer idle calls took than in a process without the submission;",
-        f"both from the least to the most of the processes; below 0 is noise; what is allowed: {page('security')}",
+        f"both from the least to the most of the processes; below 0 is noise; what is allowed: {page('clock')}",
     ]
     return Table(["case", "hidden µs", "idle excess µs"], rows, below)
 

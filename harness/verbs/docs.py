@@ -24,8 +24,11 @@ def page(name: str) -> str:
 
 
 def _paths() -> dict[str, Path]:
+    """The index first, then the others in its order."""
     folder = (BUNDLED if installed() else ROOT) / "docs"
-    return {path.stem: path for path in sorted(folder.glob("*")) if path.suffix in (".md", ".yml")}
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    found = [path for path in sorted(folder.glob("*")) if path.suffix in (".md", ".yml")]
+    return {path.stem: path for path in sorted(found, key=lambda path: index.rfind(f"({path.name})"))}
 
 
 def _title(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""One call of a submission, in the manner that the judge asks for (docs/measurement.md).
+"""One call of a submission, in the manner that the judge asks for (docs/clock.md).
 
     bare      ready, stop │ ─► stop │ ─► answer
     stopped   ready, stop │ ─► custom_kernel ─► outputs in place, stop │ ─► answer
