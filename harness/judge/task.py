@@ -56,8 +56,8 @@ class TaskReference(FolderReference):
     def generate(self, case: Case, seed: int) -> Any:
         """(inputs, seed of what forward draws or None); `expected` and the worker's adapter know the form.
 
-        On a CPU the seed is a tensor, which is poured with the inputs: whoever knew it before could draw untimed. A GPU's
-        host would have to wait for one."""
+        On a CPU the seed is a tensor, which is poured with the inputs: whoever knew it before could draw untimed. A
+        GPU's host would have to wait for one."""
         self._model_of(case, seed >> INPUT_BITS)
         with self._scope():
             torch.manual_seed(seed & (1 << INPUT_BITS) - 1)
