@@ -28,6 +28,7 @@ def reported(tmp_path, source):
 CASES = [
     ("raise RuntimeError", "RuntimeError without a message (line 1)"),
     ("raise Exception()", "Exception without a message (line 1)"),
+    ("raise type('Two\\nlines', (Exception,), {})('told')", "Two: told (line 1)"),
     ("\nassert 1 > 2", "AssertionError without a message (line 2)"),
     ("raise ValueError('  \\n ')", "ValueError without a message (line 1)"),
     ("raise ValueError('rows\\nand more')", "ValueError: rows (line 1)"),

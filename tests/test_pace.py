@@ -267,6 +267,14 @@ class TestTheBound:
         assert bound(Manner.STOPPED, CPU, sittings=[steady]) < bound(Manner.STOPPED, CPU, sittings=[unsteady])
         assert bound(Manner.STOPPED, CPU, sittings=[unsteady]) >= 500e3
 
+    def test_a_cpu_s_has_what_null_calls_take_more_than_before_a_submission_was_there(self):
+        before = Constants(null_ns=50e3, most_null_ns=75e3)
+        as_before, slowed = (
+            Sitting(Manner.STOPPED, null_ns=[each] * 8, most_null_ns=before.most_null_ns) for each in (50e3, 90e3)
+        )
+        alike = bound(Manner.STOPPED, CPU, found=before, sittings=[as_before])
+        assert bound(Manner.STOPPED, CPU, found=before, sittings=[as_before, slowed]) == alike + 25e3
+
     def test_what_the_worker_timed_has_none(self):
         assert bound(Manner.WORKER) is None
 

@@ -70,11 +70,11 @@ def test_where_a_layer_works_at_all_an_isolation_with_it_holds():
 
 
 class Inside:
-    """A Python program confined by `isolation`; `with` kills it at the end."""
+    """A Python program confined by `isolation`; `with` kills it at the end. `folder`: the directory of another."""
 
-    def __init__(self, isolation: Isolation, program: str, *arguments: object, pass_fds=()) -> None:
+    def __init__(self, isolation: Isolation, program: str, *arguments: object, pass_fds=(), folder=None) -> None:
         self._stack = contextlib.ExitStack()
-        self.folder = self._stack.enter_context(scratch(b"", isolation.new_uid()))
+        self.folder = folder or self._stack.enter_context(scratch(b"", isolation.new_uid()))
         words = [sys.executable, "-s", "-P", "-B", "-c", CONFINE + textwrap.dedent(program), *map(str, arguments)]
         self.enclosure = Enclosure(self.command(*words), isolation, CPU, self.folder, pass_fds=pass_fds)
 
@@ -227,13 +227,15 @@ def test_none_of_the_things_that_a_confined_process_must_not_do_can_be_done(isol
     assert not Path("/tmp/podium-test-litter").exists() and not Path("/podium-test-litter").exists()
 
 
-def test_a_confined_process_has_no_capability_and_no_program_gives_it_one(isolation):
+def test_a_confined_process_has_no_capability_dumps_no_core_and_no_program_gives_it_one(isolation):
     program = """
-        import subprocess
+        import resource, subprocess
+        print("Core:", *resource.getrlimit(resource.RLIMIT_CORE))
         print(subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout)
     """
     with Inside(isolation, program) as inside:
         status = dict(line.split(":", 1) for line in inside.printed().splitlines() if ":" in line)
+    assert status["Core"].split() == ["1", "1"], "a limit of 0 is none where dumps go to a program of the system's"
     search_alone = 1 << 2  # CAP_DAC_READ_SEARCH, where the interpreter lies in a directory closed to others
     assert int(status["CapPrm"], 16) in ({0, search_alone} if isolation.own_uid else {0})
     assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
@@ -758,6 +760,25 @@ def test_shared_memory_left_behind_is_gone(isolation):
     with Inside(isolation, program) as inside:
         assert inside.printed() == ("left\n" if isolation.bubblewrap or isolation.own_uid else "refused\n")
     assert not list(Path("/dev/shm").glob(f"{name}*"))
+
+
+def test_a_link_is_not_shown_to_the_next_process_as_shared_memory(isolation, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    tmp_path.chmod(0o755)
+    lay = """
+        import contextlib, os, sys
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir("shm")
+        os.symlink(sys.argv[1], "shm")
+    """
+    look = """
+        import os
+        print(os.path.exists("/dev/shm/secret"), os.path.islink("shm"))
+    """
+    with Inside(isolation, lay, tmp_path) as first:
+        first.printed()
+        with Inside(isolation, look, folder=first.folder) as second:
+            assert second.printed() == "False True\n"
 
 
 def test_other_processes_cannot_be_seen_from_a_process_namespace(isolation):

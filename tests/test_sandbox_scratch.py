@@ -50,7 +50,7 @@ def test_the_worker_owns_its_directory_alone():
     if os.geteuid() != 0:
         pytest.skip("only root can give a directory away")
     with scratch(b"", uid=60600) as folder:
-        assert (folder / "work").stat().st_uid == (folder / "work" / "shm").stat().st_uid == 60600
+        assert (folder / "work").stat().st_uid == (folder / "shm").stat().st_uid == 60600
         assert folder.stat().st_uid == (folder / "submission.py").stat().st_uid == 0
 
 

@@ -35,7 +35,9 @@ def of(
     if device.kind == "cpu":
         null_ns = [ns for sitting in sittings for ns in sitting.null_ns]
         low, high = np.quantile(null_ns, (0.25, 0.75)).tolist() if null_ns else (0.0, 0.0)
-        return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + CPU_NS_A_BYTE * pace.copied_bytes
+        # What null calls take more than before a submission was there may be its doing.
+        more_ns = max((sitting.subtracted_ns - constants.null_ns for sitting in sittings), default=0.0)
+        return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + max(more_ns, 0.0) + CPU_NS_A_BYTE * pace.copied_bytes
     bound_ns = GPU_SHARE * latency_ns + GPU_NS
     gated, long = pace.manner.gated and (pace.own_constant or pace.manner.long), pace.manner.long
     if gated or long:

@@ -13,6 +13,7 @@ from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.null_worker import NullWorker
 from harness.model import Case
 from harness.progress import Narrate, Step, tell
+from harness.ranking import stats
 
 TRIES = 2
 """To measure the constants of a GPU: a busy host disturbed one of some thirty (H200, 2026-11-23)."""
@@ -37,7 +38,8 @@ def calibrate(
     if on_cpu:
         with new_series("null", cases[0]) as series:
             calls = [caller.put_null(null.ready(), series, clocks.for_checks) for _ in range(CAP_CALLS)]
-        caller.constants.most_null_ns = cap([answer.elapsed_ns for answer in calls])
+        null_ns = [answer.elapsed_ns for answer in calls]
+        caller.constants.null_ns, caller.constants.most_null_ns = stats.interquartile_mean(null_ns), cap(null_ns)
     if not clocks.encloses:
         return
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.judge.inputs import Call
-from harness.judge.reply import CallReply
+from harness.judge.reply import CallReply, violation
 from harness.judge.session import Session
-from harness.judge.stage import Snapshot, Stage
+from harness.judge.stage import Snapshot, Stage, misplaced
 from harness.model import Manner
 from harness.sandbox.leash import SETTLING_NS
 
@@ -92,6 +92,8 @@ class StopClock:
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
         reply = session.reply()
+        if misplaced(reply.outputs, call):
+            raise violation("the worker says that an output lies where it puts none")
         # Until it is asked again: what is still at work would slow the calls that compute nothing.
         if not session.stop():
             void = void or Void.NOT_STOPPED

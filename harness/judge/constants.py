@@ -59,13 +59,14 @@ CYCLES_OF_A_SLICE, CYCLES_OF_A_CALL = 12_000_000, 1_000_000
 class Constants:
     """Of null calls what their timing takes, by manner; what pouring and flushing take, by case; and what launching a
     kernel that does nothing takes between two events of the worker's (`launch_ns`). `slice_ns` lies between the stamps
-    when a call is cut off at the end of a time slice. `most_null_ns`: on a CPU the most that is subtracted, whatever
-    null calls take later."""
+    when a call is cut off at the end of a time slice. On a CPU, of null calls before a submission was there: `null_ns`,
+    what they took, and `most_null_ns`, the most that is subtracted, whatever they take later."""
 
     by_manner: dict[Manner, Constant] = field(default_factory=dict)
     pour_ns: dict[str, float] = field(default_factory=dict)
     launch_ns: float | None = None
     slice_ns: float = math.inf
+    null_ns: float = math.inf
     most_null_ns: float = math.inf
 
     def of(self, manner: Manner) -> float:

@@ -39,10 +39,15 @@ class Sitting:
     tally: Tally = field(default_factory=Tally)
 
     @property
-    def latency_ns(self) -> tuple[float, ...]:
-        less_ns = self.constant_ns
+    def subtracted_ns(self) -> float:
+        """Of each call, unless it was timed as a long one and is none."""
         if self.null_ns:
-            less_ns = min(stats.interquartile_mean(self.null_ns), self.most_null_ns)
+            return min(stats.interquartile_mean(self.null_ns), self.most_null_ns)
+        return self.constant_ns
+
+    @property
+    def latency_ns(self) -> tuple[float, ...]:
+        less_ns = self.subtracted_ns
         if self.manner.long and self.elapsed_ns:
             long = stats.interquartile_mean(self.elapsed_ns) - less_ns > LONG_ABOVE_NS
             less_ns = less_ns if long else self.least_ns

@@ -4,6 +4,7 @@ set_up     guards beside the inputs; in place of inputs that are not there yet s
 pour       the inputs
 flush      the caches
 snapshot   the outputs, and the inputs that a submission may have changed; freeze: the same in host memory
+misplaced  whether outputs are said to lie where the worker puts none
 overrun    the inputs right beside which something was written
 """
 
@@ -154,6 +155,23 @@ def spans_of(
             if output.offset is not None and (output.dtype, tuple(output.shape or ())) == (dtype, shape):
                 found.append(Span(output.region, TensorSpec(dtype, shape, output.offset)))
     return found
+
+
+def misplaced(outputs: Sequence[Any], call: Call) -> bool:
+    """Whether one of `outputs` (OutputDescription) is said to lie where the worker puts none on a CPU: at the beginning
+    of an input, or in the tail behind what was copied there before it. The worker says so when its time is over: who
+    could name any other place would have several answers lie there, and choose among them untimed."""
+    inputs = call.request["inputs"]
+    known, end = {inputs[index]["offset"] for index in call.request["state"]}, int(call.request["tail"])
+    for output in outputs:
+        span = claimed(output)
+        if span is None or output.offset in known:
+            continue
+        if output.offset != end:
+            return True
+        known.add(end)
+        end += room([span.spec.nbytes])
+    return False
 
 
 LARGEST, MOST_AXES = 1 << 40, 16

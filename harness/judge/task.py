@@ -58,7 +58,10 @@ class TaskReference(FolderReference):
         return self._weight_seed << INPUT_BITS | seed & (1 << INPUT_BITS) - 1
 
     def generate(self, case: Case, seed: int) -> Any:
-        """(inputs, seed of what forward draws or None); `expected` and the worker's adapter know the form."""
+        """(inputs, seed of what forward draws or None); `expected` and the worker's adapter know the form.
+
+        On a CPU the seed is a tensor, which is poured with the inputs: whoever knew it before could draw untimed. A
+        GPU's host would have to wait for one."""
         self._model_of(case, seed >> INPUT_BITS)
         with self._scope():
             torch.manual_seed(seed & (1 << INPUT_BITS) - 1)
@@ -67,7 +70,8 @@ class TaskReference(FolderReference):
                 inputs = [self._cast(each) if isinstance(each, torch.Tensor) else each for each in drawn]
             except Exception as error:
                 raise self._failed("get_inputs", error) from error
-        return inputs, _hashed(seed) if self._draws else None
+        of_forward = _hashed(seed) if self._draws else None
+        return inputs, torch.tensor(of_forward) if self._draws and self._on_cpu else of_forward
 
     has_setup = True
 
@@ -153,7 +157,7 @@ class TaskReference(FolderReference):
         inputs, seed = copied(data)
         with self._scope(), torch.no_grad():
             if seed is not None:
-                torch.manual_seed(seed)
+                torch.manual_seed(int(seed))
             try:
                 found = (model if keeps_state else copy.deepcopy(model))(*inputs)
             except Exception as error:

@@ -31,7 +31,7 @@ def program() -> str | None:
 def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
     """`inner` run where `policy.read` can be read, `work` written to, and the host's processes and network not seen.
 
-    /dev/shm is a directory in `work`, so that it is private, and bounded as all of `work` is. Raises
+    /dev/shm is the directory shm beside `work`, so that it is private, and bounded with `work`. Raises
     InfrastructureError without bubblewrap.
     """
     found = program()
@@ -45,7 +45,7 @@ def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
         words += ["--ro-bind-try", path, path]
     for node in policy.devices:
         words += ["--dev-bind", node, node]
-    shared = work / "shm"
+    shared = work.parent / "shm"
     places = [path for path in policy.read if path not in _BY_BUBBLEWRAP]
     # Those that bubblewrap makes by itself let no other user through.
     for folder in sorted({str(parent) for path in (*places, str(work)) for parent in Path(path).parents} - {"/"}):

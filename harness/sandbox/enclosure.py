@@ -228,7 +228,7 @@ def _settings(isolation: Isolation, rules: Policy, work: Path, report_fd: int) -
         "max_tasks": _max_tasks(),
         "max_disk_bytes": min(MAX_DISK_BYTES, shutil.disk_usage(work).free // 2),
         "max_files": policy.MAX_FILES,
-        "work": str(work),
+        "folders": [str(work), str(work.parent / "shm")],
         "own_uid": -1 if rules.uid is None else rules.uid,
     }
 

@@ -148,20 +148,22 @@ def _excess(settings: dict[str, Any]) -> tuple[str | None, float]:
         return f"took more than {max_bytes / 1e9:.1f} GB of memory", share
     if files > max_files:
         return _too_many_files(max_files), share
-    return _excess_on_disk(str(settings["work"]), int(settings["max_disk_bytes"]), max_files, family), share
+    return _excess_on_disk(settings["folders"], int(settings["max_disk_bytes"]), max_files, family), share
 
 
-def _excess_on_disk(folder: str, max_bytes: int, max_files: int, family: set[int]) -> str | None:
-    """Counted each time: by the free room of the file system nothing is seen while others give some back."""
+def _excess_on_disk(folders: list[str], max_bytes: int, max_files: int, family: set[int]) -> str | None:
+    """Of `folders` together, which lie on one disk. Counted each time: by the free room of the file system nothing is
+    seen while others give some back."""
     files = size = 0
     try:
-        for status in footprint.statuses(folder):
-            files, size = files + 1, size + status.st_blocks * footprint.BLOCK_BYTES
-            if files > max_files:
-                return _too_many_files(max_files)
+        for folder in folders:
+            for status in footprint.statuses(folder):
+                files, size = files + 1, size + status.st_blocks * footprint.BLOCK_BYTES
+                if files > max_files:
+                    return _too_many_files(max_files)
     except OSError as error:
         return _cannot_look(error)
-    size += footprint.bytes_without_a_name(os.stat(folder).st_dev, family)
+    size += footprint.bytes_without_a_name(os.stat(folders[0]).st_dev, family)
     return f"wrote more than {max_bytes / 1e9:.1f} GB to disk" if size > max_bytes else None
 
 
@@ -232,7 +234,7 @@ def _end_as(wait_status: int, signals_are_statuses: bool) -> None:
     if signals_are_statuses and code - 128 in signal.valid_signals():
         code = 128 - code
     if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # nor to a program: privileges.NO_CORE
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)

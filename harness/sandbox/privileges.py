@@ -19,6 +19,10 @@ _CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
 _CAPABILITIES = 64
 
+NO_CORE = 1
+"""Bytes of a core dump. Less than any has, so none is made; and where dumps go to a program of the system's (core(5)),
+which would run outside the sandbox and outlive it, the kernel keeps to a limit of 1 alone, not to one of 0."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,7 +39,7 @@ def take_name(name: str) -> None:
 
 def limit(max_tasks: int, max_data_bytes: int) -> None:
     """Limits on this process and what it starts. The kernel counts tasks by user id, and root's not at all."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (NO_CORE, NO_CORE))
     _lower(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
     _lower(resource.RLIMIT_NPROC, max_tasks)

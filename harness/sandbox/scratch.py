@@ -3,7 +3,8 @@
 podium-XXXXXXXX/     see harness.temporary
   submission.py      the submission as it was read; the worker may not write to it
   work/              the worker's: its home, its caches, its temporary files
-  work/shm/          what it sees as /dev/shm, where it is in a mount namespace
+  shm/               what it sees as /dev/shm, where it is in a mount namespace: not in work/, where it could lay a link
+                     in its place, which the next worker would be given
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def scratch(source: bytes, uid: int | None = None) -> Iterator[Path]:
     with temporary_folder() as folder:
         (folder / "submission.py").write_bytes(source)
         (folder / "submission.py").chmod(0o444)
-        for path in (folder / "work", folder / "work" / "shm"):
+        for path in (folder / "work", folder / "shm"):
             path.mkdir(mode=0o700)
             if uid is not None:
                 os.chown(path, uid, uid)

@@ -202,7 +202,7 @@ def _end_as(wait_status: int) -> None:
     """End with the status or by the signal that the worker did."""
     code = os.waitstatus_to_exitcode(wait_status)
     if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # nor to a program: privileges.NO_CORE
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -155,7 +155,8 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
 def _sentence(error: BaseException, text: str) -> str:
     """`ValueError: no such shape`, or that it says nothing."""
     said = _first_line(text)
-    return f"{type(error).__name__}: {said}" if said else f"{type(error).__name__} without a message"
+    name = _first_line(type(error).__name__)[:200]  # it may be any text, too
+    return f"{name}: {said}" if said else f"{name} without a message"
 
 
 def _first_line(text: str) -> str:

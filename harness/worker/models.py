@@ -33,6 +33,6 @@ class ModelCall:
     def __call__(self, data: Any) -> Any:
         inputs, seed = data
         if seed is not None:
-            torch.manual_seed(seed)
+            torch.manual_seed(int(seed))
         with torch.no_grad():
             return self._model(*inputs)
