@@ -87,6 +87,14 @@ extern "C" __global__ void histogram(const int* x, int* counts, float* total, in
 }
 """
 
+FLOATS_OF_8_BITS = """
+typedef float v2 __attribute__((ext_vector_type(2)));
+extern "C" __global__ void widened(const int* codes, v2* values) {
+    values[2 * threadIdx.x] = __builtin_amdgcn_cvt_pk_f32_fp8(codes[threadIdx.x], false);
+    values[2 * threadIdx.x + 1] = __builtin_amdgcn_cvt_pk_f32_fp8(codes[threadIdx.x], true);
+}
+"""
+
 REVERSE = """
 extern "C" __global__ void reverse(const float* x, float* y) {
     __shared__ float tile[256];
@@ -144,6 +152,15 @@ def test_a_product_by_matrix_instructions(target):
     kernel = Module(GEMM).kernel("gemm", [HALVES, HALVES, FLOATS, int32, int32, int32])
     kernel(a, b, c, 32, 48, 64, grid=(3, 2), block=64)
     assert torch.equal(c, a.float() @ b.float())
+
+
+def test_all_four_8_bit_floats_of_a_word_are_widened_two_at_a_time(target):
+    if target == "gfx1100":
+        pytest.skip("gfx1100 has no 8-bit floats")
+    codes, values = torch.arange(256).to(torch.uint8), torch.empty(256)
+    Module(FLOATS_OF_8_BITS).kernel("widened", [INTS, FLOATS])(codes.view(torch.int32), values, grid=1, block=64)
+    flavour = torch.float8_e4m3fnuz if target == "gfx942" else torch.float8_e4m3fn
+    assert torch.equal(values.nan_to_num(500), codes.view(flavour).float().nan_to_num(500))
 
 
 def test_prefix_sums_in_shared_memory_whose_size_the_launch_gives(target):
