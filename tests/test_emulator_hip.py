@@ -154,6 +154,13 @@ def test_a_product_by_matrix_instructions(target):
     assert torch.equal(c, a.float() @ b.float())
 
 
+def test_a_source_that_the_compiler_warns_of_is_run(target):
+    x, y = numbers(8, 1, 256), torch.empty(1, 256)
+    warned = "#warning mind the order\n" + REVERSE.replace("BARRIER", "__syncthreads();")
+    Module(warned).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=1, block=256)
+    assert torch.equal(y, x.flip(1))
+
+
 def test_all_four_8_bit_floats_of_a_word_are_widened_two_at_a_time(target):
     if target == "gfx1100":
         pytest.skip("gfx1100 has no 8-bit floats")
