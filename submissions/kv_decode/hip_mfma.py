@@ -14,8 +14,8 @@ Rows. The G query heads of a KV head times Sq positions, 16 to a matrix instruct
 More rows read keys and values again, from L2.
 
 Operands. In which order dims are summed is free, so a lane takes eight neighbouring ones of a key for two steps of a
-product, not four and four. Of a value it takes 8, 4, 2 or 1 neighbouring dims of four tokens, as D allows (128 = 8 x 16,
-192 = 8 x 16 + 4 x 16, 80 = 4 x 16 + 1 x 16), and ends with as many side by side to store. 16-bit values go through
+product, not four and four. Of a value it takes 8, 4, 2 or 1 neighbouring dims of four tokens, as D allows (128 = 8 x
+16, 192 = 8 x 16 + 4 x 16, 80 = 4 x 16 + 1 x 16), and ends with as many side by side to store. 16-bit values go through
 MFMA 16x16x16, float32 through 16x16x4, whose products are IEEE's.
 
 New keys are one more tile, the last; the workgroup that has it writes them to their slots. Splits are whole tiles, cut
@@ -130,7 +130,8 @@ __device__ inline void load(Tile& to, const unsigned char* __restrict__ keys, co
         const int row = group * 4 + r < count ? group * 4 + r : count - 1;
         pieces_of_value([&](auto first, auto width) {
             constexpr int FIRST = decltype(first)::value, WIDTH = decltype(width)::value;
-            take<WIDTH * BYTES>(to.value[r] + FIRST / 16 * BYTES / 4, values + (row * D + FIRST + line * WIDTH) * BYTES);
+            take<WIDTH * BYTES>(to.value[r] + FIRST / 16 * BYTES / 4,
+                                values + (row * D + FIRST + line * WIDTH) * BYTES);
         });
     }
 }
@@ -161,8 +162,8 @@ __device__ inline float largest_of_row(float x) {
 
 // q, out [pairs, rows, D]: row = head * q_len + position, of the heads that share a KV head; k_new, v_new [pairs,
 // q_len, D]; caches [pairs, slots, D]; all of one type. seq_lens [pairs / kv_heads]. With several splits, in the place
-// of out: parts [pairs, splits, rows, D], not divided by their sums, and stats [pairs, splits, rows, 2], their maxima in
-// log2 and sums. scale = log2(e) / sqrt(D). Grid (pairs, splits, rows / 16 / ROW_TILES).
+// of out: parts [pairs, splits, rows, D], not divided by their sums, and stats [pairs, splits, rows, 2], their maxima
+// in log2 and sums. scale = log2(e) / sqrt(D). Grid (pairs, splits, rows / 16 / ROW_TILES).
 extern "C" __global__ __launch_bounds__(256) void attend_split(
     const unsigned char* __restrict__ q, const unsigned char* __restrict__ k_new,
     const unsigned char* __restrict__ v_new, unsigned char* k_cache, unsigned char* v_cache,
@@ -189,9 +190,6 @@ extern "C" __global__ __launch_bounds__(256) void attend_split(
         load(to, tile < cached ? k_cache + place : k_new, tile < cached ? v_cache + place : v_new,
              left < KEYS ? left : KEYS, line, group);
     };
-    Tile next;
-    if (begin + wave < end) load_tile(next, begin + wave);
-
     unsigned query[ROW_TILES][KEY_WORDS];
     f32x4 sums[ROW_TILES][TILES_OF_DIMS];  // at [tile][c][r]: of row `line`, dim c of those of row 4 group + r
     float peak[ROW_TILES], total[ROW_TILES];
@@ -209,13 +207,8 @@ extern "C" __global__ __launch_bounds__(256) void attend_split(
         for (int c = 0; c < TILES_OF_DIMS; c++) sums[t][c] = f32x4{0, 0, 0, 0};
     }
 
-    for (int tile = begin + wave; tile < end; tile += WAVES) {
-        const Tile now = next;
-        if (tile + WAVES < end) load_tile(next, tile + WAVES);
-        const bool is_new = tile == cached;
-        const int count = is_new ? q_len : length - tile * KEYS;
-        if (is_new && appends && blockIdx.z == 0)
-            append(now, k_cache + (long)length * (D * BYTES), v_cache + (long)length * (D * BYTES), q_len, line, group);
+    // seen(t, i): whether row `line` of row tile t may see key i of the tile.
+    const auto attend = [&](const Tile& now, auto seen) {
 #pragma unroll
         for (int t = 0; t < ROW_TILES; t++) {
             f32x4 score = {0, 0, 0, 0};
@@ -227,12 +220,10 @@ extern "C" __global__ __launch_bounds__(256) void attend_split(
                 score = product(now.key[word], now.key[word + 1], query[t][word], query[t][word + 1], score);
 #endif
             score *= scale;
-            const int position = (first_row + t * 16 + line) % q_len;
-            const int seen = is_new && is_causal ? position + 1 : count;
             float largest = NEVER;
 #pragma unroll
             for (int r = 0; r < 4; r++) {
-                if (group * 4 + r >= seen) score[r] = -__builtin_inff();
+                if (!seen(t, group * 4 + r)) score[r] = -__builtin_inff();
                 largest = __builtin_fmaxf(largest, score[r]);
             }
             const float new_peak = __builtin_fmaxf(peak[t], largest_of_row(largest));
@@ -266,9 +257,35 @@ extern "C" __global__ __launch_bounds__(256) void attend_split(
             }
 #endif
         }
+    };
+
+    int tile = begin + wave;
+    if (tile < end) {
+        Tile next;
+        load_tile(next, tile);
+        // Waited for once, here: a wait in the loop would be for the next tile as well.
+#pragma unroll
+        for (int t = 0; t < ROW_TILES; t++)
+#pragma unroll
+            for (int word = 0; word < KEY_WORDS; word++) asm volatile("" : "+v"(query[t][word]));
+        for (; tile + WAVES < end; tile += WAVES) {  // not the sequence's last two tiles: all keys are there and seen
+            const Tile now = next;
+            load_tile(next, tile + WAVES);
+            attend(now, [](int, int) { return true; });
+        }
+        const bool is_new = tile == cached;
+        const int count = is_new ? q_len : length - tile * KEYS;
+        if (is_new && appends && blockIdx.z == 0) {
+            const long place = (long)length * (D * BYTES);
+            append(next, k_cache + place, v_cache + place, q_len, line, group);
+        }
+        attend(next, [&](int t, int key) {
+            const int position = (first_row + t * 16 + line) % q_len;
+            return key < (is_new && is_causal ? position + 1 : count);
+        });
     }
 
-    // The waves' sums together: rows r = 0 and 1 of each lane's four, then 2 and 3. Wave w adds up and stores row r = w.
+    // The waves' sums together: rows r = 0 and 1 of each lane's four, then 2 and 3. Wave w adds up and stores r = w.
 #pragma unroll
     for (int t = 0; t < ROW_TILES; t++) {
         total[t] += shuffle_xor(total[t], 16);
@@ -366,7 +383,7 @@ extern "C" __global__ __launch_bounds__(256) void advance_lengths(int* seq_lens,
 """
 
 KEYS, THREADS = 16, 256
-PER_COMPUTE_UNIT = 2  # workgroups
+PER_COMPUTE_UNIT = 3  # workgroups that registers leave room for, of 16 bits, D = 128 and up to 16 rows
 MAX_SPLITS = 64
 CPU_SPLITS = 2  # emulated workgroups cost time each; two splits still need merging
 LOG2_E = 1.4426950408889634
@@ -432,7 +449,7 @@ def custom_kernel(data):
 
 
 def choose_splits(q, workgroups, tiles):
-    """How many workgroups share the keys of a KV head, of which there are so many tiles. Raises NoDevice on other GPUs."""
+    """How many workgroups share so many tiles of keys, given `workgroups` without. Raises NoDevice on other GPUs."""
     if q.device.type == "cpu":
         return min(CPU_SPLITS, tiles)
     properties = torch.cuda.get_device_properties(q.device)

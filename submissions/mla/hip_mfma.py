@@ -87,8 +87,12 @@ __device__ inline unsigned native(unsigned codes) {
 __device__ inline u32x4 transposed(unsigned a, unsigned b, unsigned c, unsigned d) {
     const unsigned low_ab = __builtin_amdgcn_perm(b, a, 0x05010400), high_ab = __builtin_amdgcn_perm(b, a, 0x07030602);
     const unsigned low_cd = __builtin_amdgcn_perm(d, c, 0x05010400), high_cd = __builtin_amdgcn_perm(d, c, 0x07030602);
-    return u32x4{__builtin_amdgcn_perm(low_cd, low_ab, 0x05040100), __builtin_amdgcn_perm(low_cd, low_ab, 0x07060302),
-                 __builtin_amdgcn_perm(high_cd, high_ab, 0x05040100), __builtin_amdgcn_perm(high_cd, high_ab, 0x07060302)};
+    u32x4 columns;
+    columns[0] = __builtin_amdgcn_perm(low_cd, low_ab, 0x05040100);
+    columns[1] = __builtin_amdgcn_perm(low_cd, low_ab, 0x07060302);
+    columns[2] = __builtin_amdgcn_perm(high_cd, high_ab, 0x05040100);
+    columns[3] = __builtin_amdgcn_perm(high_cd, high_ab, 0x07060302);
+    return columns;
 }
 
 // Of the four lanes that have one head.
@@ -122,8 +126,8 @@ __device__ inline void put(unsigned char* tile, const Pieces& from, int thread) 
 }
 
 // q [batch, HEADS, DIMS] bfloat16; kv [total_kv, DIMS] fp8; kv_scale [1]; kv_indptr [batch + 1]; out [batch, HEADS,
-// LATENT] bfloat16, written if there is one split, else parts [batch, splits, HEADS, LATENT], not divided by their sums,
-// and stats [batch, splits, HEADS, 2], their maxima in log2 and sums. softmax_scale = sm_scale * log2(e).
+// LATENT] bfloat16, written if there is one split, else parts [batch, splits, HEADS, LATENT], not divided by their
+// sums, and stats [batch, splits, HEADS, 2], their maxima in log2 and sums. softmax_scale = sm_scale * log2(e).
 extern "C" __global__ __launch_bounds__(256) void split_kv(
     const u32x4* __restrict__ q, const unsigned char* __restrict__ kv, const float* __restrict__ kv_scale,
     const int* __restrict__ kv_indptr, u32x4* __restrict__ out, f32x4* __restrict__ parts, f32x2* __restrict__ stats,
