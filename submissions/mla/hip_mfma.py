@@ -19,7 +19,8 @@ its bits say there, but for 0x80, -0 in one and NaN in the other: it becomes 0 o
 scale is doubled. Queries are rounded by a scale a head. A weight is two fp8: itself, and 32 times what the rounding
 left; with sums of their own that is 8 bits, down to 2^-22 of the largest. It costs products, of which there is room.
 
-Banks. Rows of 592 bytes: 148 dwords are 20 modulo 32, so eight rows that lanes read 16 bytes of fill the 32 banks once.
+Banks. Rows of 592 bytes: 148 dwords are 20 modulo 32, so eight rows that lanes read 16 bytes of fill the 32 banks once,
+as do two rows four apart of which eight lanes each write 8 bytes.
 
 Splits. A sequence is cut into whole tiles for as many workgroups as are two a compute unit; a second kernel merges the
 parts in the order of the splits. Waits for no other workgroup; no atomics. The parts carry their maximum and sum.
@@ -75,9 +76,8 @@ __device__ inline unsigned fp8x4(float a, float b, float c, float d) {
 // Four fp8 as this chip's matrix unit is to read them.
 __device__ inline unsigned native(unsigned codes) {
 #if CONVERTS
-    const unsigned signs = codes ^ 0x80808080u;
-    const unsigned nonzero = ((signs & 0x7f7f7f7fu) + 0x7f7f7f7fu) | signs;  // bit 7 of each byte that is not -0
-    return codes & ~(~nonzero & 0x80808080u);
+    const unsigned nonzero = (codes & 0x7f7f7f7fu) + 0x7f7f7f7fu;  // bit 7 of a byte: neither 0 nor -0
+    return codes & (nonzero | 0x7f7f7f7fu);
 #else
     return codes;
 #endif
@@ -104,13 +104,19 @@ __device__ inline float largest_of_head(float x) {
 // What a thread loads of a tile: 16 bytes of four rows' latent dims, 8 of a row's rope dims.
 struct Pieces { u32x4 latent[4]; u32x2 rope; };
 
+// Eight threads a row: two rows that sixteen write at once are four apart, which is half of the banks.
+__device__ inline int row_of_rope(int thread) {
+    const int eight = thread / 8;
+    return eight / 8 * 8 + eight % 2 * 4 + eight / 2 % 4;
+}
+
 __device__ inline void load(Pieces& to, const unsigned char* __restrict__ keys, int start, int last, int thread) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int token = start + i * 8 + thread / 32;
         to.latent[i] = *(const u32x4*)(keys + (token < last ? token : last) * DIMS + thread % 32 * 16);
     }
-    const int token = start + thread / 8;
+    const int token = start + row_of_rope(thread);
     to.rope = *(const u32x2*)(keys + (token < last ? token : last) * DIMS + LATENT + thread % 8 * 8);
 }
 
@@ -122,7 +128,8 @@ __device__ inline void put(unsigned char* tile, const Pieces& from, int thread) 
         for (int word = 0; word < 4; word++) piece[word] = native(piece[word]);
         *(u32x4*)(tile + (i * 8 + thread / 32) * ROW + thread % 32 * 16) = piece;
     }
-    *(u32x2*)(tile + thread / 8 * ROW + LATENT + thread % 8 * 8) = u32x2{native(from.rope[0]), native(from.rope[1])};
+    *(u32x2*)(tile + row_of_rope(thread) * ROW + LATENT + thread % 8 * 8) =
+        u32x2{native(from.rope[0]), native(from.rope[1])};
 }
 
 // q [batch, HEADS, DIMS] bfloat16; kv [total_kv, DIMS] fp8; kv_scale [1]; kv_indptr [batch + 1]; out [batch, HEADS,
