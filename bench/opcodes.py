@@ -1,6 +1,6 @@
 """Every opcode that the emulator has, and what of the tests and the bundled kernels executed it.
 
-    python -m bench.opcodes [--out FILE]
+    python -m bench.opcodes [--out FILE] [--kept FOLDER]
 
 Emulated is an opcode of tinygrad's tables for which a step can be made with plain operands. gfx942 and gfx950 share a
 table, which does not say what gfx942 lacks. An opcode is covered where waves executed it
@@ -12,8 +12,10 @@ table, which does not say what gfx942 lacks. An opcode is covered where waves ex
     bundled       the bundled submissions on their problems' CPU cases, which bench/emulated.py judges
 
 and what the instruction gave was part of what was compared. A program of an opcode's name alone may be wrong in a form
-that was not executed (SDWA, DPP, literals, another size). Each source is a process of its own; it takes about a quarter
-of an hour. Prints, by table: opcodes, emulated, covered by each, by none; then those by name. --out: all, as JSON.
+that was not executed (SDWA, DPP, literals, another size). Damaged code objects and what fails are left out.
+Each source is a process of its own; all take about a quarter of an hour. Prints, by table: opcodes, emulated, covered
+by each, by none; then those by name. --out: all, as JSON. --kept: where each process leaves what it executed, and is
+not run again if it has.
 """
 
 from __future__ import annotations
@@ -44,10 +46,6 @@ TESTS = {
     "instructions": ["tests/test_emulator_instructions.py", "tests/test_emulator_places.py"],
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
-PROGRAMS = [
-    *(["tests.emulated_triton", target] for target in TARGETS),
-    *(["tests.emulated_direct", target] for target in ("gfx942", "gfx950")),
-]
 ELSEWHERE = ("aiter_fp8", "cuda_cluster", "gluon_")
 """Bundled files whose kernels are AMD's own or for NVIDIA alone."""
 
@@ -61,13 +59,15 @@ Executed = dict[str, set[str]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="where all of it goes as JSON")
+    parser.add_argument("--kept", type=Path, help="a folder for what each process executed (default: a temporary one)")
     parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.record:
         recorded(options.record, *options.words)
         return
-    sources = executed()
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
+        sources = executed(options.kept or Path(folder))
     rows, found = [], {}
     for table in sorted(set(ARCHITECTURE.values())):
         known = opcodes(table)
@@ -145,26 +145,39 @@ def encodings(table: str) -> Iterator[bytes]:
                 yield (word | sum(chosen.values())).to_bytes(layout._base_size, "little")
 
 
-def executed() -> dict[str, Executed]:
+def executed(kept: Path) -> dict[str, Executed]:
     """What each source executes."""
+    from tests.emulated_triton import (
+        FAULTS,
+        KERNELS,
+    )  # here alone: a process that records is not to import Triton first
+
+    kept.mkdir(exist_ok=True)
     sources: dict[str, Executed] = {}
-    jobs = [(name, ["pytest", "-q", "-p", "no:cacheprovider", *files], {}) for name, files in TESTS.items()]
-    jobs += [("triton", words, {}) for words in PROGRAMS]
+    jobs = [
+        (name, name, ["pytest", "-q", "-p", "no:cacheprovider", "-k", "not damaged", *f], {})
+        for name, f in TESTS.items()
+    ]
+    names = [*KERNELS, *(f"{name}, clean" for name in FAULTS)]
+    jobs += [("triton", target, ["tests.emulated_triton", target, *names], {}) for target in TARGETS]
+    jobs += [("triton", f"direct-{one}", ["tests.emulated_direct", one], {}) for one in ("gfx942", "gfx950")]
     for file in bundled():
         if has_kernels(file) and not file.stem.startswith(ELSEWHERE):
             for target in TARGETS:
                 environment = {"PODIUM_EMULATE": target, "PODIUM_EMULATE_TRITON": "1"}
-                jobs.append(("bundled", ["bench.opcodes:called", target, str(file)], environment))
-    with tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
-        for number, (source, words, environment) in enumerate(jobs):
-            out = Path(folder) / f"{number}.json"
+                name = f"bundled-{file.parent.name}-{file.stem}-{target}"
+                jobs.append(("bundled", name, ["bench.opcodes:called", target, str(file)], environment))
+    for source, name, words, environment in jobs:
+        out = kept / f"{name}.json"
+        if not out.exists():
             command = [sys.executable, "-m", "bench.opcodes", "--record", str(out), "--", *words]
             done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
-            mine = json.loads(out.read_text()) if out.exists() else {}
-            said = done.stdout.strip().splitlines()[-1:] if source != "bundled" else done.stderr.splitlines()[-1:]
-            print(f"{source}: {' '.join(words)}: {done.returncode} {said}"[:200], file=sys.stderr, flush=True)
-            for table, names in mine.items():
-                sources.setdefault(source, {}).setdefault(table, set()).update(names)
+            said = (done.stdout if source in TESTS else done.stderr).strip().splitlines()[-1:]
+            print(f"{name}: {done.returncode} {said}"[:200], file=sys.stderr, flush=True)
+            if done.returncode:
+                out.write_text("{}")
+        for table, mnemonics in json.loads(out.read_text()).items():
+            sources.setdefault(source, {}).setdefault(table, set()).update(mnemonics)
     return sources
 
 
