@@ -80,7 +80,8 @@ OPTIONS: dict[str, list[Parameters]] = {
 def names() -> list[str]:
     """All bundled files with kernels of their own for NVIDIA's GPUs."""
     files = sorted((ROOT / "submissions").glob("*/*.py"))
-    mine = [f"{file.parent.name}/{file.stem}" for file in files if not file.stem.startswith(("torch_", "aiter_"))]
+    others = ("torch_", "aiter_", "hip_mfma")
+    mine = [f"{file.parent.name}/{file.stem}" for file in files if not file.stem.startswith(others)]
     return [name for name in mine if name.partition("/")[0] in SHAPES]
 
 

@@ -87,6 +87,33 @@ extern "C" __global__ void histogram(const int* x, int* counts, float* total, in
 }
 """
 
+STAGED = """
+typedef unsigned words __attribute__((ext_vector_type(WORDS)));
+typedef __attribute__((address_space(1))) void* in_global;
+typedef __attribute__((address_space(3))) void* in_shared;
+extern "C" __global__ __launch_bounds__(128) void staged(const words* x, words* y) {
+    __shared__ words before[32];
+    __shared__ words tile[256];
+    if (threadIdx.x < 32) before[threadIdx.x] = x[threadIdx.x];
+    words* of_wave = tile + __builtin_amdgcn_readfirstlane(threadIdx.x / 64) * 64;
+    for (int round = 0; round < 2; round++)
+        __builtin_amdgcn_global_load_lds((in_global)(x + round * 128 + threadIdx.x), (in_shared)(of_wave + round * 128),
+                                         WORDS * 4, 0, 0);
+    __builtin_amdgcn_s_waitcnt(0);
+    __syncthreads();
+    for (int round = 0; round < 2; round++)
+        y[round * 128 + threadIdx.x] = tile[255 - round * 128 - threadIdx.x] ^ before[threadIdx.x % 32];
+}
+"""
+
+FLOATS_OF_8_BITS = """
+typedef float v2 __attribute__((ext_vector_type(2)));
+extern "C" __global__ void widened(const int* codes, v2* values) {
+    values[2 * threadIdx.x] = __builtin_amdgcn_cvt_pk_f32_fp8(codes[threadIdx.x], false);
+    values[2 * threadIdx.x + 1] = __builtin_amdgcn_cvt_pk_f32_fp8(codes[threadIdx.x], true);
+}
+"""
+
 REVERSE = """
 extern "C" __global__ void reverse(const float* x, float* y) {
     __shared__ float tile[256];
@@ -144,6 +171,34 @@ def test_a_product_by_matrix_instructions(target):
     kernel = Module(GEMM).kernel("gemm", [HALVES, HALVES, FLOATS, int32, int32, int32])
     kernel(a, b, c, 32, 48, 64, grid=(3, 2), block=64)
     assert torch.equal(c, a.float() @ b.float())
+
+
+def test_a_source_that_the_compiler_warns_of_is_run(target):
+    x, y = numbers(8, 1, 256), torch.empty(1, 256)
+    warned = "#warning mind the order\n" + REVERSE.replace("BARRIER", "__syncthreads();")
+    Module(warned).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=1, block=256)
+    assert torch.equal(y, x.flip(1))
+
+
+def test_all_four_8_bit_floats_of_a_word_are_widened_two_at_a_time(target):
+    if target == "gfx1100":
+        pytest.skip("gfx1100 has no 8-bit floats")
+    codes, values = torch.arange(256).to(torch.uint8), torch.empty(256)
+    Module(FLOATS_OF_8_BITS).kernel("widened", [INTS, FLOATS])(codes.view(torch.int32), values, grid=1, block=64)
+    flavour = torch.float8_e4m3fnuz if target == "gfx942" else torch.float8_e4m3fn
+    assert torch.equal(values.nan_to_num(500), codes.view(flavour).float().nan_to_num(500))
+
+
+@pytest.mark.parametrize("words", [1, pytest.param(4, id="16 bytes")])
+def test_what_llvm_lowers_a_load_to_shared_memory_to_puts_each_lane_where_the_builtin_says(target, words):
+    if target == "gfx1100" or (words == 4 and target == "gfx942"):
+        pytest.skip(f"{target} has no such load")
+    x = torch.randint(2**31, (256, words), generator=torch.Generator().manual_seed(9), dtype=torch.int32)
+    y, module = torch.empty_like(x), Module(STAGED, {"WORDS": words})
+    module.kernel("staged", [INTS, INTS])(x, y, grid=1, block=128)
+    assert torch.equal(y, x.flip(0) ^ x[:32].repeat(8, 1))
+    assembly = hip.compilers.code_object(STAGED, target, module.defines)[1]
+    assert assembly.count({1: "global_load_lds_dword ", 4: "global_load_lds_dwordx4 "}[words]) == 2
 
 
 def test_prefix_sums_in_shared_memory_whose_size_the_launch_gives(target):

@@ -95,6 +95,14 @@ def test_a_damaged_code_object_ends_as_a_sentence_and_the_judge_goes_on(toy_root
     assert len(set(os.listdir(f"/proc/{os.getpid()}/fd")) - before) < 8
 
 
+def test_code_that_is_none_is_a_runtime_error_of_the_submission(toy_root, roomy):
+    ending, _ = ended(toy_root, RANDOM)
+    assert ending.verdict is Verdict.RUNTIME_ERROR, ending
+    assert re.search(
+        r"illegal instruction: twice: gfx942 has no such instruction \(the word 0x[0-9a-f]{8}, ", str(ending)
+    )
+
+
 def test_code_that_the_assembly_contradicts_is_not_run(toy_root, roomy):
     ending, _ = ended(toy_root, SOME, 0, assembly="assembly")
     assert ending.verdict is not Verdict.ACCEPTED

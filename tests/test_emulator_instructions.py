@@ -8,6 +8,7 @@ pytest.importorskip("tinygrad")
 pytest.importorskip("elftools")
 pytest.importorskip("triton")
 
+from bench.opcodes import opcodes
 from tests.assembled import computed
 
 COUNT = 1024
@@ -317,3 +318,12 @@ def test_infinity_where_an_integer_is_due_is_left_to_whoever_writes_it_by_hand(c
 
     with pytest.raises(Untranslatable, match="infinity"):
         translated(code)
+
+
+def test_the_list_of_opcodes_tells_those_that_are_emulated_from_the_others():
+    known = opcodes("rdna3")
+    assert len(known) > 1000
+    for name in ("v_dual_fmac_f32", "v_readlane_b32", "s_cbranch_scc1", "global_load_b128", "v_wmma_f32_16x16x16_f16"):
+        assert known[name], name
+    for name in ("s_trap", "v_sin_f16", "v_sad_u8", "global_load_lds_b32"):
+        assert not known[name], name

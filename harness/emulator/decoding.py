@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.command import how_to_get_offline
 from harness.emulator.code_object import KernelCode
-from harness.emulator.findings import NotEmulated
+from harness.emulator.findings import NoInstruction, NotEmulated
 
 SPELT = {
     "v_accvgpr_read": "v_accvgpr_read_b32",
@@ -73,19 +73,17 @@ def available() -> str | None:
 
 
 def decode(kernel: KernelCode) -> list[Instruction]:
-    """Raises NotEmulated for bytes that are no instruction; bytes after the last s_endpgm are left out if they are
-    none."""
+    """Raises NoInstruction for bytes that are none by the tables."""
     found: list[Instruction] = []
     at, line = 0, None
     while at + 4 <= len(kernel.code):
         line = kernel.lines.get(at, line)
         try:
             instruction = _placed(kernel.code[at : at + 24], at, ARCHITECTURE[kernel.target], line)
-        except Exception as error:  # the tables raise what they like at bytes that they do not know
+        except Exception:  # the tables raise what they like at bytes that they do not know
             word = int.from_bytes(kernel.code[at : at + 4], "little")
-            if isinstance(error, NotEmulated):
-                raise
-            raise NotEmulated(f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is no known instruction") from None
+            what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is no known instruction"
+            raise NoInstruction(what, word, at) from None
         found.append(instruction)
         at += instruction.size
     return found
@@ -170,7 +168,7 @@ def _decoded(data: bytes, at: int, architecture: str, line: tuple[str, int] | No
         fields[name] = value if isinstance(value, int) else value.offset
     size = _size(instruction, fields)
     if size > len(data):
-        raise NotEmulated("the code ends within an instruction")
+        raise LookupError("the code ends within an instruction")
     if size > instruction._base_size:
         fields["literal"] = int.from_bytes(data[size - 4 : size], "little")
     if encoding.startswith("VOPD"):

@@ -2,6 +2,7 @@
 
 KernelFinding       what is wrong with a kernel, with the instruction, the source line and the lane
 NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
+NoInstruction the same of bytes that may be no instruction at all
 Malformed     the code object is none, or says of itself what cannot be
 LaunchOutcome       what `run` returns
 """
@@ -19,10 +20,19 @@ ORDER = "depends on the order of waves"
 MISALIGNED = "misaligned access"
 BAD_JUMP = "jump outside the kernel"
 BAD_REGISTER = "register that the kernel does not have"
+ILLEGAL = "illegal instruction"
 
 
 class NotEmulated(Exception):
     """The emulator does not know something that the kernel needs; no verdict on the kernel follows."""
+
+
+class NoInstruction(NotEmulated):
+    """Bytes that the tables know no instruction for: `word`, its first 4 bytes, at the kernel's byte `at`."""
+
+    def __init__(self, message: str, word: int, at: int) -> None:
+        super().__init__(message)
+        self.word, self.at = word, at
 
 
 class Malformed(Exception):

@@ -17,7 +17,16 @@ from harness.emulator.access import access
 from harness.emulator.arithmetic import Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction, decode, hold
-from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, KernelFault, KernelFinding, NotEmulated
+from harness.emulator.findings import (
+    BAD_JUMP,
+    BARRIER,
+    ENDLESS,
+    ILLEGAL,
+    KernelFault,
+    KernelFinding,
+    NoInstruction,
+    NotEmulated,
+)
 from harness.emulator.state import Rows, State, WaveFault
 from harness.emulator.vector import Step, vector
 
@@ -33,9 +42,21 @@ class DecodedProgram:
     """base: the address of the code as the kernel sees it."""
 
     def __init__(self, kernel: KernelCode, base: int, assembly: str | None = None) -> None:
-        """Raises NotEmulated for code that cannot be decoded or that the assembly contradicts."""
+        """Raises NotEmulated for code that the assembly contradicts, and for what cannot be decoded of it: with a
+        compiler's word for an instruction, the tables lack it. Without, it is a KernelFault."""
         self.kernel, self.base = kernel, base
-        self.instructions = decode(kernel)
+        try:
+            self.instructions = decode(kernel)
+        except NoInstruction as none:
+            if assembly is not None:
+                raise
+            line = kernel.lines.get(none.at, (None, None))
+            raise KernelFault(
+                KernelFinding(
+                    ILLEGAL, f"{kernel.target} has no such instruction", kernel.name, f"the word 0x{none.word:08x}",
+                    none.at, line[1], line[0],
+                )
+            ) from None  # fmt: skip
         if assembly is not None:
             hold(self.instructions, assembly, kernel)
         self.index = {one.offset: number for number, one in enumerate(self.instructions)}

@@ -250,7 +250,7 @@ class _Builder:
         if _is_half(form, bits) and rdna and self.encoding.startswith(("VOP1", "VOP2")) and register >= 128:
             register, high = register - 128, 1
         check_registers(self.kernel, register, 2 if self.d0_bits == 64 else 1)
-        if "SDWA" in self.encoding:
+        if "SDWA" in self.encoding and self.fields["dst_sel"] != 6:
             return self.write_subdword(register)
         if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(mnemonic):
             if self.encoding.startswith("VOP3") and not self.encoding.startswith("VOP3P"):
@@ -263,8 +263,8 @@ class _Builder:
 
     def write_subdword(self, register: int) -> Callable[[State, Rows, Array, Any], None]:
         select, unused = self.fields["dst_sel"], self.fields["dst_unused"]
-        if select == 6:
-            return lambda state, rows, value, valid: write_lanes(state, rows, register, value, valid)
+        if self.d0_bits == 64:
+            raise NotEmulated(f"{self.instruction.mnemonic} with a part of a register as its result is not emulated")
         width, place = (8, select) if select < 4 else (16, select - 4)
         mask, shift = U32((1 << width) - 1), U32(width * place)
         if unused == 1:

@@ -102,14 +102,13 @@ def code_object(source: str, target: str, defines: Mapping[str, object] | None =
         raise LookupError(f"no compiler for {target} here: {lacking}, or {how_to_get_offline()}")
     command = clang_for(target)
     assert command is not None
-    flags = [*command, *_AMD_FLAGS, "-gline-tables-only", f"--offload-arch={target}", "-", "-o", "-"]
-    assembly = _run(flags, program(source, defines or {}))
+    flags = (*_AMD_FLAGS, "-gline-tables-only", f"--offload-arch={target}")
     with tempfile.TemporaryDirectory() as folder:
         text, part, whole = (str(Path(folder) / f"source.{kind}") for kind in ("s", "o", "hsaco"))
-        Path(text).write_text(assembly)
+        _run([*command, *flags, "-", "-o", text], program(source, defines or {}))  # a file: warnings are printed
         _run([*command, "-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={target}", "-c", text, "-o", part])
         _run([*_linker(command), "-shared", part, "-o", whole])
-        return Path(whole).read_bytes(), assembly
+        return Path(whole).read_bytes(), Path(text).read_text()
 
 
 def _linker(clang: tuple[str, ...]) -> list[str]:
