@@ -26,7 +26,8 @@ from harness.judge.selection import Selection
 from harness.judge.stage import Snapshot, Span, claimed
 from harness.judge.tally import Tally
 from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
-from harness.wire.arena import ALIGNMENT, countable, extent, flatten, is_apart, room
+from harness.wire.arena import ALIGNMENT, countable, extent, is_apart, room
+from harness.wire.tree import flatten
 
 if TYPE_CHECKING:
     from harness.judge.folder import FolderReference
@@ -41,14 +42,14 @@ class OpaqueDealer(Dealer):
 
     def __init__(self, reference: FolderReference, case: Case, seeds: Seeds, watched: bool) -> None:
         super().__init__(reference, case, seeds)
-        self._watched = watched
+        self._watched, self._owners = watched, reference.owners
 
     def _steps_of(self, case: Case) -> int:
         return 1  # a parameter of that name is the problem's own
 
     def _call(self, case: Case, data: Any, seed: int, selection: Selection | None, everything: bool) -> Call:
         try:
-            tree, leaves = flatten(data, None)
+            tree, leaves = flatten(data, None, self._owners)
             tensors = [_apart(tensor.detach()) for _, tensor in leaves]
             specs = scattered(tensors)
         except TypeError as error:

@@ -61,7 +61,10 @@ class Outputs:
         """Bring what a call has returned where the judge can read it. This is within the time that counts, and on a CPU
         with cold caches, where each line of Python that is left out saves a microsecond."""
         self._returned = members(output)
+        self._several = _type(output) in (tuple, list)
         if self._strided:
+            if not self._several and issubclass(_type(output), tuple):  # its members have names, as torch.sort's have
+                self._returned, self._several = list(tuple.__iter__(output)), True
             self._returned = [_dense(member) for member in self._returned]
         self._places = [self._place(member) for member in self._returned[:MAX_OUTPUTS]]
 
@@ -69,7 +72,7 @@ class Outputs:
         """What was returned and `put`, as CallReply has it."""
         described = zip(self._returned, self._places, strict=False)
         return {
-            "several": _type(output) in (tuple, list),
+            "several": self._several,
             "listed": _type(output) is list,
             "returned": len(self._returned),
             "outputs": [self._describe(member) | place for member, place in described],
