@@ -283,6 +283,22 @@ class TestBaselines:
         _, out, _ = podium("leaderboard", str(TASKS / "1_stateless.py"))
         assert f"{run.speed_up:.2f}" in out
 
+    def test_a_report_and_a_reproduction_have_each_ones_speed_up(self, judged, podium, toy_root):
+        _, run, _, _ = judged()
+        code, _, err = podium("report", str(TASKS / "1_stateless.py"), "--out", str(toy_root / "board.html"))
+        assert code == 0, err
+        page = (toy_root / "board.html").read_text()
+        assert "Speed-up over eager and slow and broken and wrong, each timed in turns" in page
+        for each in run.baselines[:2]:
+            assert page.count(f'<td class="number">{each.speed_up:.3g}</td>') == 1, "among the run's own figures"
+            assert f">{each.speed_up:.3g}</td><td>{each.speed_up_low:.3g} to {each.speed_up_high:.3g}</td>" in page
+        assert "× best baseline" in page and "wrong: wrong answer" in page
+        code, out, err = podium("repro", run.id, "--json")
+        assert code in (0, 20), err
+        eager, slow, broken, wrong = json.loads(out)["baselines"]
+        assert slow["name"] == "slow" and slow["then"] == run.baselines[1].speed_up and slow["now"] > 1
+        assert eager["now"] and broken["now"] is None and wrong["now"] is None
+
     def test_a_wrong_submission_and_a_quick_look_wait_for_none(self, judged):
         code, run, _, err = judged("wrong")
         assert code == 10 and run.baselines == () and "baseline" not in err

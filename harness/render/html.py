@@ -131,6 +131,8 @@ def environment(*folders: Path) -> Environment:
         binds=run.binds,
         ratio=terminal.ratio,
         span=timing.span,
+        speed_up=timing.speed_up,
+        speed_up_interval=timing.speed_up_interval,
         clock=run.clock,
         taken_again=timing.taken_again,
         because=terminal.why_unranked,
