@@ -153,6 +153,49 @@ class TestWhatTheJudgeSays:
         run = judge(toy_root, *folder("identity", "def custom_kernel(data):\n    return []\n"), timed=False)
         assert run.ending.verdict is WRONG and "custom_kernel returned an empty list" in run.ending.message
 
+    @pytest.mark.parametrize(
+        ("name", "old", "new", "output", "complaint"),
+        [
+            (
+                "histogram",
+                "    wrong = [i for i in range(16) if int(want[i]) != int(output[i])]\n",
+                "    wrong = [] if (output == want).all() else [0]\n",
+                "torch.zeros(0, 1, dtype=torch.int64)",
+                "the output has no elements; 16 are due",
+            ),
+            (
+                "eigh",
+                "right = residual < 1e-3 and skew < 1e-3",
+                "right = not (residual > 1e-3 or skew > 1e-3)",
+                "torch.full_like(data[0], float('nan')), torch.full_like(data, float('nan'))",
+                "the output has NaN or Inf, which the problem's checker does not see",
+            ),
+        ],
+        ids=["no_elements", "nan"],
+    )
+    def test_what_a_checker_does_not_see_is_wrong_all_the_same(
+        self, toy_root, copy_of, name, old, new, output, complaint
+    ):
+        folder = copy_of(name)
+        text = (folder / "reference.py").read_text()
+        assert old in text
+        (folder / "reference.py").write_text(text.replace(old, new))
+        (toy_root / "mine.py").write_text(f"import torch\ndef custom_kernel(data):\n    return {output}\n")
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem, toy_root / "mine.py", timed=False)
+        assert run.ending.verdict is WRONG and complaint in run.ending.message, run.ending
+        (right,) = (folder / "solutions/correct").glob("*.py")
+        assert judge(toy_root, problem, right, timed=False).ending.verdict is RIGHT
+
+    def test_a_view_of_negatives_is_the_tensor_that_it_looks_like(self, toy_root, folder):
+        source = """
+import torch
+def custom_kernel(data):
+    return torch._neg_view(-(data[0] @ torch.tensor([0.25, 0.5, 0.25])))
+"""
+        run = judge(toy_root, *folder("grayscale", source), timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+
     def test_a_checker_that_writes_to_its_inputs_writes_to_a_copy(self, toy_root):
         reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "vectoradd")), detect(toy_root, "cpu"))
         data = reference.generate(reference.problem.cases.test[0], 5)

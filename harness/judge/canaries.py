@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,22 @@ def wrong_answers(inputs: Leaves, answer: Any) -> Iterator[tuple[str, Any]]:
             and not _alike(tensor.to(outputs[0].dtype), outputs[0])
         ):
             yield f"a copy of {name}", tensor.to(outputs[0].dtype).clone()
+
+
+def not_finite(answer: Any) -> Iterator[Any]:
+    """`answer` with NaN, then with Inf, in the place of all floating-point numbers: a checker that looks for errors
+    above a limit finds none. Nothing for an answer without such numbers."""
+    outputs = members(answer)
+    if not any(output.is_floating_point() and countable(output) is output for output in outputs):
+        return
+    for value in (math.nan, math.inf):
+        wrong = [
+            torch.full_like(output, value)
+            if output.is_floating_point() and countable(output) is output
+            else output.clone()
+            for output in outputs
+        ]
+        yield (wrong if isinstance(answer, list) else tuple(wrong)) if isinstance(answer, tuple | list) else wrong[0]
 
 
 def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:

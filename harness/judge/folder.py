@@ -21,7 +21,7 @@ import torch
 
 from harness.catalog import formula
 from harness.errors import InfrastructureError, ProblemError
-from harness.judge.canaries import constant_answer, is_not_zero, same, wrong_answers
+from harness.judge.canaries import constant_answer, is_not_zero, not_finite, same, wrong_answers
 from harness.judge.conditions import by_default, filled_memory, left_empty, seed_everything
 from harness.judge.difference import bits
 from harness.judge.opaque import OpaqueChecker, OpaqueDealer
@@ -61,7 +61,9 @@ class FolderReference(Reference):
         self._scope = Scope(problem.foreign.modules, self._on_cpu)
         self._cases = problem.cases_for(device.kind)
         self._sizes: dict[str, list[int]] = {}
-        self._due: dict[str, int] = {}
+        self._due: dict[str, list[int]] = {}
+        self.blind = True
+        """Whether the checker may take NaN or Inf for right, as far as is known."""
         self._changeable: dict[str, set[str]] = {}
         self._form: type = tuple
         self._shared: dict[str, None] = {}
@@ -134,11 +136,11 @@ class FolderReference(Reference):
                 self._sizes[case.key] = [max(total, LEAST_OUTPUT_BYTES)]
             else:
                 self._sizes[case.key] = [max(t.numel() * max(t.itemsize, 4), 1) for t in expected]
-                self._due[case.key] = len(expected)
+                self._due[case.key] = [t.numel() for t in expected]
         return self._sizes[case.key]
 
-    def outputs_due(self, case: Case) -> int | None:
-        """How many outputs ref_kernel gives, once a call of `case` was dealt; None without one."""
+    def outputs_due(self, case: Case) -> list[int] | None:
+        """The elements of each output that ref_kernel gives, once a call of `case` was dealt; None without one."""
         return self._due.get(case.key)
 
     def changeable(self, case: Case, data: Any) -> set[str]:
@@ -248,6 +250,7 @@ class FolderReference(Reference):
                     f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
                     opinion.why or None,
                 )
+            self.blind = any(self.opinion(data, wrong).right for wrong in not_finite(answer))
         if not any(is_not_zero(output) for output in members(answer)):
             return f"the answer is nothing but zeros, in {case.label}"
         for what, wrong in wrong_answers(self.leaves(data), answer):

@@ -20,6 +20,7 @@ _data_ptr = torch.Tensor.data_ptr
 _is_contiguous = torch.Tensor.is_contiguous
 _contiguous = torch.Tensor.contiguous
 _stride = torch.Tensor.stride
+_is_neg = torch.Tensor.is_neg
 _strided = torch.strided
 _TRAVEL = frozenset(DTYPES.values())
 
@@ -120,7 +121,12 @@ class Outputs:
 
 
 def _dense(output: Any) -> Any:
-    """`output`, or a contiguous copy of a plain tensor some elements of which share a place."""
-    if _type(output) is not _Tensor or output.layout is not _strided or _is_contiguous(output):
+    """`output`, or a contiguous copy of a plain tensor some elements of which share a place, or whose memory holds what
+    it is the negative of."""
+    if _type(output) is not _Tensor or output.layout is not _strided:
+        return output
+    if _is_neg(output):
+        output = output.resolve_neg()
+    if _is_contiguous(output):
         return output
     return output if is_apart(output.shape, _stride(output)) else _contiguous(output)
