@@ -321,6 +321,23 @@ def custom_kernel(data):
         with pytest.raises(ProblemError, match=complaint):
             open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
 
+    def test_strict_inputs_holds_for_tensors_in_objects_of_which_ref_kernel_may_change_and_add_some(
+        self, toy_root, copy_of
+    ):
+        folder = copy_of("latent")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(
+            text.replace("        self.length += ", "        self.seen = latent\n        self.length += ")
+        )
+        (folder / "podium.yml").write_text("strict: inputs\n")
+        plain = (folder / "solutions/correct/plain.py").read_text()
+        (toy_root / "zeroes.py").write_text(plain.replace("    scores =", "    config.down.zero_()\n    scores ="))
+        problem = catalog.load_problem(toy_root, str(folder))
+        problem = problem.only(problem.cases.test[:1], [])
+        assert judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False).ending.verdict is RIGHT
+        run = judge(toy_root, problem, toy_root / "zeroes.py", timed=False)
+        assert run.ending.verdict is WRONG and "input 0.down was changed" in run.ending.message, run.ending
+
     def test_torchs_own_tuples_with_names_are_tuples(self, toy_root, folder):
         source = "import torch\ndef custom_kernel(data):\n    return torch.linalg.eigh(data)\n"
         run = judge(toy_root, *folder("eigh", source), timed=False)

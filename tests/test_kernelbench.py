@@ -234,6 +234,22 @@ def test_modelnew_has_the_weights_in_that_precision(toy_root, kind):
     assert run.environment["problem_path"].endswith("2_weights.py:bfloat16") and run.problem == "2_weights_bfloat16"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("    return []", "    return [{1, 2}]", "Model: argument.0 is a set, which cannot be passed to a worker"),
+        ("[torch.rand(*shape)]", "[torch.rand(*shape), {1, 2}]", "get_inputs: 1 is a set, which cannot be passed"),
+    ],
+)
+def test_what_no_worker_can_have_is_refused_by_name(square, old, new, complaint):
+    text = SQUARE.replace("(self, x)", "(self, x, y=0)").replace(
+        "    def forward", "    def __init__(self, *given):\n        super().__init__()\n\n    def forward"
+    )
+    assert old in text
+    with pytest.raises(ProblemError, match=complaint):
+        square(text.replace(old, new))
+
+
 def test_what_is_no_precision_is_said(podium):
     for said, hint in (("floot16", "did you mean float16"), ("fp4", "valid: bfloat16, float16")):
         code, out, err = podium("eval", f"{TASKS / '2_weights.py'}:{said}", "x.py")
@@ -293,6 +309,7 @@ class TestBaselines:
             assert page.count(f'<td class="number">{each.speed_up:.3g}</td>') == 1, "among the run's own figures"
             assert f">{each.speed_up:.3g}</td><td>{each.speed_up_low:.3g} to {each.speed_up_high:.3g}</td>" in page
         assert "× best baseline" in page and "wrong: wrong answer" in page
+        assert "No floor: the problem states no cost" in page
         code, out, err = podium("repro", run.id, "--json")
         assert code in (0, 20), err
         eager, slow, broken, wrong = json.loads(out)["baselines"]

@@ -55,6 +55,8 @@ class Opinion:
 class FolderReference(Reference):
     """Raises ProblemError where the folder's files fail, or do not tell right from wrong."""
 
+    _generator = "generate_input"
+
     def __init__(self, problem: Problem, device: Device) -> None:
         assert problem.foreign is not None
         self._foreign, self._on_cpu = problem.foreign, device.kind == "cpu"
@@ -86,7 +88,7 @@ class FolderReference(Reference):
         try:
             return flatten(data, None, self.owners)[1]
         except TypeError as error:
-            raise ProblemError(f"{self.problem.name}: generate_input: {error}") from None
+            raise ProblemError(f"{self.problem.name}: {self._generator}: {error}") from None
 
     def dealer(self, case: Case, seeds: Seeds) -> OpaqueDealer:
         return OpaqueDealer(self, case, seeds, watched=self._foreign.strict_inputs)
@@ -151,11 +153,9 @@ class FolderReference(Reference):
             with self._scope():
                 if self.has_reference:
                     self._run("ref_kernel", after)
-            pairs = zip(self.leaves(data), self.leaves(after), strict=True)
+            left = dict(self.leaves(after))
             self._changeable[case.key] = {
-                name
-                for (name, was), (_, is_now) in pairs
-                if left_empty(was) or not torch.equal(bits(was), bits(is_now))
+                name for name, was in self.leaves(data) if left_empty(was) or not _alike(was, left.get(name))
             }
         return self._changeable[case.key]
 
@@ -285,6 +285,13 @@ def _as(form: type, output: Any) -> Any:
     if len(output) != (form.n_fields if fields is None else len(fields)):  # type: ignore[attr-defined]
         return output
     return form(output) if fields is None else form(*output)
+
+
+def _alike(was: torch.Tensor, is_now: torch.Tensor | None) -> bool:
+    """Whether nothing of it was changed; an object may have another tensor in its place, or none."""
+    if is_now is None or (was.shape, was.dtype) != (is_now.shape, is_now.dtype):
+        return False
+    return torch.equal(bits(was), bits(is_now))
 
 
 def _are_tensors(answer: Any) -> bool:

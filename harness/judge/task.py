@@ -26,6 +26,7 @@ from harness.judge.difference import float64, rel_l2
 from harness.judge.folder import FolderReference, Opinion, copied
 from harness.judge.reference import members
 from harness.model import Case
+from harness.wire.tree import flatten
 
 INPUT_BITS = 31
 """Of a call's seed those that its inputs come from; above them those of the run's weights."""
@@ -40,6 +41,7 @@ NOISE = 2.0
 class TaskReference(FolderReference):
     """Raises ProblemError where the task's own code fails, or does not tell right from wrong."""
 
+    _generator = "get_inputs"
     _weight_seed: int | None = None
     _draws = False
 
@@ -163,6 +165,10 @@ class TaskReference(FolderReference):
         data, other = (self.generate(case, secrets.randbits(INPUT_BITS)) for _ in range(2))
         if same(self.leaves(data[0]), self.leaves(other[0])):
             raise ProblemError(f"{path}: get_inputs draws the same inputs from two seeds")
+        try:
+            flatten(self.setup(), ["argument", "state", "seed", "precision"])
+        except TypeError as error:
+            raise ProblemError(f"{path}: Model: {error}") from None
         inputs = data[0]
         first, again, otherwise = (members(self._forward(self._built[1], (inputs, seed))) for seed in (1, 1, 2))
         if not _near(first, again):
