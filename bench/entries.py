@@ -28,7 +28,8 @@ from harness.judge.inputs import Call
 from harness.judge.reply import CallReply, OutputDescription
 from harness.judge.stage import Snapshot, Span
 from harness.model import Case
-from harness.wire.arena import TensorSpec, dtype_name, unflatten
+from harness.wire.arena import TensorSpec, dtype_name
+from harness.wire.tree import unflatten
 
 NO_FAULT = Fault()
 

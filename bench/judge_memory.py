@@ -52,8 +52,8 @@ def measure(name: str) -> dict[str, object]:
     from harness.model import Case, Verdict
     from harness.sandbox import tiers
     from harness.sandbox.scratch import scratch
-    from harness.wire.arena import flatten
     from harness.wire.flusher import Flusher
+    from harness.wire.tree import flatten
 
     problem, here = catalog.load_problem(ROOT, name), detect(ROOT, "cpu")
     be_a_quiet_neighbour("cpu")

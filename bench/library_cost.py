@@ -5,7 +5,8 @@
 first: the process that judges is started and imports torch. after a pause: as an agent calls, who writes a kernel in
 between; the next worker is ready then. one after another: without a pause. Judged are the problem's wrong controls in
 turn, by `quick`, of which a wrong kernel is never timed, and with `stop_at_first`; and by `verdict` its first baseline.
-Prints the load before: on a busy machine the numbers are those of a busy machine.
+Prints the load before: on a busy machine the seconds are those of a busy machine. Processor seconds are of all
+processes that a call took; what a process that judges takes from its start to its end is subtracted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -50,18 +52,26 @@ def main() -> None:
 
     load = os.getloadavg()[0]
     (first,) = seconds(of_wrong(), 1)
-    rows = [
-        row("wrong, after a pause", list(seconds(of_wrong(), count, options.pause))),
-        row("wrong, one after another", list(seconds(of_wrong(), count))),
-        row("wrong, stop_at_first", list(seconds(of_wrong(stop_at_first=True), count))),
-        row(f"{right.stem}, verdict", list(seconds(lambda: evaluate(name, right, "cpu", "verdict", root=ROOT), count))),
-    ]
+    close()
+    first_processor = processor_s()
+    rows = []
+    for what, judged, pause_s in (
+        ("wrong, after a pause", of_wrong(), options.pause),
+        ("wrong, one after another", of_wrong(), 0.0),
+        ("wrong, stop_at_first", of_wrong(stop_at_first=True), 0.0),
+        (f"{right.stem}, verdict", lambda: evaluate(name, right, "cpu", "verdict", root=ROOT), 0.0),
+    ):
+        before = processor_s()
+        of_wrong()()
+        took = list(seconds(judged, count, pause_s))
+        close()
+        rows.append(row(what, took, (processor_s() - before - first_processor) / count))
     cores = len(os.sched_getaffinity(0))
     print(f"{name}: {cores} cores, load {load:.2f} before; {time.strftime('%Y-%m-%d')}; first call {first:.1f} s")
     print(tabulate(rows, headers="keys", tablefmt="simple_outline"))
     found = {"bench": "library_cost", "problem": name, "cores": cores, "load_before": round(load, 2)}
-    print(json.dumps({**found, "first_s": round(first, 2), "rows": rows}))
-    close()
+    firsts = {"first_s": round(first, 2), "first_processor_s": round(first_processor, 2)}
+    print(json.dumps({**found, **firsts, "rows": rows}))
 
 
 def seconds(judged: Judged, count: int, pause_s: float = 0.0) -> Iterator[float]:
@@ -73,11 +83,18 @@ def seconds(judged: Judged, count: int, pause_s: float = 0.0) -> Iterator[float]
         yield time.monotonic() - began
 
 
-def row(what: str, took: list[float]) -> dict[str, object]:
+def processor_s() -> float:
+    """Of all processes that were started here and have ended, and of theirs, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def row(what: str, took: list[float], processor: float) -> dict[str, object]:
     return {
         "what": what,
         "median s": round(statistics.median(took), 2),
         "worst s": round(max(took), 2),
+        "processor s": round(processor, 2),
         "an hour": round(3600 / statistics.fmean(took)),
     }
 

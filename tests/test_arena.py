@@ -17,11 +17,10 @@ from harness.wire.arena import (
     TensorSpec,
     dtype_name,
     extent,
-    flatten,
     layout,
     room,
-    unflatten,
 )
+from harness.wire.tree import flatten, unflatten
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -25,8 +25,9 @@ from harness.judge.reply import CallReply
 from harness.judge.selection import Selection
 from harness.judge.stage import Stage
 from harness.model import Case, Device, Tolerance
-from harness.wire.arena import ALIGNMENT, Arena, extent, flatten, room
+from harness.wire.arena import ALIGNMENT, Arena, extent, room
 from harness.wire.flusher import Flusher
+from harness.wire.tree import flatten
 from harness.worker import calls
 from harness.worker.calls import Calls
 from harness.worker.transports import CpuTransport

@@ -26,6 +26,9 @@ FOLDERS = Path(__file__).parent / "folders"
 RIGHT, WRONG = Verdict.ACCEPTED, Verdict.WRONG_ANSWER
 
 TABLE = {
+    ("conv2d", "correct/plain"): RIGHT,
+    ("conv2d", "wrong/as_rough_as_the_reference"): WRONG,
+    ("conv2d", "wrong/empty"): WRONG,
     ("eigh", "correct/column_major"): RIGHT,
     ("eigh", "wrong/no_vectors"): WRONG,
     ("grayscale", "correct/plain"): RIGHT,
@@ -42,6 +45,9 @@ TABLE = {
     ("identity", "wrong/replays_the_public_seed"): WRONG,
     ("identity", "wrong/rewrites_the_checker"): WRONG,
     ("identity", "wrong/zeroes_its_input"): WRONG,
+    ("latent", "correct/as_a_tuple"): RIGHT,
+    ("latent", "correct/plain"): RIGHT,
+    ("latent", "wrong/without_the_new_key"): WRONG,
     ("masked", "correct/plain"): RIGHT,
     ("masked", "wrong/without_the_mask"): WRONG,
     ("matmul", "correct/plain"): RIGHT,
@@ -147,6 +153,49 @@ class TestWhatTheJudgeSays:
         run = judge(toy_root, *folder("identity", "def custom_kernel(data):\n    return []\n"), timed=False)
         assert run.ending.verdict is WRONG and "custom_kernel returned an empty list" in run.ending.message
 
+    @pytest.mark.parametrize(
+        ("name", "old", "new", "output", "complaint"),
+        [
+            (
+                "histogram",
+                "    wrong = [i for i in range(16) if int(want[i]) != int(output[i])]\n",
+                "    wrong = [] if (output == want).all() else [0]\n",
+                "torch.zeros(0, 1, dtype=torch.int64)",
+                "the output has no elements; 16 are due",
+            ),
+            (
+                "eigh",
+                "right = residual < 1e-3 and skew < 1e-3",
+                "right = not (residual > 1e-3 or skew > 1e-3)",
+                "torch.full_like(data[0], float('nan')), torch.full_like(data, float('nan'))",
+                "the output has NaN or Inf, which the problem's checker does not see",
+            ),
+        ],
+        ids=["no_elements", "nan"],
+    )
+    def test_what_a_checker_does_not_see_is_wrong_all_the_same(
+        self, toy_root, copy_of, name, old, new, output, complaint
+    ):
+        folder = copy_of(name)
+        text = (folder / "reference.py").read_text()
+        assert old in text
+        (folder / "reference.py").write_text(text.replace(old, new))
+        (toy_root / "mine.py").write_text(f"import torch\ndef custom_kernel(data):\n    return {output}\n")
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem, toy_root / "mine.py", timed=False)
+        assert run.ending.verdict is WRONG and complaint in run.ending.message, run.ending
+        (right,) = (folder / "solutions/correct").glob("*.py")
+        assert judge(toy_root, problem, right, timed=False).ending.verdict is RIGHT
+
+    def test_a_view_of_negatives_is_the_tensor_that_it_looks_like(self, toy_root, folder):
+        source = """
+import torch
+def custom_kernel(data):
+    return torch._neg_view(-(data[0] @ torch.tensor([0.25, 0.5, 0.25])))
+"""
+        run = judge(toy_root, *folder("grayscale", source), timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+
     def test_a_checker_that_writes_to_its_inputs_writes_to_a_copy(self, toy_root):
         reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "vectoradd")), detect(toy_root, "cpu"))
         data = reference.generate(reference.problem.cases.test[0], 5)
@@ -233,6 +282,100 @@ def custom_kernel(data):
         path = FOLDERS / "prefixsum"
         code, out, _ = podium("eval", str(path), str(path / "solutions/correct/plain.py"))
         assert code == 0 and "No floor: the problem states no cost" in out and "prefixsum_small" in out
+
+
+class TestDataOfAnyForm:
+    """Objects, and what torch gives in the place of tuples."""
+
+    def test_a_submission_gets_objects_of_the_folders_own_classes_with_its_own_tensors(self, toy_root, folder):
+        source = """
+import torch
+from reference import Attended, Cache, Config, Mask
+def custom_kernel(data):
+    config, x, cache = data
+    print(type(config) is Config, config.mask is Mask.CAUSAL, config.dtype, type(cache) is Cache, cache.length)
+    print(sorted(cache.state_dict()), type(cache.up).__name__, cache.up.weight.requires_grad)
+    cache.length = 0  # of this call's cache alone
+    return Attended(x, x)
+"""
+        problem, path = folder("latent", source)
+        run = judge(toy_root, problem, path, timed=False)
+        assert "True True torch.float32 True 5\n['data', 'up.weight'] Linear False" in run.output
+        assert run.ending.verdict is WRONG and "the problem's checker: output: " in (run.ending.detail or "")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            ("DIM, RANK, ", "from fractions import Fraction\nDIM, RANK, ", "0.batch is a Fraction, which cannot"),
+            ("DIM, RANK, ", "Fraction = lambda batch: (lambda: batch)\nDIM, RANK, ", "0.batch is a function"),
+            ("DIM, RANK, ", "def Fraction(a):\n    class B: pass\n    return B()\nDIM, RANK, ", "batch is a B, which"),
+            ("DIM, RANK, ", "def Fraction(a):\n    b = []\n    b.append(b)\n    return b\nDIM, RANK, ", "holds itself"),
+        ],
+    )
+    def test_an_object_that_a_worker_cannot_have_is_refused_by_name(self, toy_root, copy_of, old, new, complaint):
+        folder = copy_of("latent")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(
+            text.replace(old, new, 1).replace("Config(batch,", "Config(Fraction(batch),")
+        )
+        with pytest.raises(ProblemError, match=complaint):
+            open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+
+    def test_strict_inputs_holds_for_tensors_in_objects_of_which_ref_kernel_may_change_and_add_some(
+        self, toy_root, copy_of
+    ):
+        folder = copy_of("latent")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(
+            text.replace("        self.length += ", "        self.seen = latent\n        self.length += ")
+        )
+        (folder / "podium.yml").write_text("strict: inputs\n")
+        plain = (folder / "solutions/correct/plain.py").read_text()
+        (toy_root / "zeroes.py").write_text(plain.replace("    scores =", "    config.down.zero_()\n    scores ="))
+        problem = catalog.load_problem(toy_root, str(folder))
+        problem = problem.only(problem.cases.test[:1], [])
+        assert judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False).ending.verdict is RIGHT
+        run = judge(toy_root, problem, toy_root / "zeroes.py", timed=False)
+        assert run.ending.verdict is WRONG and "input 0.down was changed" in run.ending.message, run.ending
+
+    def test_torchs_own_tuples_with_names_are_tuples(self, toy_root, folder):
+        source = "import torch\ndef custom_kernel(data):\n    return torch.linalg.eigh(data)\n"
+        run = judge(toy_root, *folder("eigh", source), timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+
+    def test_a_checker_gets_names_where_ref_kernel_gives_some(self, toy_root, copy_of):
+        folder = copy_of("sort")
+        text = (folder / "reference.py").read_text()
+        assert "def check_implementation" not in text
+        (folder / "reference.py").write_text(
+            text + "\ndef ref_kernel(data):\n    return torch.sort(data[0])\n"
+            "def check_implementation(data, output):\n"
+            "    return bool((output.values == data[0].sort().values).all()), ''\n"
+        )
+        for expression, verdict in (("torch.sort(data[0])", RIGHT), ("data[0], data[0].long()", WRONG)):
+            (toy_root / "mine.py").write_text(f"import torch\ndef custom_kernel(data):\n    return {expression}\n")
+            problem = catalog.load_problem(toy_root, str(folder))
+            run = judge(toy_root, problem, toy_root / "mine.py", timed=False)
+            assert run.ending.verdict is verdict and "AttributeError" not in (run.ending.detail or ""), run.ending
+
+    def test_a_run_says_which_inputs_are_no_longer_expanded(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        text = (folder / "reference.py").read_text()
+        assert "    return a, b," in text
+        (folder / "reference.py").write_text(text.replace("    return a, b,", "    return a, b[:1].expand_as(b),"))
+        problem = catalog.load_problem(toy_root, str(folder))
+        assert "input 1: elements that share a place" in open_reference(problem, detect(toy_root, "cpu")).notes[-1]
+
+    def test_every_generator_of_random_numbers_follows_the_seed(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        text = (folder / "reference.py").read_text()
+        drawn = "    a, b = a * 0 + np.random.rand(), b + random.random()\n    return a, b,"
+        (folder / "reference.py").write_text(
+            "import random\nimport numpy as np\n" + text.replace("    return a, b,", drawn)
+        )
+        reference = open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        first, again = (reference.generate(reference.problem.cases.test[0], 7) for _ in range(2))
+        assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
 
 
 class TestSeeds:
@@ -496,6 +639,7 @@ class TestVerbs:
         written = toy_root / "submissions/vectoradd_small/mine.py"
         assert code == 0 and written.read_bytes() == (FOLDERS / "vectoradd/template.py").read_bytes()
         assert f"eval {FOLDERS / 'vectoradd'} {written}" in out
+        assert "a copy of template.py, which need not be correct" in out and "compile" not in out
         code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
         assert code == 2 and "no template" in err
 

@@ -14,7 +14,8 @@ from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import OneSeed, Seeds, derive_seed, new_master_seed
 from harness.model import Case, Device
-from harness.wire.arena import ALIGNMENT, TensorSpec, extent, unflatten
+from harness.wire.arena import ALIGNMENT, TensorSpec, extent
+from harness.wire.tree import unflatten
 
 CPU = Device(kind="cpu", name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1 << 10)
 MASTER = "00112233445566778899aabbccddeeff"

@@ -242,6 +242,22 @@ def test_modelnew_has_the_weights_in_that_precision(toy_root, kind):
     assert run.environment["problem_path"].endswith("2_weights.py:bfloat16") and run.problem == "2_weights_bfloat16"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("    return []", "    return [{1, 2}]", "Model: argument.0 is a set, which cannot be passed to a worker"),
+        ("[torch.rand(*shape)]", "[torch.rand(*shape), {1, 2}]", "get_inputs: 1 is a set, which cannot be passed"),
+    ],
+)
+def test_what_no_worker_can_have_is_refused_by_name(square, old, new, complaint):
+    text = SQUARE.replace("(self, x)", "(self, x, y=0)").replace(
+        "    def forward", "    def __init__(self, *given):\n        super().__init__()\n\n    def forward"
+    )
+    assert old in text
+    with pytest.raises(ProblemError, match=complaint):
+        square(text.replace(old, new))
+
+
 def test_what_is_no_precision_is_said(podium):
     for said, hint in (("floot16", "did you mean float16"), ("fp4", "valid: bfloat16, float16")):
         code, out, err = podium("eval", f"{TASKS / '2_weights.py'}:{said}", "x.py")
@@ -290,6 +306,23 @@ class TestBaselines:
         assert "speed-up: how many times as long as the submission" in out and "no compiler" in out
         _, out, _ = podium("leaderboard", str(TASKS / "1_stateless.py"))
         assert f"{run.speed_up:.2f}" in out
+
+    def test_a_report_and_a_reproduction_have_each_ones_speed_up(self, judged, podium, toy_root):
+        _, run, _, _ = judged()
+        code, _, err = podium("report", str(TASKS / "1_stateless.py"), "--out", str(toy_root / "board.html"))
+        assert code == 0, err
+        page = (toy_root / "board.html").read_text()
+        assert "Speed-up over eager and slow and broken and wrong, each timed in turns" in page
+        for each in run.baselines[:2]:
+            assert page.count(f'<td class="number">{each.speed_up:.3g}</td>') == 1, "among the run's own figures"
+            assert f">{each.speed_up:.3g}</td><td>{each.speed_up_low:.3g} to {each.speed_up_high:.3g}</td>" in page
+        assert "× best baseline" in page and "wrong: wrong answer" in page
+        assert "No floor: the problem states no cost" in page
+        code, out, err = podium("repro", run.id, "--json")
+        assert code in (0, 20), err
+        eager, slow, broken, wrong = json.loads(out)["baselines"]
+        assert slow["name"] == "slow" and slow["then"] == run.baselines[1].speed_up and slow["now"] > 1
+        assert eager["now"] and broken["now"] is None and wrong["now"] is None
 
     def test_a_wrong_submission_and_a_quick_look_wait_for_none(self, judged):
         code, run, _, err = judged("wrong")

@@ -8,7 +8,8 @@ import torch
 from test_transports import FakeRuntime
 
 from harness.judge.reply import CallReply
-from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, extent, flatten, layout
+from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, extent, layout
+from harness.wire.tree import flatten
 from harness.worker import calls
 from harness.worker.calls import Calls
 from harness.worker.timers import Sample

@@ -10,7 +10,7 @@ from harness import catalog
 from harness.compile.phantom import DataDependent, Phantom, Phantoms
 from harness.judge.reference import Reference
 from harness.machine.device import detect
-from harness.wire.arena import flatten
+from harness.wire.tree import flatten
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

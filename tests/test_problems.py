@@ -13,7 +13,7 @@ from harness.judge.seeds import OneSeed
 from harness.judge.selection import Selection
 from harness.machine.device import detect
 from harness.model import Verdict
-from harness.wire.arena import flatten
+from harness.wire.tree import flatten
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PROBLEMS = [catalog.load_problem(CHECKOUT, name) for name in catalog.problem_names(CHECKOUT)]

@@ -14,7 +14,7 @@ Nothing here runs what it reads.
 """
 
 from harness.catalog.places import default_root
-from harness.catalog.problem import load_problem, load_problems, problem_names, problem_of
+from harness.catalog.problem import changed_ns, load_problem, load_problems, problem_names, problem_of
 from harness.catalog.submission import (
     MAX_NAME_BYTES,
     MAX_SOURCE_BYTES,
@@ -27,6 +27,7 @@ from harness.catalog.submission import (
 __all__ = [
     "MAX_NAME_BYTES",
     "MAX_SOURCE_BYTES",
+    "changed_ns",
     "controls",
     "default_root",
     "load_problem",

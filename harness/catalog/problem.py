@@ -40,6 +40,16 @@ def problem_names(root: Path) -> list[str]:
     return sorted({path.parent.name for path in files})
 
 
+def changed_ns(root: Path, name: str) -> dict[str, int]:
+    """When each file that says what the problem called `name` is was last changed; of an imported one, too. Raises
+    ProblemError."""
+    elsewhere = imported.paths(root).get(name) if name not in problem_names(root) else None
+    if elsewhere is None:
+        files = places.find(root, f"problems/{name}").glob("*.*")
+        return {str(path): path.stat().st_mtime_ns for path in files if path.suffix in (".py", ".yml")}
+    return {str(path): path.stat().st_mtime_ns for path in imported.files(Path(elsewhere))}
+
+
 def load_problem(root: Path, name: str) -> Problem:
     """The problem called `name`, imported ones included, or the one in another project's form that lies at that path.
 
@@ -53,7 +63,10 @@ def load_problem(root: Path, name: str) -> Problem:
             from harness.catalog import foreign
 
             path = Path(f"{elsewhere.get(called, called)}{colon}{mode}")
-            return foreign.load(root, path).model_copy(update={"root": root})
+            found = foreign.load(root, path)
+            by_name = name if called in elsewhere else None
+            theirs = found.foreign and found.foreign.model_copy(update={"called": by_name})
+            return found.model_copy(update={"root": root, "foreign": theirs})
         raise UsageError(f"there is no problem called {name!r}", did_you_mean(name, [*names, *elsewhere]))
     problem = _read_problem(places.find(root, f"problems/{name}/problem.yml").parent)
     return problem.model_copy(update={"root": root})

@@ -102,7 +102,7 @@ def new(root: Path, problem: str, name: str) -> None:
     from harness.verbs import new as scaffold
 
     task = catalog.load_problem(root, problem)
-    click.echo(scaffold.next_steps(problem, scaffold.new(root, task, name)))
+    click.echo(scaffold.next_steps(task, problem, scaffold.new(root, task, name)))
 
 
 @verbs.command()

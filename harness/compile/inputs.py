@@ -5,7 +5,7 @@
                                    inputs.bin
 
 inputs.json   {"names", "in_place",                              of the problem's inputs
-               "cases": [{"label", "tree", "tensors"}],          tree as of harness.wire.arena.flatten
+               "cases": [{"label", "tree", "tensors"}],          tree as of harness.wire.tree.flatten
                "storages": [{"bytes", "at"}]}                    at: offset in inputs.bin, null for no values
 inputs.bin    the values of the storages that have some: of real tensors, and of phantoms whose values are known
 
@@ -26,7 +26,8 @@ from typing import Any
 import torch
 
 from harness.compile.phantom import CPU, META, Phantom, Phantoms
-from harness.wire.arena import dtype_name, flatten, unflatten
+from harness.wire.arena import dtype_name
+from harness.wire.tree import flatten, unflatten
 
 DESCRIPTION, VALUES = "inputs.json", "inputs.bin"
 

@@ -27,8 +27,9 @@ from harness.judge.session import Session
 from harness.judge.stage import Stage
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Verdict
-from harness.wire.arena import extent, flatten, layout
+from harness.wire.arena import extent, layout
 from harness.wire.flusher import Flusher
+from harness.wire.tree import flatten
 
 MOST_WITHOUT = 3
 """Of one series: calls on a GPU that took no longer than one that computes nothing, and left nothing. The device may

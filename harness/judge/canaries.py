@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ import torch
 from harness.judge.difference import bits
 from harness.judge.reference import members
 from harness.model import Case
-from harness.wire.arena import countable, flatten
+from harness.wire.arena import countable
+from harness.wire.tree import Leaves
 
 
-def wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
+def wrong_answers(inputs: Leaves, answer: Any) -> Iterator[tuple[str, Any]]:
     """Answers that must be refused, where they are not right by chance: zeros, and a copy of an input in the place of a
     single output."""
     several = isinstance(answer, tuple | list)
@@ -22,7 +24,7 @@ def wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
     yield "zeros", (zeros if isinstance(answer, list) else tuple(zeros)) if several else zeros[0]
     if several or outputs[0].numel() < 2:
         return
-    for name, tensor in _leaves(data):
+    for name, tensor in inputs:
         if (
             tensor.shape == outputs[0].shape
             and countable(tensor) is tensor
@@ -31,22 +33,30 @@ def wrong_answers(data: Any, answer: Any) -> Iterator[tuple[str, Any]]:
             yield f"a copy of {name}", tensor.to(outputs[0].dtype).clone()
 
 
-def constant_answer(data: Any, answer: Any, case: Case) -> str | None:
+def not_finite(answer: Any) -> Iterator[Any]:
+    """`answer` with NaN, then with Inf, in the place of all floating-point numbers: a checker that looks for errors
+    above a limit finds none. Nothing for an answer without such numbers."""
+    outputs = members(answer)
+    if not any(output.is_floating_point() and countable(output) is output for output in outputs):
+        return
+    for value in (math.nan, math.inf):
+        wrong = [
+            torch.full_like(output, value)
+            if output.is_floating_point() and countable(output) is output
+            else output.clone()
+            for output in outputs
+        ]
+        yield (wrong if isinstance(answer, list) else tuple(wrong)) if isinstance(answer, tuple | list) else wrong[0]
+
+
+def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:
     """Whether an answer that is a copy of an input holds one value only: then nothing is asked."""
     for output in members(answer):
         if output.numel() > 1 and output.reshape(-1).unique().numel() == 1:
-            for name, tensor in _leaves(data):
+            for name, tensor in inputs:
                 if tensor.shape == output.shape and tensor.dtype == output.dtype and _alike(tensor, output):
                     return f"{name} and the answer hold one value in all places, in {case.label}"
     return None
-
-
-def _leaves(data: Any) -> list[tuple[str, torch.Tensor]]:
-    """Of what cannot be passed to a worker nothing is said here."""
-    try:
-        return flatten(data, None)[1]
-    except TypeError:
-        return []
 
 
 def is_not_zero(tensor: torch.Tensor) -> bool:
@@ -57,13 +67,12 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool((bits(one) == bits(other)).all())
 
 
-def same(one: Any, other: Any) -> bool:
+def same(ours: Leaves, theirs: Leaves) -> bool:
     """Whether no tensor of the two differs in any bit."""
-    ours, theirs = _leaves(one), _leaves(other)
     return _equal_shapes(ours, theirs) and all(_alike(a, b) for (_, a), (_, b) in zip(ours, theirs))
 
 
-def _equal_shapes(ours: Sequence[tuple[str, torch.Tensor]], theirs: Sequence[tuple[str, torch.Tensor]]) -> bool:
+def _equal_shapes(ours: Leaves, theirs: Leaves) -> bool:
     return len(ours) == len(theirs) and all(
         (a.shape, a.dtype) == (b.shape, b.dtype) for (_, a), (_, b) in zip(ours, theirs)
     )

@@ -84,7 +84,8 @@ def evaluate(
     be_a_quiet_neighbour(device.kind)
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
     surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
-    surroundings |= {PATH_OF_PROBLEM: problem.foreign.address} if problem.foreign is not None else {}
+    if problem.foreign is not None and problem.foreign.called is None:
+        surroundings |= {PATH_OF_PROBLEM: problem.foreign.address}
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
     if device.kind == "cpu":

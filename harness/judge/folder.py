@@ -11,11 +11,8 @@ an input must fail.
 
 from __future__ import annotations
 
-import random
 import secrets
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,14 +21,17 @@ import torch
 
 from harness.catalog import formula
 from harness.errors import InfrastructureError, ProblemError
-from harness.judge.canaries import constant_answer, is_not_zero, same, wrong_answers
+from harness.judge.canaries import constant_answer, is_not_zero, not_finite, same, wrong_answers
+from harness.judge.conditions import by_default, filled_memory, left_empty, seed_everything
 from harness.judge.difference import bits
 from harness.judge.opaque import OpaqueChecker, OpaqueDealer
 from harness.judge.reference import Reference, members
 from harness.judge.scope import Scope
 from harness.judge.seeds import Seeds
 from harness.model import Case, Device, Problem
-from harness.wire.arena import flatten
+from harness.wire import objects
+from harness.wire.arena import is_apart
+from harness.wire.tree import Leaves, flatten
 
 SEED_CAPS = (2**31, 2**16)
 """Seeds are drawn below the first of these with which the canaries fail, as they must: an integer that is added to
@@ -55,14 +55,20 @@ class Opinion:
 class FolderReference(Reference):
     """Raises ProblemError where the folder's files fail, or do not tell right from wrong."""
 
+    _generator = "generate_input"
+
     def __init__(self, problem: Problem, device: Device) -> None:
         assert problem.foreign is not None
         self._foreign, self._on_cpu = problem.foreign, device.kind == "cpu"
         self._scope = Scope(problem.foreign.modules, self._on_cpu)
         self._cases = problem.cases_for(device.kind)
         self._sizes: dict[str, list[int]] = {}
-        self._due: dict[str, int] = {}
+        self._due: dict[str, list[int]] = {}
+        self.blind = True
+        """Whether the checker may take NaN or Inf for right, as far as is known."""
         self._changeable: dict[str, set[str]] = {}
+        self._form: type = tuple
+        self._shared: dict[str, None] = {}
         self._seed_below = problem.foreign.seed_below or SEED_CAPS[0]
         super().__init__(problem, device)
         self.notes = tuple(problem.foreign.terms(device.name, datetime.now(UTC)))
@@ -71,6 +77,18 @@ class FolderReference(Reference):
     @property
     def has_reference(self) -> bool:
         return hasattr(self._module, "ref_kernel")
+
+    @property
+    def owners(self) -> Collection[str]:
+        """The modules of whose classes there may be objects among the inputs."""
+        return self._foreign.modules
+
+    def leaves(self, data: Any) -> Leaves:
+        """The tensors in `data` with their names. Raises ProblemError for what cannot be passed to a worker."""
+        try:
+            return flatten(data, None, self.owners)[1]
+        except TypeError as error:
+            raise ProblemError(f"{self.problem.name}: {self._generator}: {error}") from None
 
     def dealer(self, case: Case, seeds: Seeds) -> OpaqueDealer:
         return OpaqueDealer(self, case, seeds, watched=self._foreign.strict_inputs)
@@ -85,9 +103,8 @@ class FolderReference(Reference):
         parameters: dict[str, Any] = dict(case.parameters)
         if self._foreign.as_text:
             parameters = {key: str(value) if value in (True, False) else value for key, value in parameters.items()}
-        with self._scope(), _filled_memory():
-            torch.manual_seed(seed)
-            random.seed(seed)
+        with self._scope(), filled_memory():
+            seed_everything(seed)
             return self._run("generate_input", **parameters, seed=seed)
 
     def expected(self, data: Any) -> list[torch.Tensor] | None:
@@ -101,7 +118,7 @@ class FolderReference(Reference):
         its own means no: it may be what a wrong output does to it."""
         with self._scope():
             try:
-                said = self._module.check_implementation(copied(data), output)
+                said = self._module.check_implementation(copied(data), _as(self._form, output))
             except (MemoryError, torch.OutOfMemoryError) as error:
                 raise InfrastructureError(f"{self.problem.name}: no memory left for the checker: {error}") from error
             except torch.AcceleratorError as error:
@@ -117,15 +134,15 @@ class FolderReference(Reference):
         if case.key not in self._sizes:
             expected = self.expected(data)
             if expected is None:
-                total = sum(tensor.numel() * tensor.itemsize for _, tensor in flatten(data, None)[1])
+                total = sum(tensor.numel() * tensor.itemsize for _, tensor in self.leaves(data))
                 self._sizes[case.key] = [max(total, LEAST_OUTPUT_BYTES)]
             else:
                 self._sizes[case.key] = [max(t.numel() * max(t.itemsize, 4), 1) for t in expected]
-                self._due[case.key] = len(expected)
+                self._due[case.key] = [t.numel() for t in expected]
         return self._sizes[case.key]
 
-    def outputs_due(self, case: Case) -> int | None:
-        """How many outputs ref_kernel gives, once a call of `case` was dealt; None without one."""
+    def outputs_due(self, case: Case) -> list[int] | None:
+        """The elements of each output that ref_kernel gives, once a call of `case` was dealt; None without one."""
         return self._due.get(case.key)
 
     def changeable(self, case: Case, data: Any) -> set[str]:
@@ -136,11 +153,9 @@ class FolderReference(Reference):
             with self._scope():
                 if self.has_reference:
                     self._run("ref_kernel", after)
-            pairs = zip(flatten(data, None)[1], flatten(after, None)[1], strict=True)
+            left = dict(self.leaves(after))
             self._changeable[case.key] = {
-                name
-                for (name, was), (_, is_now) in pairs
-                if _left_empty(was) or not torch.equal(bits(was), bits(is_now))
+                name for name, was in self.leaves(data) if left_empty(was) or not _alike(was, left.get(name))
             }
         return self._changeable[case.key]
 
@@ -179,9 +194,10 @@ class FolderReference(Reference):
             answer = self._run("ref_kernel", copied(data))
             if not _are_tensors(answer):
                 return None
+            self._form = type(answer)
             if not self._foreign.exact:
                 return answer
-            with _by_default(torch.float64):  # what ref_kernel makes of Python's numbers
+            with by_default(torch.float64):  # what ref_kernel makes of Python's numbers
                 exact = members(self._run("ref_kernel", copied(data, torch.float64)))
             return tuple(truth.to(plain.dtype) for truth, plain in zip(exact, members(answer), strict=True))
 
@@ -201,6 +217,9 @@ class FolderReference(Reference):
                 f"{self.problem.name}: with seeds below {caps[0]:,} {faults[0]}",
                 "seed_below in podium.yml beside task.yml sets another cap on seeds",
             )
+        if self._shared:
+            names = ", ".join(self._shared)
+            self.notes += (f"{names}: elements that share a place in memory are given to a submission apart",)
         if faults:
             self.notes += (f"seeds are below {self._seed_below:,}: with seeds below {caps[0]:,} {faults[0]}",)
 
@@ -210,7 +229,8 @@ class FolderReference(Reference):
         for case in self._cases.test[:MOST_CANARY_CASES]:
             seeds = (cap - 1, cap // 2 + secrets.randbelow(cap // 2 - (cap > 2)) if cap > 2 else 0)
             data, other = (self.generate(case, seed) for seed in seeds)
-            if same(data, other):
+            self._shared |= {name: None for name, t in self.leaves(data) if not is_apart(t.shape, t.stride())}
+            if same(self.leaves(data), self.leaves(other)):
                 faults.append(f"generate_input draws the same inputs from two seeds, in {case.label}")
                 continue
             fault = self._fault_of_checker(case, data)
@@ -230,37 +250,13 @@ class FolderReference(Reference):
                     f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
                     opinion.why or None,
                 )
+            self.blind = any(self.opinion(data, wrong).right for wrong in not_finite(answer))
         if not any(is_not_zero(output) for output in members(answer)):
             return f"the answer is nothing but zeros, in {case.label}"
-        for what, wrong in wrong_answers(data, answer):
+        for what, wrong in wrong_answers(self.leaves(data), answer):
             if self._foreign.checker_decides and self.opinion(data, wrong).right:
                 return f"check_implementation accepts {what}, in {case.label}"
-        return constant_answer(data, answer, case)
-
-
-@contextmanager
-def _filled_memory() -> Iterator[None]:
-    """Within it memory that nothing was written to holds NaN, or of integers the largest: a buffer that a submission is
-    to write must not hold what the judge computed before."""
-    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    # Not torch.use_deterministic_algorithms, which imports torch's compiler: 3 s.
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        torch._C._set_deterministic_algorithms(before, warn_only=warns)
-
-
-@contextmanager
-def _by_default(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+        return constant_answer(self.leaves(data), answer, case)
 
 
 def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
@@ -271,18 +267,31 @@ def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
         return data.detach().clone().to(dtype) if cast else data.detach().clone()
     if isinstance(data, tuple | list):
         parts = [copied(part, dtype) for part in data]
-        if isinstance(data, tuple) and hasattr(data, "_fields"):
+        if objects.is_named_tuple(data):
             return type(data)(*parts)
         return tuple(parts) if isinstance(data, tuple) else parts
     if isinstance(data, dict):
         return {key: copied(part, dtype) for key, part in data.items()}
+    if not objects.is_plain(data):
+        return objects.made(type(data), copied(objects.attributes(data), dtype))
     return data
 
 
-def _left_empty(tensor: torch.Tensor) -> bool:
-    """Whether nothing was written to it within `_filled_memory`."""
-    with _filled_memory():
-        return torch.equal(bits(torch.empty_like(tensor)), bits(tensor))
+def _as(form: type, output: Any) -> Any:
+    """`output`, and if it is a tuple where ref_kernel gives one whose members have names, one of these."""
+    if type(output) is not tuple or form is tuple or not issubclass(form, tuple):
+        return output
+    fields = getattr(form, "_fields", None)  # torch's own have none, and as many members as they say
+    if len(output) != (form.n_fields if fields is None else len(fields)):  # type: ignore[attr-defined]
+        return output
+    return form(output) if fields is None else form(*output)
+
+
+def _alike(was: torch.Tensor, is_now: torch.Tensor | None) -> bool:
+    """Whether nothing of it was changed; an object may have another tensor in its place, or none."""
+    if is_now is None or (was.shape, was.dtype) != (is_now.shape, is_now.dtype):
+        return False
+    return torch.equal(bits(was), bits(is_now))
 
 
 def _are_tensors(answer: Any) -> bool:

@@ -22,7 +22,8 @@ from harness.judge.seeds import Seeds
 from harness.judge.selection import Selection
 from harness.judge.tally import Heads
 from harness.model import Case
-from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, flatten, layout, room
+from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, dtype_name, extent, layout, room
+from harness.wire.tree import flatten
 
 if TYPE_CHECKING:
     from harness.judge.reference import Reference

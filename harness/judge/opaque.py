@@ -9,7 +9,7 @@ Where there is a reference, a mismatch report of ours stands beside what the che
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +26,8 @@ from harness.judge.selection import Selection
 from harness.judge.stage import Snapshot, Span, claimed
 from harness.judge.tally import Tally
 from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
-from harness.wire.arena import ALIGNMENT, countable, extent, flatten, is_apart, room
+from harness.wire.arena import ALIGNMENT, countable, extent, is_apart, room
+from harness.wire.tree import flatten
 
 if TYPE_CHECKING:
     from harness.judge.folder import FolderReference
@@ -41,14 +42,14 @@ class OpaqueDealer(Dealer):
 
     def __init__(self, reference: FolderReference, case: Case, seeds: Seeds, watched: bool) -> None:
         super().__init__(reference, case, seeds)
-        self._watched = watched
+        self._watched, self._owners = watched, reference.owners
 
     def _steps_of(self, case: Case) -> int:
         return 1  # a parameter of that name is the problem's own
 
     def _call(self, case: Case, data: Any, seed: int, selection: Selection | None, everything: bool) -> Call:
         try:
-            tree, leaves = flatten(data, None)
+            tree, leaves = flatten(data, None, self._owners)
             tensors = [_apart(tensor.detach()) for _, tensor in leaves]
             specs = scattered(tensors)
         except TypeError as error:
@@ -112,9 +113,8 @@ def _check(
 ) -> CaseCheck:
     beyond, case = overruns(call, overrun), call.case
     fault, output = _output(reply, snapshot, reference.torch_device)
-    due = reference.outputs_due(case) or 1
-    if fault is None and due > 1 and reply.returned != due:  # a checker that zips would not miss the others
-        fault = f"custom_kernel returned {_kind(reply) if reply.several else 'one tensor'}; {due} tensors are due"
+    if fault is None:
+        fault = _short_of(reference.outputs_due(case), reply, output)
     if beyond and fault is None:
         fault = f"{beyond[0].name}: {beyond[0].structural}"
     if fault is None:
@@ -122,6 +122,8 @@ def _check(
     expected = reference.expected(call.data) if fault is None and (everything or not _decides(reference)) else None
     if fault is None and _decides(reference):
         opinion = reference.opinion(call.data, output)
+        if opinion.right and reference.blind and (unseen := _not_finite(reference, call.data, output)):
+            return _refused(reference, case, [unseen], reproduce)
         if opinion.right:
             error = _error(expected, output)
             return CaseCheck(case=case, verdict=Verdict.ACCEPTED, tolerance=CHECKER, excess=_RIGHT, error=error)
@@ -131,6 +133,41 @@ def _check(
     if fault is not None:
         return _refused(reference, case, [fault], reproduce)
     return _held_against(reference, case, expected, output, reproduce)
+
+
+def _short_of(due: list[int] | None, reply: CallReply, output: Any) -> str | None:
+    """What is missing of an answer, in words: a checker that zips would not miss an output, and one that compares
+    elements finds no wrong one where there are none. `due`: the elements of each output, where that is known."""
+    if due is not None and len(due) > 1 and reply.returned != len(due):
+        got = _kind(reply) if reply.several else "one tensor"
+        return f"custom_kernel returned {got}; {len(due)} tensors are due"
+    counts = [tensor.numel() for tensor in _several(output)]
+    if due is None or len(due) != len(counts):
+        return None if any(counts) else "custom_kernel returned no element at all"
+    for number, (got_count, wanted) in enumerate(zip(counts, due, strict=True)):
+        if wanted and not got_count:
+            which = f"output {number}" if len(due) > 1 else "the output"
+            return f"{which} has no elements; {wanted:,} are due"
+    return None
+
+
+def _not_finite(reference: FolderReference, data: Any, output: Any) -> str | None:
+    """That there is NaN or Inf in `output` and none in what ref_kernel gives, in words."""
+    if _all_finite(_several(output)):
+        return None
+    expected = reference.expected(data)
+    if expected is not None and not _all_finite(expected):
+        return None
+    return "the output has NaN or Inf, which the problem's checker does not see"
+
+
+def _all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    floats = (t for t in map(countable, tensors) if t.is_floating_point())
+    return all(bool((t.float() if t.itemsize == 1 else t).isfinite().all()) for t in floats)
+
+
+def _several(output: Any) -> Sequence[torch.Tensor]:
+    return output if isinstance(output, tuple | list) else [output]
 
 
 def _changed_input(reference: FolderReference, call: Call, snapshot: Snapshot) -> str | None:
@@ -185,7 +222,7 @@ def _kind(reply: CallReply) -> str:
 
 def _error(expected: list[torch.Tensor] | None, output: Any) -> float | None:
     """The relative L2 distance of the output that is furthest, where all are numbers of the shapes expected."""
-    outputs = output if isinstance(output, tuple | list) else [output]
+    outputs = _several(output)
     if expected is None or [t.shape for t in expected] != [t.shape for t in outputs]:
         return None
     pairs = ((countable(o), countable(e)) for o, e in zip(outputs, expected))
@@ -195,7 +232,7 @@ def _error(expected: list[torch.Tensor] | None, output: Any) -> float | None:
 
 def _differences(expected: list[torch.Tensor], output: Any) -> list[Difference] | str:
     """Of each output, or why they cannot be compared one by one."""
-    outputs = output if isinstance(output, tuple | list) else [output]
+    outputs = _several(output)
     if len(outputs) != len(expected):
         return f"custom_kernel returned {len(outputs)} outputs; ref_kernel gives {len(expected)}"
     found = []

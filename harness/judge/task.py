@@ -26,6 +26,7 @@ from harness.judge.difference import float64, rel_l2
 from harness.judge.folder import FolderReference, Opinion, copied
 from harness.judge.reference import members
 from harness.model import Case
+from harness.wire.tree import flatten
 
 INPUT_BITS = 31
 """Of a call's seed those that its inputs come from; above them those of the run's weights."""
@@ -44,6 +45,7 @@ NOISE = 2.0
 class TaskReference(FolderReference):
     """Raises ProblemError where the task's own code fails, or does not tell right from wrong."""
 
+    _generator = "get_inputs"
     _weight_seed: int | None = None
     _draws = False
 
@@ -169,15 +171,21 @@ class TaskReference(FolderReference):
     def _put_canaries(self) -> None:
         path, case = self._foreign.path, self._cases.test[0]
         data, *others = (self.generate(case, secrets.randbits(INPUT_BITS)) for _ in range(DRAWN))
-        if all(same(data[0], other[0]) for other in others):
+        drawn = self.leaves(data[0])
+        if all(same(drawn, self.leaves(other[0])) for other in others):
             raise ProblemError(f"{path}: get_inputs draws the same inputs from two seeds")
+        try:
+            flatten(self.setup(), ["argument", "state", "seed", "precision"])
+        except TypeError as error:
+            raise ProblemError(f"{path}: Model: {error}") from None
         inputs = data[0]
         first, again, otherwise = (members(self._forward(self._built[1], (inputs, seed))) for seed in (1, 1, 2))
         if not _near(first, again):
             raise ProblemError(f"{path}: forward gives other outputs for the same inputs and the same seed")
         if not _near(first, self._twice(inputs)):
             raise ProblemError(f"{path}: forward gives other outputs in its second call: no call can be checked alone")
-        if all(same(list(first), list(members(self._forward(self._built[1], (other[0], 1))))) for other in others):
+        elsewhere = (members(self._forward(self._built[1], (other[0], 1))) for other in others)
+        if all(same(self.leaves(first), self.leaves(outputs)) for outputs in elsewhere):
             raise ProblemError(f"{path}: forward gives the same outputs for other inputs: a constant would be right")
         self._draws = not _near(first, otherwise)
         fault = self._fault_of_checker(case, (inputs, 1))

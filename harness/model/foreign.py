@@ -36,6 +36,7 @@ class Foreign(Value):
     only the inputs that ref_kernel changes, and buffers. `checker_decides` whether an answer is
     right; else the problem's tolerances do, against ref_kernel or, with `exact`, against what it gives of the inputs in
     float64. `precision`: the dtype that the weights and inputs of a task of KernelBench's are cast to, if they are.
+    `called`: the name by which it was asked for, if it was imported.
     `cost` is by storage format. `gpus` are those that the competition is for, as it calls them; `deadline` is
     when it ends.
     """
@@ -53,10 +54,13 @@ class Foreign(Value):
     cost: dict[str, FormatCost] = Field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     deadline: datetime | None = None
+    called: str | None = None
 
     @property
     def address(self) -> str:
-        """What the problem is found by again, wherever one is."""
+        """What the problem is found by again, wherever one is; if it was imported, the name that it was called by."""
+        if self.called is not None:
+            return self.called
         return f"{self.path}:{self.precision}" if self.precision else str(self.path)
 
     def terms(self, device_name: str, now: datetime) -> list[str]:

@@ -180,6 +180,8 @@ class Problem(Value):
         """What a command line calls it by."""
         if self.foreign is None:
             return self.name
+        if self.foreign.called is not None:
+            return self.foreign.called
         address = Path(self.foreign.address)
         return f"./{address.relative_to(Path.cwd())}" if address.is_relative_to(Path.cwd()) else str(address)
 

@@ -131,6 +131,8 @@ def environment(*folders: Path) -> Environment:
         binds=run.binds,
         ratio=terminal.ratio,
         span=timing.span,
+        speed_up=timing.speed_up,
+        speed_up_interval=timing.speed_up_interval,
         clock=run.clock,
         taken_again=timing.taken_again,
         because=terminal.why_unranked,
@@ -144,6 +146,7 @@ def environment(*folders: Path) -> Environment:
     made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
     made.globals.update(label_notes=run.label_notes, sections=_sections)
     made.globals.update(limit_note=terminal.limit_note, no_baseline=terminal.no_baseline)
+    made.globals.update(of_another_form=terminal.of_another_form)
     made.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
     return made
 

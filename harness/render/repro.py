@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.model import Run, Verdict, outcome
+from harness.model import Run, TimedBaseline, Verdict, outcome
 from harness.ranking.speed import Speed
-from harness.render import compare, document, terminal
+from harness.render import compare, document, terminal, timing
 from harness.render.document import Part, Table
 from harness.render.legible import legible
 from harness.verbs.repro import Reproduction
@@ -32,6 +32,8 @@ def parts(found: Reproduction) -> list[Part]:
     told: list[Part] = [f"{then.id}, of {then.started_at[:10]}, again on {now.device.name}", differences(found)]
     if found.compared is not None:
         told += [compare.table(found.compared, "then", "now", WORDS), compare.noise(found.compared)]
+    if found.baselines:
+        told.append(baselines(found))
     if now.ending.verdict is not Verdict.ACCEPTED:
         told.append(terminal.failure(now))
     same, checked = found.same_errors
@@ -57,6 +59,7 @@ def as_json(found: Reproduction) -> dict[str, Any]:
             "told": TOLD[found.score_agrees],
             "reason": found.reason,
         },
+        "baselines": [{"name": then.name, "then": then.speed_up, "now": now.speed_up} for then, now in found.baselines],
         "errors": {"same": same, "checked": checked},
         "differences": [{"what": d.what, "then": d.then, "now": d.now} for d in found.differences],
         "now": json.loads(found.now.model_dump_json()),
@@ -70,6 +73,20 @@ def differences(found: Reproduction) -> Part:
         return "Problem, sampling, device and environment are what they were."
     rows = [[_shown(part) for part in (d.what, d.then, d.now)] for d in found.differences]
     return Table(["differs", "then", "now"], rows)
+
+
+def baselines(found: Reproduction) -> Part:
+    """How many times as long as the submission the task's own models took, then and now."""
+    rows = [
+        [then.name, *(cell for each in (then, now) for cell in (_speed_up(each), each.why_not or each.doubt or ""))]
+        for then, now in found.baselines
+    ]
+    return Table(["speed-up over", "then", "but", "now", "but"], rows)
+
+
+def _speed_up(baseline: TimedBaseline) -> str:
+    interval = timing.speed_up_interval(baseline)
+    return timing.speed_up(baseline) + (f" ({interval})" if interval else "")
 
 
 def summary(found: Reproduction) -> str:

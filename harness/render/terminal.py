@@ -37,7 +37,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
-        below += no_baseline(problem, ranked) + _of_another_form(problem, device_name)
+        below += no_baseline(problem, ranked) + of_another_form(problem, device_name)
         below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
         parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
@@ -55,7 +55,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     return [*parts, *notes]
 
 
-def _of_another_form(problem: Problem, device_name: str) -> list[str]:
+def of_another_form(problem: Problem, device_name: str) -> list[str]:
     """What a board of a problem in another project's form lacks or does otherwise."""
     said = []
     if problem.foreign is not None:

@@ -60,20 +60,30 @@ def constants_of(constants: Sequence[Constant]) -> Table:
 
 def baselines_of(baselines: Sequence[TimedBaseline]) -> Table:
     """What was timed in turns with the submission, and how many times as long it takes; or why not."""
-    rows = []
-    for each in baselines:
-        low, high = each.speed_up_low, each.speed_up_high
-        rows.append(
-            [
-                each.name,
-                microseconds(each.score) if each.score else "",
-                f"{each.speed_up:.3g}" if each.speed_up else "",
-                f"{low:.3g} to {high:.3g}" if low and high else "",
-                "; ".join(filter(None, (each.why_not, each.doubt))),
-            ]
-        )
+    rows = [
+        [
+            each.name,
+            microseconds(each.score) if each.score else "",
+            speed_up(each),
+            speed_up_interval(each),
+            "; ".join(filter(None, (each.why_not, each.doubt))),
+        ]
+        for each in baselines
+    ]
     below = ["speed-up: how many times as long as the submission the baseline took, timed in turns with it"]
     return Table(["baseline", "score µs", "speed-up", "interval", "but"], rows, below)
+
+
+def speed_up(baseline: TimedBaseline | None) -> str:
+    """How many times as long as the submission it took; "" where that is not known."""
+    return f"{baseline.speed_up:.3g}" if baseline is not None and baseline.speed_up else ""
+
+
+def speed_up_interval(baseline: TimedBaseline | None) -> str:
+    """`1.2 to 1.4`."""
+    if baseline is None or not baseline.speed_up_low or not baseline.speed_up_high:
+        return ""
+    return f"{baseline.speed_up_low:.3g} to {baseline.speed_up_high:.3g}"
 
 
 def _microseconds(time_ns: float | None) -> str:

@@ -15,6 +15,7 @@ The file's name is the competition's. Nothing here is asked of the database.
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +24,8 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from harness import catalog
-from harness.catalog import places, strict_yaml
-from harness.errors import ProblemError, did_you_mean
+from harness.catalog import imported, places, strict_yaml
+from harness.errors import PodiumError, ProblemError, did_you_mean
 
 FOLDER = "configs/competitions"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -89,10 +90,27 @@ def load(root: Path, name: str) -> Competition:
     if not NAME.fullmatch(name):
         raise ProblemError(f"{path}: a competition's name has a-z, 0-9, _ and - only, at most 64", "rename the file")
     stated = strict_yaml.read(path, _CompetitionFile)
-    problems = catalog.problem_names(root)
-    if stated.problem not in problems:
-        raise ProblemError(f"{path}: problem: there is no {stated.problem}", did_you_mean(stated.problem, problems))
+    own, theirs = catalog.problem_names(root), imported.paths(root)
+    if stated.problem not in (*own, *theirs):
+        if os.sep in stated.problem or Path(stated.problem).exists():
+            how = "give it a name, `python3 -m harness import PATH`, and write that"
+            raise ProblemError(f"{path}: problem: {stated.problem} is a path, and a board needs a name", how)
+        raise ProblemError(
+            f"{path}: problem: there is no {stated.problem}", did_you_mean(stated.problem, [*own, *theirs])
+        )
+    if stated.problem not in own:
+        _check_imported(root, path, stated.problem)
     return Competition(name=name, **stated.model_dump())
+
+
+def _check_imported(root: Path, path: Path, name: str) -> None:
+    """Raises ProblemError where the problem that was imported as `name` cannot be read, or has another name now."""
+    try:
+        called = catalog.load_problem(root, name).name
+    except PodiumError as error:
+        raise ProblemError(f"{path}: problem: {error.message}", error.hint) from None
+    if called != name:
+        raise ProblemError(f"{path}: problem: {name} is called {called} now", "import it again")
 
 
 def load_all(root: Path) -> dict[str, Competition]:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from harness import catalog
-from harness.catalog import places
 from harness.errors import InfrastructureError, PodiumError
 from harness.library import judges
 from harness.library.request import Depth, Request
@@ -74,7 +73,7 @@ class Dispatcher:
         self._store = Store(serving.root)
         self._threads: list[threading.Thread] = []
         self._judges: set[Closable] = set()
-        self._problems: dict[str, tuple[int | None, Problem]] = {}
+        self._problems: dict[str, tuple[dict[str, int], Problem]] = {}
         self._taken: set[int] = set()  # numbers of jobs that a thread has
         self._taking = threading.Lock()
         self._unsure = False  # whether the database failed while something was taken
@@ -220,8 +219,7 @@ class Dispatcher:
 
     def _problem(self, name: str) -> Problem:
         """The problem as its file is now, for its name and limits; the judge reads it anew. Raises ProblemError."""
-        path = places.find(self._serving.root, f"problems/{name}/problem.yml")
-        stamp = path.stat().st_mtime_ns if path.exists() else None
+        stamp = catalog.changed_ns(self._serving.root, name)
         known = self._problems.get(name)
         if known is None or known[0] != stamp:
             known = self._problems[name] = (stamp, catalog.load_problem(self._serving.root, name))

@@ -56,13 +56,16 @@ def _template(problem: Problem) -> Path:
     raise ProblemError(f"{problem.argument} has no template in Python or Triton", "write a file with custom_kernel")
 
 
-def next_steps(problem: str, path: Path) -> str:
-    """What to type next, with the new file's path as seen from here."""
+def next_steps(problem: Problem, called: str, path: Path) -> str:
+    """What the new file is, and what to type next: the problem as it was `called`, the file as seen from here."""
     here = Path.cwd()
     seen = path.relative_to(here) if path.is_relative_to(here) else path
-    check, judge = (typed(verb, problem, str(seen)) for verb in ("check", "eval"))
+    check, judge = (typed(verb, called, str(seen)) for verb in ("check", "eval"))
+    what, checked = "correct as it stands, and slow. Its docstring is the contract.", ", does it compile for each chip"
+    if problem.foreign is not None:
+        what, checked = f"a copy of {_template(problem).name}, which need not be correct.", ""
     return (
-        f"{seen}: correct as it stands, and slow. Its docstring is the contract.\n"
-        f"  {check}   seconds: is it right on small cases, does it compile for each chip\n"
+        f"{seen}: {what}\n"
+        f"  {check}   seconds: is it right on small cases{checked}\n"
         f"  {judge}    judge it, time it, rank it"
     )

@@ -83,6 +83,11 @@ class Shelf:
         return any(sheet.baseline for sheet in self.ranked)
 
     @property
+    def in_turns(self) -> list[str]:
+        """The names of the baselines that came with the problem and were timed in turns with what is ranked."""
+        return list(dict.fromkeys(each.name for s in self.ranked if s.run is not None for each in s.run.baselines))
+
+    @property
     def verified(self) -> list[Sheet]:
         """Accepted, but not ranked."""
         return [s for s in self.sheets if s.standing is None and s.entry.verdict is Verdict.ACCEPTED]

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.catalog import triage
+from harness.catalog import foreign, triage
 from harness.catalog.config import load_config
 from harness.errors import judging
 from harness.machine import lock
@@ -30,6 +30,7 @@ from harness.model import (
     Device,
     Label,
     Run,
+    TimedBaseline,
     Unranked,
     Verdict,
 )
@@ -85,6 +86,12 @@ class Reproduction:
         return True if self.then.score is None and self.now.score is None else self.score_agrees
 
     @property
+    def baselines(self) -> list[tuple[TimedBaseline, TimedBaseline]]:
+        """Those that were timed in turns with the submission both then and now."""
+        now = {each.name: each for each in self.now.baselines}
+        return [(each, now[each.name]) for each in self.then.baselines if each.name in now]
+
+    @property
     def same_errors(self) -> tuple[int, int]:
         """Of the cases checked in both runs: how many err by the same amount to the last digit, and how many are."""
         old = {check.case.key: check.error for check in self.then.checks}
@@ -111,7 +118,9 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     then = recipe.run
     narrate(f"judging {then.id} again on {device.name}, isolation: {tiers.strongest(device).tier}")
     narrate(recipe.problem.limits.sentence)
-    limit_s = recipe.problem.limits.evaluation_s
+    # Those that come with the problem, if the run was timed in turns with them.
+    baselines = foreign.baselines(recipe.problem) if then.baselines and not recipe.quick else []
+    limit_s = recipe.problem.limits.evaluation_s * (1 + len(baselines))
     with lock.hold_if_gpu(device, narrate, limit_s), judging(then.id):
         run = evaluate(
             recipe.problem,
@@ -122,6 +131,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
             master_seed=then.master_seed,
             exclusive=lambda: lock.hold(device, narrate, limit_s),
             narrate=narrate,
+            baselines=baselines,
         )
     noise = calibration.noise(root, device, None)
     differences, rank_worker_timed = (*recipe.unlike, *_differences(then, run)), load_config(root).rank_worker_timed

@@ -89,15 +89,15 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
     import torch
 
     from harness.judge.reference import open_reference
-    from harness.wire.arena import flatten
+    from harness.wire.tree import flatten
 
     reference = open_reference(problem, device)
     case = problem.cases_for(device.kind).test[0]
 
-    names = problem.inputs if problem.foreign is None else None
+    names, owners = (problem.inputs, ()) if problem.foreign is None else (None, problem.foreign.modules)
 
     def drawn(seed: int) -> list[torch.Tensor]:
-        return [leaf for _, leaf in flatten(reference.generate(case, seed), names)[1]]
+        return [leaf for _, leaf in flatten(reference.generate(case, seed), names, owners)[1]]
 
     def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
         bits = (

@@ -2,6 +2,7 @@
 
     judge ─┬─ protocol ────── JSON over a socket: requests, replies, file descriptors ──┬─ worker
            ├─ arena ───────── host memory of both: inputs, outputs                      │
+           ├─ tree, objects ─ what of a call's data is no tensor                        │
            ├─ device_arena ── a GPU's memory of both                                    │
            └─ flusher ─────── empties the caches, whoever makes the call                ┘
 

@@ -6,7 +6,7 @@
 
 It has no name and vanishes with its last holder, however that ends. Its size is sealed: a worker that could shrink it
 would crash the judge. What the two sides say about the bytes is a `TensorSpec`; the shape of `data` around the tensors
-is a tree of plain JSON.
+is a tree of plain JSON (tree).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -192,60 +192,6 @@ def dtype_name(dtype: torch.dtype) -> str:
 def countable(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor`, or its bytes where torch cannot compute with its elements: two of 4 bits each."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.float4_e2m1fn_x2 else tensor
-
-
-def flatten(data: Any, names: Sequence[str] | None) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
-    """`data` as a JSON tree, and its tensors in order with the names a person calls them by.
-
-    `names` are those of the members of a top-level tuple; deeper ones are joined by dots: kv_data.fp8.0. Without any,
-    `data` may be of any form, and its tensors are called input 0, input 0.weight or, one by itself, input.
-    Raises TypeError for anything that is no tensor, tuple, list, dict with string keys, number, string, bool or None,
-    ValueError where there are not as many members as names.
-    """
-    if names is None:
-        found: list[tuple[str, torch.Tensor]] = []
-        tree = _flatten(data, "", (), found)
-        return tree, [(f"input {name}".strip(), tensor) for name, tensor in found]
-    if not isinstance(data, tuple | list) or len(data) != len(names):
-        raise ValueError(f"the data must be a tuple of {len(names)}: {', '.join(names)}")
-    leaves: list[tuple[str, torch.Tensor]] = []
-    return _flatten(data, "", names, leaves), leaves
-
-
-def _flatten(node: Any, name: str, names: Sequence[str], leaves: list[tuple[str, torch.Tensor]]) -> Any:
-    # Not a function inside `flatten`: one that calls itself is a reference cycle, and would hold on to every tensor in
-    # `leaves` until the garbage collector came by.
-    if isinstance(node, torch.Tensor):
-        leaves.append((name, node))
-        return {"tensor": len(leaves) - 1}
-    if isinstance(node, tuple | list):
-        kind = "tuple" if isinstance(node, tuple) else "list"
-        parts = names if not name and len(names) == len(node) else [str(i) for i in range(len(node))]
-        children = zip(node, parts, strict=True)
-        return {kind: [_flatten(child, _join(name, part), (), leaves) for child, part in children]}
-    if isinstance(node, dict) and all(isinstance(key, str) for key in node):
-        return {"dict": {key: _flatten(child, _join(name, key), (), leaves) for key, child in node.items()}}
-    if node is None or isinstance(node, bool | int | float | str):
-        return {"value": node}
-    raise TypeError(f"{name or 'data'} is a {type(node).__name__}, which cannot be passed to a worker")
-
-
-def unflatten(tree: Any, leaf: Callable[[int], Any]) -> Any:
-    """The data that `flatten` made `tree` from, with `leaf(i)` in place of tensor i."""
-    ((kind, content),) = tree.items()
-    if kind == "tensor":
-        return leaf(content)
-    if kind == "tuple":
-        return tuple(unflatten(child, leaf) for child in content)
-    if kind == "list":
-        return [unflatten(child, leaf) for child in content]
-    if kind == "dict":
-        return {key: unflatten(child, leaf) for key, child in content.items()}
-    return content
-
-
-def _join(prefix: str, part: str) -> str:
-    return f"{prefix}.{part}" if prefix else part
 
 
 def _align(count: int) -> int:

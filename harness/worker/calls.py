@@ -15,6 +15,7 @@ shown and never ranked, but for `timed`, which is for devices that the judge's c
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from typing import Any
 
 import torch
 
-from harness.wire.arena import Arena, TensorSpec, unflatten
+from harness.wire.arena import Arena, TensorSpec
+from harness.wire.tree import unflatten
 from harness.worker.gates import Words
 from harness.worker.outputs import Outputs
 from harness.worker.pool import Pool
@@ -47,6 +49,7 @@ def stop() -> None:
 class Calls:
     """Runs calls on one device. `regions` are the arenas that the judge has given: inputs lie in the one called arena.
 
+    The problem's own modules, whose classes are in the data, are imported within `around_imports`.
     `timer` serves the manner `timed` alone, `words` the manner `armed`. Of each manner's arguments `around` is entered
     for the call, and `ready` tells the judge that it may begin and waits for its go if told to.
     """
@@ -63,6 +66,7 @@ class Calls:
         self._kept: Any = None
         self.regions: dict[str, Arena] = {}
         self.pool: Pool | None = None
+        self.around_imports: Callable[[], Any] = contextlib.nullcontext
 
     def stopped(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
         """A call between two stops of this process. Raises what the kernel does after the second."""
@@ -149,7 +153,7 @@ class Calls:
         specs = _specs(request)
         tensors = [transport.place(spec) for spec in specs]
         addresses = [_data_ptr(tensor) for tensor in tensors]
-        data = unflatten(request["tree"], tensors.__getitem__)
+        data = unflatten(request["tree"], tensors.__getitem__, self._module)
         transport.poison(request["poison"])
         ready(True)
 
@@ -184,7 +188,12 @@ class Calls:
 
     def _data(self, request: dict[str, Any]) -> Any:
         tensors = [self.regions["arena"].tensor(spec) for spec in _specs(request)]
-        return unflatten(request["tree"], tensors.__getitem__)
+        return unflatten(request["tree"], tensors.__getitem__, self._module)
+
+    def _module(self, name: str) -> Any:
+        """The problem's own module of that name, which has a class of the data."""
+        with self.around_imports():
+            return importlib.import_module(name)
 
     def _outputs(
         self, request: dict[str, Any], regions: dict[str, Arena], supplied: dict[int, int] | None = None

@@ -69,7 +69,8 @@ def load(
     path: Path, interpreted: bool, modules: Mapping[str, str] = MappingProxyType({}), models: bool = False
 ) -> LoadedSubmission:
     """Import the file at `path`. `interpreted` says that there is no GPU for its Triton kernels. `modules`: the texts
-    of those that belong to the problem, by name, which the submission may import. `models`: it has a class ModelNew.
+    of those that belong to the problem, by name, which it may import once they were provided. `models`: it has a class
+    ModelNew.
 
     Raises Unloadable without a callable `custom_kernel` or a ModelNew, and whatever the file raises when imported.
     """
@@ -78,9 +79,6 @@ def load(
             source = file.read()
     except (UnicodeDecodeError, SyntaxError) as error:
         raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
-    for name, text in modules.items():
-        Path(f"{name}.py").write_text(text, encoding="utf-8")  # in the working directory, the first on the path
-        sys.modules.pop(name, None)
     everything = "\n".join([source, *modules.values()])
     around, launches = _cpu_stand_ins(everything) if interpreted else (contextlib.nullcontext, lambda: 0)
     if "task" not in modules:
@@ -104,6 +102,15 @@ def load(
         meant = f"; did you mean {near[0]}?" if near else ""
         raise Unloadable(f"the file defines {what}: it must define custom_kernel(data){meant}")
     return LoadedSubmission(kernel, around, launches)
+
+
+def provide(modules: Mapping[str, str], interpreted: bool) -> Callable[[], Any]:
+    """Make the problem's own modules ready to be imported. The context in which that is to be done."""
+    for name, text in modules.items():
+        Path(f"{name}.py").write_text(text, encoding="utf-8")  # in the working directory, the first on the path
+        sys.modules.pop(name, None)
+    together = "\n".join(modules.values())
+    return (lambda: _cpu_stand_ins(together)[0]()) if interpreted else contextlib.nullcontext
 
 
 def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:

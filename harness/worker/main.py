@@ -61,9 +61,10 @@ class Worker:
         match request["op"]:
             case "load":
                 self._get_ready()
+                modules = request.get("modules", {})
+                self._calls.around_imports = load.provide(modules, self._device_kind == "cpu")
                 if request["path"] is not None:
                     self._path = Path(request["path"])
-                    modules = request.get("modules", {})
                     models = request.get("form") == "kernelbench"
                     self._submission = load.load(self._path, self._device_kind == "cpu", modules, models)
                 return {}

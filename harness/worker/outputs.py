@@ -20,6 +20,7 @@ _data_ptr = torch.Tensor.data_ptr
 _is_contiguous = torch.Tensor.is_contiguous
 _contiguous = torch.Tensor.contiguous
 _stride = torch.Tensor.stride
+_is_neg = torch.Tensor.is_neg
 _strided = torch.strided
 _TRAVEL = frozenset(DTYPES.values())
 
@@ -61,7 +62,10 @@ class Outputs:
         """Bring what a call has returned where the judge can read it. This is within the time that counts, and on a CPU
         with cold caches, where each line of Python that is left out saves a microsecond."""
         self._returned = members(output)
+        self._several = _type(output) in (tuple, list)
         if self._strided:
+            if not self._several and issubclass(_type(output), tuple):  # its members have names, as torch.sort's have
+                self._returned, self._several = list(tuple.__iter__(output)), True
             self._returned = [_dense(member) for member in self._returned]
         self._places = [self._place(member) for member in self._returned[:MAX_OUTPUTS]]
 
@@ -69,7 +73,7 @@ class Outputs:
         """What was returned and `put`, as CallReply has it."""
         described = zip(self._returned, self._places, strict=False)
         return {
-            "several": _type(output) in (tuple, list),
+            "several": self._several,
             "listed": _type(output) is list,
             "returned": len(self._returned),
             "outputs": [self._describe(member) | place for member, place in described],
@@ -117,7 +121,12 @@ class Outputs:
 
 
 def _dense(output: Any) -> Any:
-    """`output`, or a contiguous copy of a plain tensor some elements of which share a place."""
-    if _type(output) is not _Tensor or output.layout is not _strided or _is_contiguous(output):
+    """`output`, or a contiguous copy of a plain tensor some elements of which share a place, or whose memory holds what
+    it is the negative of."""
+    if _type(output) is not _Tensor or output.layout is not _strided:
+        return output
+    if _is_neg(output):
+        output = output.resolve_neg()
+    if _is_contiguous(output):
         return output
     return output if is_apart(output.shape, _stride(output)) else _contiguous(output)

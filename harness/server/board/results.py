@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import __version__, catalog
-from harness.catalog import places
+from harness.catalog import imported
 from harness.catalog.config import load_config
 from harness.errors import PodiumError
 from harness.model import Problem, Run
@@ -180,7 +180,7 @@ class Results:
     def _load_problems(self) -> None:
         """What the problems' files say; one that cannot be read stays as it was."""
         loaded, faults = {}, []
-        for name in catalog.problem_names(self.root):
+        for name in self._names():
             try:
                 loaded[name] = catalog.load_problem(self.root, name)
             except PodiumError as error:
@@ -191,12 +191,13 @@ class Results:
 
     def _files_of_problems(self) -> dict[str, int]:
         """When each file that says what a problem is was last changed."""
-        found = {}
-        for name in catalog.problem_names(self.root):
-            for path in places.find(self.root, f"problems/{name}").glob("*.*"):
-                if path.suffix in (".py", ".yml"):
-                    found[str(path)] = path.stat().st_mtime_ns
-        return found
+        return {path: ns for name in self._names() for path, ns in catalog.changed_ns(self.root, name).items()}
+
+    def _names(self) -> list[str]:
+        """Of the problems; of imported ones those that have runs."""
+        results = self.root / "results"
+        theirs = [name for name in imported.paths(self.root) if any((results / tier / name).is_dir() for tier in TIERS)]
+        return [*catalog.problem_names(self.root), *theirs]
 
     def _board(self, index: Index, problem: Problem, device: str, revision: str) -> dict[Key, LiveBoard]:
         store, config = Store(self.root), load_config(self.root)

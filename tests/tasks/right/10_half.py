@@ -1,3 +1,5 @@
+"""Sums in float32."""
+
 import torch
 import torch.nn as nn
 

@@ -1,3 +1,5 @@
+"""torch's own function for it."""
+
 import torch.nn as nn
 
 

@@ -1,3 +1,5 @@
+"""One addmm in the place of a layer."""
+
 import torch
 import torch.nn as nn
 

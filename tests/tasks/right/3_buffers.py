@@ -1,3 +1,5 @@
+"""The batch's own mean and variance, by hand."""
+
 import torch
 import torch.nn as nn
 

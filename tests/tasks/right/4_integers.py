@@ -1,3 +1,5 @@
+"""The loss by hand; targets stay whole numbers."""
+
 import torch
 import torch.nn as nn
 

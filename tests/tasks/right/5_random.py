@@ -1,3 +1,5 @@
+"""Drops what Model drops: both sides have one seed."""
+
 import torch.nn as nn
 
 

@@ -1,3 +1,5 @@
+"""torch's fused attention."""
+
 import torch.nn as nn
 
 

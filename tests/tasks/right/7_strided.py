@@ -1,3 +1,5 @@
+"""A view of what was computed."""
+
 import torch.nn as nn
 
 

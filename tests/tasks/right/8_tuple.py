@@ -1,3 +1,5 @@
+"""torch's own pair."""
+
 import torch.nn as nn
 
 

@@ -1,3 +1,5 @@
+"""Five per cent too much."""
+
 import torch
 import torch.nn as nn
 

@@ -1,3 +1,5 @@
+"""Another function that looks like it."""
+
 import torch.nn as nn
 
 

@@ -1,3 +1,5 @@
+"""Takes the weights transposed."""
+
 import torch
 import torch.nn as nn
 

@@ -1,3 +1,5 @@
+"""Normalises by the running means, and not by the batch's own."""
+
 import torch
 import torch.nn as nn
 

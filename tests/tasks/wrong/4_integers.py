@@ -1,3 +1,5 @@
+"""Looks at no target."""
+
 import torch.nn as nn
 
 

@@ -1,3 +1,5 @@
+"""Drops nothing."""
+
 import torch.nn as nn
 
 

@@ -1,3 +1,5 @@
+"""Masks what is not to be masked."""
+
 import torch.nn as nn
 
 

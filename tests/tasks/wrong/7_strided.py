@@ -1,3 +1,5 @@
+"""Reshapes where it should transpose."""
+
 import torch.nn as nn
 
 

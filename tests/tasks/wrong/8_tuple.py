@@ -1,3 +1,5 @@
+"""Right maxima, and zeros for their places."""
+
 import torch
 import torch.nn as nn
 

@@ -1,3 +1,5 @@
+"""Leaves the second step out."""
+
 import torch.nn as nn
 
 

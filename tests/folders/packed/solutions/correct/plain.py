@@ -1,3 +1,5 @@
+"""Unpacks by a table; scales by their strides."""
+
 import torch
 
 from reference import GROUP, VALUES

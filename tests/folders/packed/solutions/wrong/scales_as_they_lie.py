@@ -1,3 +1,5 @@
+"""Reads the scales in the order of memory."""
+
 import torch
 
 from reference import GROUP, VALUES

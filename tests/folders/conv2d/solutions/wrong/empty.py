@@ -1,0 +1,5 @@
+"""Writes nothing."""
+
+
+def custom_kernel(data):
+    return data[2]
