@@ -5,7 +5,7 @@
 
 A run's id is made of its job and attempt, its file is written before the job's state: where the server dies between the
 two, the next one finds the file and judges nothing again. All runs are stored as those of `eval` are; those that were
-not meant to be ranked (test, benchmark) lie in results/trials, which no board reads.
+not meant to be ranked (test, benchmark, profile) lie in results/trials, which no board reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, SubmissionRow
 from harness.server.verdicts import DISTURBED, error_of, state_of
 
-DEPTHS: dict[Mode, Depth] = {Mode.TEST: "verdict", Mode.BENCHMARK: "quick", Mode.LEADERBOARD: "full"}
+DEPTHS: dict[Mode, Depth] = {
+    Mode.TEST: "verdict",
+    Mode.BENCHMARK: "quick",
+    Mode.LEADERBOARD: "full",
+    Mode.PROFILE: "profile",
+}
 
 MOST_CROWDED = 2
 """How often a run on a disturbed machine is judged again."""

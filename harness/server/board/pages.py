@@ -179,7 +179,10 @@ def _run(site: Site, found: ShownRun) -> dict[str, object]:
         entries = [s.entry for s in found.live.board.standings]
         standing = next((s for s in found.live.board.standings if s.entry.id == run.id), None)
         others = [entry for entry in entries[:3] if entry.id != run.id]
-    tables: list[tuple[str, Table]] = []
+    kind = run.device.kind
+    tables: list[tuple[str, Table]] = [
+        (f"Profile of {each.case.label}", timing.profile_of(each, kind)) for each in run.profiles
+    ]
     if run.constants:
         tables.append(("What a call that computes nothing takes", timing.constants_of(run.constants)))
     if run.rounds:
