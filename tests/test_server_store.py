@@ -2,6 +2,8 @@
 
 import hashlib
 import sqlite3
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -301,3 +303,19 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path):
 def test_no_other_scheme_is_taken_for_a_file():
     with pytest.raises(UsageError, match="mysql"):
         Database("mysql://localhost/podium")
+
+
+def test_what_another_process_does_meanwhile_parts_nobody_from_the_database(url, database):
+    """`podium user add` beside a running server: with SQLite it was once taken for the last to leave, and removed the
+    log to which the server went on writing."""
+    program = "import sys; from harness.server.store import Database; d = Database(sys.argv[1]);"
+    for number in range(3):
+        with database.connections.reading() as outer, database.connections.reading() as inner:
+            assert outer("SELECT 1") == inner("SELECT 1")
+        added = f"{program} print(d.people.add('other{number}')); d.close()"
+        done = subprocess.run([sys.executable, "-c", added, url], capture_output=True, text=True, check=True)
+        assert database.people.by_client(done.stdout.strip()).name == f"other{number}"
+        database.people.add(f"own{number}")
+    listed = f"{program} print(*[each.name for each in d.people.all()]); d.close()"
+    done = subprocess.run([sys.executable, "-c", listed, url], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["other0", "other1", "other2", "own0", "own1", "own2"]
