@@ -79,7 +79,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(TooManyListeners)
     async def crowded(request: Request, error: TooManyListeners) -> Response:
-        return _told(503, str(error), {"Retry-After": "30"})
+        return _told(503, str(error), {"Retry-After": "30", "Connection": "close"})
 
     @app.exception_handler(ForgedForm)
     async def forged(request: Request, error: ForgedForm) -> Response:

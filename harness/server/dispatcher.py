@@ -31,7 +31,7 @@ from harness.records.store import Store
 from harness.server import removal
 from harness.server.exhaustion import exhausted
 from harness.server.kept import TIERS, board_name, row_of, run_id
-from harness.server.narration import Told
+from harness.server.narration import Places, Told
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, SubmissionRow
@@ -84,6 +84,7 @@ class Dispatcher:
         self._taking = threading.Lock()
         self._unsure = False  # whether the database failed while something was taken
         self._stopping = threading.Event()
+        self._places = Places(serving)
         self._settled_s = 0.0  # when what was taken off was last looked through
 
     def start(self) -> None:
@@ -109,6 +110,7 @@ class Dispatcher:
     def stop(self) -> None:
         """End the judges. What they were at waits again, and the next server judges it."""
         self._serving.close()
+        self._places.close()
         self._stopping.set()
         for judge in list(self._judges):
             judge.close()
@@ -199,7 +201,7 @@ class Dispatcher:
     def _settle(self, job: SubmissionRow, card: str) -> None:
         told = Told(self._serving, job)
         told.state(JobState.RUNNING)
-        told.queue()
+        self._places.changed(job.gpu)
         try:
             competition = self._serving.competition_of(job)
             problem = self._until_done(lambda: self._problem(competition.problem), exhausted)
@@ -298,7 +300,7 @@ class Dispatcher:
         gone = found is None or found.deleted_at is not None or found.removed_at is not None
         if not gone and row.ranked and row.score_ns is not None and (best is None or row.score_ns < best):
             told.record(run.id, row.score_ns)
-        told.queue()
+        self._places.changed(job.gpu)
 
     def _until_done(self, act: Callable[[], Done], waits: Callable[[Exception], bool] = lambda error: True) -> Done:
         """Do it, however long the disk is full or the database gone. A server that ends meanwhile leaves it to the

@@ -29,7 +29,7 @@ from harness.sandbox import tiers
 from harness.server import app as application
 from harness.server import descriptors
 from harness.server.dispatcher import Dispatcher, Judging, say
-from harness.server.guard import HEAD_S, LOOPBACK, Patient
+from harness.server.guard import HEAD_S, LOOPBACK, patient
 from harness.server.serving import Serving
 from harness.server.store import Database
 from harness.server.store.people import hashed
@@ -91,7 +91,7 @@ def serve(
         _give_way(serving)
         if elsewhere is not None:
             threading.Thread(target=_look_for_more, args=(dispatcher, elsewhere), daemon=True).start()
-        http = descriptors.at_most(descriptors.connections())
+        http = patient(descriptors.connections())
         logging.getLogger("asyncio").addFilter(descriptors.Seldom())
         app = application.create(serving, dispatcher)
         config = configured(app, behind_proxy, http=http, backlog=descriptors.BACKLOG)
@@ -108,7 +108,7 @@ def serve(
 def configured(app: ASGIApp, behind_proxy: bool = False, **changes: Any) -> uvicorn.Config:
     """How uvicorn serves the application; `changes` are other words of uvicorn.Config."""
     words: dict[str, Any] = {
-        "http": Patient,
+        "http": patient(),
         "ws": "none",
         "log_level": "warning",
         "access_log": False,
