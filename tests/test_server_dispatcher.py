@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import threading
 import time
 
@@ -12,7 +13,10 @@ pytest.importorskip("fastapi")
 from databases import Postgres, programs
 from served import Server, saying, until
 
+from harness import catalog
 from harness.errors import InfrastructureError
+from harness.library import judges
+from harness.library.request import Request
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
 from harness.server.events import Event, Hub, TooManyListeners
@@ -251,28 +255,16 @@ def test_cards_of_one_model_are_one_gpu():
     assert cards(here, ("cuda:1", "cpu")) == {"H200": ("cuda:1",), "CPU": ("cpu",)}
 
 
-def test_the_server_answers_at_a_lower_priority_than_it_judges(toy_root):
-    """As `podium serve` does: threads that were started before are left alone."""
-    import os
+def test_on_a_cpu_the_judge_and_what_it_starts_have_a_lower_priority_than_the_server(toy_root):
+    priorities = {}
 
-    from harness.server.program import NICE, _give_way
+    def started(judge):
+        priorities["judge"] = os.getpriority(os.PRIO_PROCESS, judge._process.pid)
 
-    found = {}
-
-    def main(serving):
-        begun = threading.Event()
-        judging = threading.Thread(target=lambda: (begun.wait(), found.update(judge=os.getpriority(0, 0))))
-        judging.start()
-        _give_way(serving)
-        answering = threading.Thread(target=lambda: found.update(answers=os.getpriority(0, 0)))
-        answering.start()
-        answering.join()
-        begun.set()
-        judging.join()
-
-    server = Server(toy_root, judging=False)
-    thread = threading.Thread(target=main, args=(server.serving,))
-    thread.start()
-    thread.join()
-    server.close()
-    assert found["answers"] - found["judge"] == NICE or found["answers"] == 19
+    reads = "import os\ndef custom_kernel(data):\n    print(f'worker {os.getpriority(os.PRIO_PROCESS, 0)}')\n"
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.submission_of(problem, f"{reads}    return data[0] * 2\n".encode(), "mine", "mine.py")
+    request = Request(root=toy_root, problem="double", submission=submission, device="cpu", depth="verdict")
+    run = judges.judge_apart(request, lambda line: None, started)
+    wanted = min(os.getpriority(os.PRIO_PROCESS, 0) + judges.NICE, 19)
+    assert priorities == {"judge": wanted} and f"worker {wanted}" in run.output, run.ending

@@ -28,6 +28,8 @@ def create(serving: Serving, dispatcher: Dispatcher | None = None, body_s: float
     """The application of one server. `dispatcher` has been started; it is stopped as the application ends."""
 
     board = _board(serving)
+    if board is not None:
+        board.prepare()
 
     @contextlib.asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:

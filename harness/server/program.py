@@ -1,14 +1,9 @@
-"""`podium serve`: one process with the server and its dispatcher.
-
-The threads that judge are started before the server lowers its own priority, which those that answer inherit: what is
-timed on the processors goes before what is asked over the network.
-"""
+"""`podium serve`: one process with the server and its dispatcher."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import signal
 import socket
@@ -34,7 +29,6 @@ from harness.server.serving import Serving
 from harness.server.store import Database
 from harness.server.store.people import hashed
 
-NICE = 10
 LOOK_S = 30.0
 GRACE_S = 5
 """For requests that are being answered as the server ends."""
@@ -88,7 +82,6 @@ def serve(
         serving.load()
         dispatcher = Dispatcher(serving, judge)
         dispatcher.start()
-        _give_way(serving)
         if elsewhere is not None:
             threading.Thread(target=_look_for_more, args=(dispatcher, elsewhere), daemon=True).start()
         http = patient(descriptors.connections())
@@ -161,10 +154,3 @@ def _look_for_more(dispatcher: Dispatcher, elsewhere: Callable[[], dict[str, tup
             if str(error) != said:
                 say(f"the cluster does not say what it has: {error}")
             said = str(error)
-
-
-def _give_way(serving: Serving) -> None:
-    """Lower this thread's priority, where processors are what is timed. Threads that it starts later inherit it."""
-    if "CPU" in serving.cards and hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

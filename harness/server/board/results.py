@@ -97,6 +97,7 @@ class Results:
         self._ledger = ledger or Ledger(None)
         self._boards: dict[Key, LiveBoard] = {}
         self._look = _Look()
+        self._prepared: dict[str, int] | None = None
         self._refreshing = threading.Lock()
         self._awake, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -124,6 +125,16 @@ class Results:
         if self._thread is not None:
             self._thread.join()
 
+    def prepare(self) -> None:
+        """Read the problems' files now, which takes longer than most answers, and would take it from these later."""
+        self._prepared = self._files_of_problems()
+        self._load_problems()
+
+    def _as_prepared(self, problems: dict[str, int]) -> bool:
+        """Whether the files are those that were read before the first look."""
+        prepared, self._prepared = self._prepared, None
+        return prepared == problems
+
     def wake(self) -> None:
         """Look at once: a run was stored, or a submission was removed. In any thread."""
         self._awake.set()
@@ -148,7 +159,7 @@ class Results:
             folders, problems = self._folders(), self._files_of_problems()
             if folders == self._look.folders and problems == self._look.problems and self._look.settled:
                 return False
-            if problems != self._look.problems:
+            if problems != self._look.problems and not self._as_prepared(problems):
                 self._load_problems()
             settled_ns = time.time_ns() - SETTLED_NS
             with Store(self.root).index() as index:
