@@ -12,7 +12,7 @@ from databases import Postgres, programs
 
 from harness.errors import InfrastructureError, UsageError
 from harness.server.store import Database, DatabaseGone
-from harness.server.store.people import hashed
+from harness.server.store.people import fingerprint, hashed
 from harness.server.store.rows import JobState, Mode, RunRow, now
 
 
@@ -303,6 +303,19 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path):
 def test_no_other_scheme_is_taken_for_a_file():
     with pytest.raises(UsageError, match="mysql"):
         Database("mysql://localhost/podium")
+
+
+def test_a_client_that_waited_too_long_for_approval_is_gone(database):
+    old, new = database.people.register("github"), database.people.register("github")
+    with database.connections.writing() as rows:
+        rows("UPDATE clients SET created_at = ? WHERE sha256 = ?", ("2001-01-01T00:00:00.000000+00:00", hashed(old)))
+    assert [database.people.is_pending(client) for client in (old, new)] == [False, True]
+    assert [each.fingerprint for each in database.people.pending()] == [fingerprint(new)]
+    with pytest.raises(UsageError, match="no client"):
+        database.people.approve(fingerprint(old), "ada")
+    database.people.register("github")
+    with database.connections.reading() as rows:
+        assert rows("SELECT COUNT(*) FROM clients WHERE user_id IS NULL") == [(2,)]
 
 
 def test_what_another_process_does_meanwhile_parts_nobody_from_the_database(url, database):

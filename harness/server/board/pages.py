@@ -100,7 +100,7 @@ def routes(site: Site) -> APIRouter:
 
 def board_of(site: Site, problem: str, device: str) -> LiveBoard:
     """Raises Denied 404."""
-    live = site.results.boards.get((problem, device))
+    live = site.results.board(problem, device)
     if live is None:
         raise Denied(404, "there is no such board: no run of this problem on this device is stored here")
     return live
@@ -117,7 +117,9 @@ def _moods(site: Site) -> str:
 
 
 def _front(site: Site) -> dict[str, object]:
-    queue, boards = site.serving.database.queue, site.results.boards
+    queue = site.serving.database.queue
+    removed = site.ledger.removed()
+    boards = {key: live.without(removed) for key, live in site.results.boards.items()}
     records = [(live, entry) for live in boards.values() for entry in live.records]
     records.sort(key=lambda each: (each[1].started_at, each[1].id), reverse=True)
     devices: dict[str, list[LiveBoard]] = {}
