@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 
 from harness.errors import InfrastructureError
 from harness.model import Run, Verdict, outcome
-from harness.ranking.board import close
 from harness.ranking.comparison import Comparison
 from harness.records.entry import Entry
 from harness.records.store import Store
@@ -60,10 +59,7 @@ def routes(site: Site) -> APIRouter:
         def made() -> str:
             shown = show(live, asked)
             open_for = [c for c in site.serving.competitions().values() if c.problem == live.problem.name]
-            duels = close(shown.board)[:3]
-            return site.render(
-                "board.html.j2", request, who, shown=shown, live=live, asked=asked, duels=duels, open_for=open_for
-            )
+            return site.render("board.html.j2", request, who, shown=shown, live=live, asked=asked, open_for=open_for)
 
         return unless_known(request, tag, made, HTML, private=who is not None)
 

@@ -262,7 +262,7 @@ class Results:
         records = tuple(index.records(problem, device, board.clock))
         name = index.devices(problem.name).get(device, device)
         runs = index.count(problem.name, device)
-        said = digest(revision, problem.sha256, repr(board.standings), __version__)
+        said = digest(revision, problem.sha256, repr((board, theirs, config.confidence)), __version__)
         made = LiveBoard(
             problem=problem,
             device=device,
