@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 import served
-from boards import Browser, store
+from boards import CASES, Browser, store
 from served import DOUBLE, RIGHT, Server, multipart, saying
 
 from harness import catalog
+from harness.model import ProfiledCase, ProfiledPart
 from harness.render import legible
 from harness.server import guard
 from harness.server.board import pages
@@ -87,6 +88,14 @@ def test_a_source_that_takes_long_to_colour_is_shown_without_colours(monkeypatch
     assert "<b" in legible.highlighted("x = 1\n")
     monkeypatch.setattr(legible, "HIGHLIGHTED_S", -1.0)
     assert str(legible.highlighted("x = 1\n")) == "<i></i>x = 1"
+
+
+def test_what_a_submission_calls_its_operators_is_text_on_its_page(server):
+    part = ProfiledPart(name="<script>alert(1)</script>\x1b[2J", count=1.0, self_ns=1.0)
+    profile = ProfiledCase(case=CASES[0], calls=3, call_ns=2.0, parts=(part,))
+    run = store(server.root, "mine", profiles=(profile,))
+    page = Browser(server.port).get(f"/run/{run.id}").text
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "\x1b" not in page
 
 
 # Who is counted how.
