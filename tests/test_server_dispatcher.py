@@ -1,5 +1,6 @@
 """What the server's dispatcher makes of a judge's runs, and of judges, disks and databases that fail."""
 
+import asyncio
 import errno
 import json
 import os
@@ -19,7 +20,7 @@ from harness.library import judges
 from harness.library.request import Request
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
-from harness.server.events import Event, Hub, TooManyListeners
+from harness.server.events import MOST_WAITING, Event, Hub, TooManyListeners
 from harness.server.exhaustion import exhausted
 from harness.server.program import cards, gpu_name
 from harness.server.store.rows import JobState
@@ -222,15 +223,31 @@ def test_those_who_wait_are_told_their_place_and_each_step_of_the_judge(server, 
     json.dumps([event.data for event in told])
 
 
-def test_a_listener_that_is_too_slow_loses_the_oldest_events_alone():
-    import asyncio
+def test_what_waits_for_a_listener_is_told_once_a_kind_and_submission_as_it_stands_last():
+    async def listen():
+        hub = Hub()
+        with hub.subscribe() as listener:
+            for number in range(6):
+                hub.publish(Event("step", "double", number % 2, "ada", {"done": number}))
+            hub.publish(Event("state", "double", 0, "ada", {"state": "failed", "error": "wrong"}))
+            told = await listener.latest(1)
+            assert [(each.kind, each.submission, each.data.get("done")) for each in told] == [
+                ("step", 0, 4), ("step", 1, 5), ("state", 0, None),
+            ]  # fmt: skip
+            assert await listener.latest(0.01) == []
+        assert json.loads(told[-1].for_others)["data"] == {"state": "over"}
+        assert json.loads(told[-1].for_its_author)["data"]["error"] == "wrong"
 
+    asyncio.run(listen())
+
+
+def test_a_listener_that_is_too_slow_loses_the_oldest_events_alone():
     async def listen():
         hub = Hub(most=2, most_of_one=1)
         with hub.subscribe(submission=1, address="a") as listener:
             for number in range(1000):
                 hub.publish(Event("step", "double", number % 2, "ada", {"done": number}))
-            assert (await listener.next(1)).data["done"] == 999 - 2 * 63
+            assert (await listener.next(1)).data["done"] == 999 - 2 * (MOST_WAITING - 1)
             with pytest.raises(TooManyListeners, match="from your address"), hub.subscribe(address="a"):
                 pass
             late = hub.subscribe(address="c")
