@@ -72,6 +72,8 @@ class LiveBoard:
 
     def without(self, removed: Set[int]) -> LiveBoard:
         """The board without these submissions, whose files may still be there."""
+        if not removed:
+            return self
         gone = {run for number in removed & self._runs_of.keys() for run in self._runs_of[number]}
         if not gone:
             return self
