@@ -3,6 +3,7 @@
     python bench/server_load.py [--submissions 1000] [--clients 50]     each client sends one after another
     python bench/server_load.py --kills 20 --clients 4                  kill -9 at random moments, and started anew
     python bench/server_load.py --real --submissions 20 --clients 4     through the real judge, mode test
+    python bench/server_load.py --database postgresql://                with a PostgreSQL of its own
 
 Prints how long accepting took (p50, p99, most), how many verdicts there were a second, and the load before; fails if
 one that was accepted has no verdict, if one was judged twice (unless the server was killed), if a run is stored twice,
@@ -12,6 +13,7 @@ or if one person's were judged in another order than they were sent in.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -26,6 +28,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +52,7 @@ class Found:
     accept_s: list[float] = field(default_factory=list)
     accepted: dict[int, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    accepting_s: float = 0.0
     whole_s: float = 0.0
     kills: int = 0
     processor_s: float = 0.0
@@ -57,9 +61,11 @@ class Found:
 class ServerProcess:
     """A server in a process of its own, which can be killed and started anew at the same address."""
 
-    def __init__(self, root: Path, delay_s: float = 0.02, real: bool = False) -> None:
+    def __init__(self, root: Path, delay_s: float = 0.02, real: bool = False, database: str | None = None) -> None:
         self._root, self._real = root, real
-        self._words = ["--delay", str(delay_s)]
+        self._words = ["--database", database] if database is not None else []
+        if not real:
+            self._words += ["--delay", str(delay_s)]
         self.port = 0
         self._start()
 
@@ -70,7 +76,7 @@ class ServerProcess:
             command += ["--port", str(self.port)]
         else:
             command = [sys.executable, "-m", "bench.stand_in", "serve", str(self._root), "--port", str(self.port)]
-            command += self._words
+        command += self._words
         begun = log.tell()
         self.process = subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=subprocess.DEVNULL)
         log.close()
@@ -93,6 +99,17 @@ class ServerProcess:
         """For how many seconds this process had a processor."""
         ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def memory_mb(self) -> float:
+        """What it holds in memory, in 10^6 bytes."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    @property
+    def files(self) -> int:
+        """How many files it has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def kill(self) -> None:
         """kill -9, and start it anew."""
@@ -133,48 +150,74 @@ def send(url: str, client: str, source: str, mode: str) -> int:
         return int(json.loads(answer.read())["details"]["id"])
 
 
-def load(
-    root: Path, submissions: int, clients: int, kills: int = 0, seed: int = 0, real: bool = False, delay_s: float = 0.02
-) -> Found:
-    """Send `submissions` by `clients` at once while the server is killed `kills` times; wait for every verdict.
+class Load:
+    """`clients` people who each send one submission after another to `url`; `found` is what came of it."""
 
-    root: as `prepare` makes it. Raises AssertionError where something was lost, doubled or out of order.
-    """
-    database = Database(str(root / "results" / "server" / "podium.sqlite"))
-    people = {f"person{number}": database.people.add(f"person{number}") for number in range(clients)}
-    server = ServerProcess(root, delay_s, real)
-    found, telling = Found(), threading.Lock()
-    mode = "test" if real else "leaderboard"
-    left = iter(range(submissions))
-    stopped = threading.Event()
+    def __init__(self, root: Path, url: str, clients: int, mode: str, database: str | None = None) -> None:
+        self.database = Database(database or str(root / "results" / "server" / "podium.sqlite"))
+        self.people = {f"person{number}": self.database.people.add(f"person{number}") for number in range(clients)}
+        self.url, self._mode = url, mode
+        self.found, self._telling, self.stopped = Found(), threading.Lock(), threading.Event()
 
-    def one(person: str) -> None:
-        number = None
-        while not stopped.is_set():
-            with telling:
+    def begin(self, submissions: int) -> list[threading.Thread]:
+        """Send so many in all, in a thread a person."""
+        left = iter(range(submissions))
+        threads = [threading.Thread(target=self._send_all, args=(person, left)) for person in self.people]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _send_all(self, person: str, left: Iterator[int]) -> None:
+        number, found = None, self.found
+        while not self.stopped.is_set():
+            with self._telling:
                 number = next(left, None) if number is None else number
             if number is None:
                 return
             begun = time.monotonic()
+            source = SOURCE.format(number=number, person=person)
             try:
-                accepted = send(server.url, people[person], SOURCE.format(number=number, person=person), mode)
+                accepted = send(self.url, self.people[person], source, self._mode)
             except urllib.error.HTTPError as error:
-                with telling:
+                with self._telling:
                     found.refused.append(f"{error.code}: {error.read()[:200]!r}")
             except (OSError, http.client.HTTPException):  # it was killed: sent again, and if need be judged twice
                 time.sleep(0.05)
                 continue
             else:
-                with telling:
+                with self._telling:
                     found.accept_s.append(time.monotonic() - begun)
                     found.accepted[accepted] = person
             number = None
 
+    def await_verdicts(self) -> None:
+        """Raises AssertionError after PATIENCE_S."""
+        until = time.monotonic() + PATIENCE_S
+        while self.database.queue.totals().keys() & {"pending", "running"}:
+            assert time.monotonic() < until, f"no verdict after {PATIENCE_S:g} s: {self.database.queue.totals()}"
+            time.sleep(0.1)
+
+
+def load(
+    root: Path,
+    submissions: int,
+    clients: int,
+    kills: int = 0,
+    seed: int = 0,
+    real: bool = False,
+    delay_s: float = 0.02,
+    database: str | None = None,
+) -> Found:
+    """Send `submissions` by `clients` at once while the server is killed `kills` times; wait for every verdict.
+
+    root: as `prepare` makes it. Raises AssertionError where something was lost, doubled or out of order.
+    """
+    server = ServerProcess(root, delay_s, real, database)
+    sending = Load(root, server.url, clients, "test" if real else "leaderboard", database)
+    found = sending.found
     begun = time.monotonic()
-    threads = [threading.Thread(target=one, args=(person,)) for person in people]
     try:
-        for thread in threads:
-            thread.start()
+        threads = sending.begin(submissions)
         moments = random.Random(seed)
         for _ in range(kills):
             time.sleep(moments.uniform(0.02, 1.0))
@@ -182,17 +225,15 @@ def load(
             found.kills += 1
         for thread in threads:
             thread.join()
-        until = time.monotonic() + PATIENCE_S
-        while database.queue.totals().keys() & {"pending", "running"}:
-            assert time.monotonic() < until, f"no verdict after {PATIENCE_S:g} s: {database.queue.totals()}"
-            time.sleep(0.1)
+        found.accepting_s = time.monotonic() - begun
+        sending.await_verdicts()
         found.whole_s = time.monotonic() - begun
         found.processor_s = server.processor_s
     finally:
-        stopped.set()
+        sending.stopped.set()
         server.end()
-    check(root, database, found, real)
-    database.close()
+    check(root, sending.database, found, real)
+    sending.database.close()
     return found
 
 
@@ -218,6 +259,20 @@ def check(root: Path, database: Database, found: Found, real: bool = False) -> N
     assert not found.refused, found.refused[:3]
 
 
+@contextlib.contextmanager
+def _database(url: str | None) -> Iterator[str | None]:
+    if url != "postgresql://":
+        yield url
+        return
+    from tests.databases import Postgres
+
+    own = Postgres(fsync="on")
+    try:
+        yield own.url
+    finally:
+        own.close()
+
+
 def main() -> None:
     """Print what was measured."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -226,15 +281,19 @@ def main() -> None:
     words.add_argument("--kills", type=int, default=0)
     words.add_argument("--seed", type=int, default=random.randrange(10**6))
     words.add_argument("--real", action="store_true", help="the real judge, in mode test")
+    words.add_argument("--database", help="a URL; postgresql:// alone starts a PostgreSQL for this")
     given = words.parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; seed {given.seed}")
     with tempfile.TemporaryDirectory(prefix="podium-load-") as folder:
         root = Path(folder)
         prepare(root)
-        found = load(root, given.submissions, given.clients, given.kills, given.seed, given.real)
+        with _database(given.database) as database:
+            found = load(root, given.submissions, given.clients, given.kills, given.seed, given.real, database=database)
     at = statistics.quantiles(found.accept_s, n=100)
     print(f"accepted {len(found.accepted)} of {given.submissions} sent by {given.clients} clients; {found.kills} kills")
     print(f"accepting: p50 {at[49] * 1e3:.0f} ms, p99 {at[98] * 1e3:.0f} ms, most {max(found.accept_s) * 1e3:.0f} ms")
+    rate = len(found.accepted) / found.accepting_s
+    print(f"accepted {rate:.0f} a second while all were sent; load now {os.getloadavg()[0]:.1f}")
     print(f"all judged after {found.whole_s:.1f} s: {len(found.accepted) / found.whole_s:.1f} verdicts a second")
     print(f"the server had a processor for {found.processor_s / len(found.accepted) * 1e3:.1f} ms a submission")
     print("none lost, none judged twice, none stored twice, everyone's order kept" if not found.kills else

@@ -36,6 +36,8 @@ from harness.model import (
     Excess,
     Manner,
     Measurement,
+    ProfiledCase,
+    ProfiledPart,
     Run,
     Unranked,
     Verdict,
@@ -92,7 +94,7 @@ def run_of(request: Request, times: int = 0) -> Run:
     submission = request.submission
     asked = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"# stand-in: (.*)", submission.text))))
     verdict = Verdict(asked.get("verdict", "accepted"))
-    accepted, timed = verdict is Verdict.ACCEPTED, request.depth != "verdict"
+    accepted, timed = verdict is Verdict.ACCEPTED, request.depth in ("quick", "full")
     reasons = asked.get("unranked", "").split(",")
     unranked: str | None = Unranked.QUICK if request.depth != "full" else reasons[min(times, len(reasons) - 1)] or None
     ns = float(asked.get("score_ns", "1000"))
@@ -112,6 +114,8 @@ def run_of(request: Request, times: int = 0) -> Run:
         manner=Manner.STOPPED,
         bound_ns=1.0,
     )
+    part = ProfiledPart(name="aten::mul", count=1.0, self_ns=ns)
+    profile = ProfiledCase(case=case, calls=3, call_ns=2 * ns, parts=(part,))
     checked = verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
     return Run(
         id="20260101T000000-000000-stand-in",
@@ -128,6 +132,7 @@ def run_of(request: Request, times: int = 0) -> Run:
         ending=Ending(verdict=verdict, message=f"the stand-in says {verdict.words}", detail=asked.get("detail")),
         checks=(check,) if checked else (),
         measurements=(measured,) if accepted and timed else (),
+        profiles=(profile,) if accepted and request.depth == "profile" else (),
         clock=ClockOwner.JUDGE,
         score=measured.latency if accepted and timed else None,
         unranked_because=unranked if accepted else None,

@@ -16,9 +16,11 @@ def programs():
 
 
 class Postgres:
-    """One cluster. `url` is that of its database; `stop` and `start` take it away and give it back."""
+    """One cluster. `url` is that of its database; `stop` and `start` take it away and give it back. `fsync` as its
+    setting: tests need no disk that keeps what it is told, measurements do."""
 
-    def __init__(self):
+    def __init__(self, fsync="off"):
+        self._fsync = fsync
         self._bin = programs()
         self._folder = Path(tempfile.mkdtemp(prefix="podium-pg-", dir="/tmp"))
         self._as = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
@@ -38,7 +40,7 @@ class Postgres:
         assert done.returncode == 0, done.stderr
 
     def start(self):
-        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off"
+        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync={self._fsync}"
         self._run("pg_ctl", "-D", self._data, "-l", self._folder / "log", "-o", options, "-w", "start")
 
     def stop(self):

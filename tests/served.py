@@ -14,6 +14,7 @@ import uvicorn
 from bench.stand_in import run_of
 from harness.server import app as application
 from harness.server.dispatcher import Dispatcher
+from harness.server.guard import MOST_CONNECTIONS, patient
 from harness.server.program import configured
 from harness.server.serving import Serving
 from harness.server.store import Database
@@ -52,7 +53,9 @@ class Judge:
 class Server:
     """One server: `url`, `serving`, `judge`, and requests to it."""
 
-    def __init__(self, root, database=None, judging=True, body_s=2.0, behind_proxy=False, **competitions):
+    def __init__(
+        self, root, database=None, judging=True, body_s=2.0, behind_proxy=False, most=MOST_CONNECTIONS, **competitions
+    ):
         folder = root / "configs" / "competitions"
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in (competitions or {"double": DOUBLE}).items():
@@ -65,7 +68,7 @@ class Server:
         if judging:
             self.dispatcher.start()
         app = application.create(self.serving, self.dispatcher, body_s=body_s)
-        config = configured(app, behind_proxy, log_level="error", timeout_graceful_shutdown=1)
+        config = configured(app, behind_proxy, http=patient(most), log_level="error", timeout_graceful_shutdown=1)
         self.app, self._uvicorn = app, uvicorn.Server(config)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = self._socket.getsockname()[1]

@@ -355,7 +355,7 @@ def test_nobody_changes_the_priority_of_all_processes_of_the_judge_s_user():
     program = f"""
         import ctypes, os
         libc = ctypes.CDLL(None, use_errno=True)
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))
         refused = libc.setpriority(os.PRIO_USER, 0, 0), ctypes.get_errno()
         also = libc.syscall(ctypes.c_long({syscalls.number("ioprio_set")}), 3, 0, 2 << 13 | 4), ctypes.get_errno()
         print(refused, also, flush=True)

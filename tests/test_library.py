@@ -88,6 +88,45 @@ def test_a_run_is_what_a_run_file_holds(root):
     assert not (root / "results" / "local").exists()
 
 
+def test_a_profile_has_the_operators_of_every_benchmark_case_and_no_score(root):
+    run = evaluate("double", RIGHT, "cpu", "profile", root=root)
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    (profile,) = run.profiles
+    counts = {part.name: part.count for part in profile.parts}
+    assert counts["aten::mul"] == 1 and profile.call_ns >= max(part.self_ns for part in profile.parts)
+    assert profile.case.parameters == {"rows": 64, "cols": 64}
+    assert (run.score, run.measurements, run.unranked_because, run.output) == (None, (), Unranked.QUICK, "")
+    wrong = evaluate("double", WRONG, "cpu", "profile", root=root)
+    assert (wrong.ending.verdict, wrong.profiles) == (Verdict.WRONG_ANSWER, ())
+
+
+def test_what_is_profiled_is_within_the_sandbox(root):
+    reads = f"if torch.autograd._profiler_enabled():\n        open({str(root / 'problems/double/reference.py')!r})"
+    source = f"import torch\ndef custom_kernel(data):\n    {reads}\n    return data[0] * 2\n"
+    run = evaluate("double", source, "cpu", "profile", root=root)
+    assert run.ending.verdict is Verdict.RUNTIME_ERROR
+    assert "PermissionError" in run.ending.message or "FileNotFoundError" in run.ending.message
+
+
+def test_a_submission_that_forges_its_profile_misleads_its_author_alone_or_is_caught(root):
+    forging = """
+        import torch.autograd.profiler as profilers
+        def custom_kernel(data):
+            if {looked_at}:
+                profilers.profile.key_averages = lambda self: [type("E", (), {fields})]
+            return data[0] * data[1]["factor"]
+    """
+    for fields, verdict in (
+        ({"key": "free", "count": 1, "self_cpu_time_total": 1e-3}, Verdict.ACCEPTED),
+        ({"key": "free", "count": -1, "self_cpu_time_total": 1e-3}, Verdict.INTEGRITY_VIOLATION),
+        ({"key": "free", "count": 1, "self_cpu_time_total": float("nan")}, Verdict.INTEGRITY_VIOLATION),
+    ):
+        shown = repr(fields).replace("nan", "float('nan')")
+        source = textwrap.dedent(forging.format(looked_at="torch.autograd._profiler_enabled()", fields=shown))
+        run = evaluate("double", f"import torch\n{source}", "cpu", "profile", root=root)
+        assert run.ending.verdict is verdict, run.ending
+
+
 @pytest.fixture(params=["forked", pytest.param("in namespaces", marks=pytest.mark.slow)])
 def however_workers_start(request, root):
     """The judge's workers are forked, or one of them is always started ahead where bubblewrap is installed."""

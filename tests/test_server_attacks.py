@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip("fastapi")
 
 import served
-from boards import Browser, store
+from boards import CASES, Browser, store
 from served import DOUBLE, RIGHT, Server, multipart, saying
 
 from harness import catalog
+from harness.model import ProfiledCase, ProfiledPart
 from harness.render import legible
 from harness.server import guard
 from harness.server.board import pages
-from harness.server.events import Event
 from harness.server.store import Database
 
 MOST_CPU_S = 8.0
@@ -90,6 +90,14 @@ def test_a_source_that_takes_long_to_colour_is_shown_without_colours(monkeypatch
     assert str(legible.highlighted("x = 1\n")) == "<i></i>x = 1"
 
 
+def test_what_a_submission_calls_its_operators_is_text_on_its_page(server):
+    part = ProfiledPart(name="<script>alert(1)</script>\x1b[2J", count=1.0, self_ns=1.0)
+    profile = ProfiledCase(case=CASES[0], calls=3, call_ns=2.0, parts=(part,))
+    run = store(server.root, "mine", profiles=(profile,))
+    page = Browser(server.port).get(f"/run/{run.id}").text
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "\x1b" not in page
+
+
 # Who is counted how.
 
 
@@ -104,20 +112,52 @@ def test_a_proxy_on_this_machine_says_who_asks_where_the_server_was_told_of_it(s
     assert found == [200] * 25
 
 
+def answered(connection):
+    """The status and the body of what a connection is told that asks how the server is; status 0 if it is cut."""
+    answer = b""
+    try:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        while b"\r\n\r\n" not in answer or not answer.partition(b"\r\n\r\n")[2]:
+            more = connection.recv(4096)
+            if not more:
+                return 0, ""
+            answer += more
+    except ConnectionError:
+        return 0, ""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+def test_connections_beyond_the_most_are_told_so_and_more_of_them_at_once_are_cut(started, monkeypatch):
+    monkeypatch.setattr(guard, "MOST_LINGERING", 4)
+    monkeypatch.setattr(guard, "LINGER_S", 30.0)
+    server = started(most=5)
+    client = server.person("ada")
+    idle = [listening(server, "/live") for _ in range(5)]
+    turned_away = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(7)]
+    answers = [answered(connection) for connection in turned_away]
+    assert [status for status, _ in answers] == [503] * 4 + [0] * 3
+    assert "5 connections are open, which is the most" in answers[0][1]
+    for connection in turned_away:
+        connection.close()
+    until(lambda: not server._uvicorn.config.http_protocol_class.lingering)
+    status, said = server.send(client)
+    assert status == 503 and "which is the most" in said["detail"]
+    idle.pop().close()
+    until(lambda: len(server._uvicorn.server_state.connections) == 4)
+    assert server.send(client)[0] == 202
+    for connection in idle:
+        connection.close()
+
+
 @pytest.mark.parametrize("behind_proxy", [False, True])
 def test_one_address_has_so_many_connections_and_a_proxy_more(started, monkeypatch, behind_proxy):
     monkeypatch.setattr(guard, "MOST_OF_ADDRESS", 3)
     server = started(behind_proxy=behind_proxy)
     held = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(4)]
-    asked = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    answers = []
-    for connection in held:
-        try:
-            connection.sendall(asked)
-            answers.append(connection.recv(12))
-        except ConnectionError:
-            answers.append(b"")
-    assert answers == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 200" if behind_proxy else b""]
+    answers = [answered(connection) for connection in held]
+    assert [status for status, _ in answers] == [200] * 3 + [200 if behind_proxy else 503]
+    assert behind_proxy or "3 connections are open from your address" in answers[3][1]
     for connection in held:
         connection.close()
     until(lambda: not server._uvicorn.server_state.connections)
@@ -161,25 +201,23 @@ def test_a_submission_that_is_not_there_has_no_stream(kept, number):
 def test_how_a_trial_ended_is_its_authors_alone(server):
     client, anybody = server.person("ada"), Browser(server.port)
     ada = Browser(server.port).sign_in(client)
-    trial, ranked = server.sent(client, mode="test"), server.sent(client)
-    for number in (trial, ranked):
-        server.over(client, number)
-    assert anybody.get(f"/live/submission/{trial}").status == 404
     streams = {who: listening(server, "/live", who.cookie or "") for who in (ada, anybody)}
     until(lambda: server.serving.hub.listeners == 2)
-    for number in (trial, ranked):
-        ending = {"state": "failed", "error": "wrong", "run": "the-run"}
-        server.serving.hub.publish(Event("state", "double", number, "ada", ending))
-    told = {}
+    wrong = saying(verdict="wrong_answer")
+    trial, ranked = server.judged(client, wrong, mode="test")["id"], server.judged(client, wrong)["id"]
+    assert anybody.get(f"/live/submission/{trial}").status == 404
+    ends = {}
     for who, stream in streams.items():
         text = b""
-        while text.count(b"data: ") < 2 or not text.endswith(b"\n\n\r\n"):
+        while text.count(b'"over"') + text.count(b'"failed"') < 2 or not text.endswith(b"\n\n\r\n"):
             text += stream.recv(4096)
-        told[who] = [json.loads(line[6:]) for line in text.decode().splitlines() if line.startswith("data: ")]
+        told = [json.loads(line[6:]) for line in text.decode().splitlines() if line.startswith("data: ")]
+        over = [event for event in told if event["data"].get("state") in ("over", "failed")]
+        ends[who] = {event["submission"]: event["data"] for event in over}
         stream.close()
-    assert [event["data"]["state"] for event in told[anybody]] == ["over", "failed"]
-    assert "run" not in told[anybody][0]["data"] and "error" not in told[anybody][1]["data"]
-    assert [event["data"]["error"] for event in told[ada]] == ["wrong", "wrong"]
+    assert ends[anybody][trial] == {"state": "over"}
+    assert ends[anybody][ranked]["state"] == "failed" and "error" not in ends[anybody][ranked]
+    assert all("wrong answer" in ends[ada][number]["error"] for number in (trial, ranked))
 
 
 def test_what_is_sent_to_another_competition_leaves_a_frozen_board_as_it_is(started):

@@ -56,7 +56,7 @@ def serve(root, *words, **variables):
 @pytest.mark.slow
 def test_the_real_judge_judges_what_is_submitted_and_both_print_one_run(podium, toy_root, file, monkeypatch):
     (toy_root / "configs" / "competitions").mkdir()
-    (toy_root / "configs" / "competitions" / "double.yml").write_text(DOUBLE)
+    (toy_root / "configs" / "competitions" / "double.yml").write_text(f"{DOUBLE}profile: true\n")
     code, out, _ = podium("user", "add", "ada")
     assert code == 0
     monkeypatch.setenv("PODIUM_CLIENT_ID", out.removeprefix("cli_id: ").strip())
@@ -69,6 +69,9 @@ def test_the_real_judge_judges_what_is_submitted_and_both_print_one_run(podium, 
         found = json.loads(out)
         assert found["run"]["ending"]["verdict"] == "accepted" and len(found["run"]["checks"]) == 2
         assert "submission 2: succeeded" in told
+        code, out, told = podium("submit", file(), "--mode", "profile", "--server", url, "--json")
+        assert code == 0 and any("mul" in part["name"] for part in json.loads(out)["run"]["profiles"][0]["parts"])
+        assert podium("status", "3", "--server", url)[1].count("aten::mul") == 1
     finally:
         process.send_signal(signal.SIGINT)
         _, last = process.communicate(timeout=60)

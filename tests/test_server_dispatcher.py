@@ -1,7 +1,9 @@
 """What the server's dispatcher makes of a judge's runs, and of judges, disks and databases that fail."""
 
+import asyncio
 import errno
 import json
+import os
 import threading
 import time
 
@@ -12,10 +14,13 @@ pytest.importorskip("fastapi")
 from databases import Postgres, programs
 from served import Server, saying, until
 
+from harness import catalog
 from harness.errors import InfrastructureError
+from harness.library import judges
+from harness.library.request import Request
 from harness.records.store import Store
 from harness.server import dispatcher as dispatching
-from harness.server.events import Event, Hub, TooManyListeners
+from harness.server.events import MOST_WAITING, Event, Hub, TooManyListeners
 from harness.server.exhaustion import exhausted
 from harness.server.program import cards, gpu_name
 from harness.server.store.rows import JobState
@@ -218,15 +223,31 @@ def test_those_who_wait_are_told_their_place_and_each_step_of_the_judge(server, 
     json.dumps([event.data for event in told])
 
 
-def test_a_listener_that_is_too_slow_loses_the_oldest_events_alone():
-    import asyncio
+def test_what_waits_for_a_listener_is_told_once_a_kind_and_submission_as_it_stands_last():
+    async def listen():
+        hub = Hub()
+        with hub.subscribe() as listener:
+            for number in range(6):
+                hub.publish(Event("step", "double", number % 2, "ada", {"done": number}))
+            hub.publish(Event("state", "double", 0, "ada", {"state": "failed", "error": "wrong"}))
+            told = await listener.latest(1)
+            assert [(each.kind, each.submission, each.data.get("done")) for each in told] == [
+                ("step", 0, 4), ("step", 1, 5), ("state", 0, None),
+            ]  # fmt: skip
+            assert await listener.latest(0.01) == []
+        assert json.loads(told[-1].for_others)["data"] == {"state": "over"}
+        assert json.loads(told[-1].for_its_author)["data"]["error"] == "wrong"
 
+    asyncio.run(listen())
+
+
+def test_a_listener_that_is_too_slow_loses_the_oldest_events_alone():
     async def listen():
         hub = Hub(most=2, most_of_one=1)
         with hub.subscribe(submission=1, address="a") as listener:
             for number in range(1000):
                 hub.publish(Event("step", "double", number % 2, "ada", {"done": number}))
-            assert (await listener.next(1)).data["done"] == 999 - 2 * 63
+            assert (await listener.next(1)).data["done"] == 999 - 2 * (MOST_WAITING - 1)
             with pytest.raises(TooManyListeners, match="from your address"), hub.subscribe(address="a"):
                 pass
             late = hub.subscribe(address="c")
@@ -251,28 +272,16 @@ def test_cards_of_one_model_are_one_gpu():
     assert cards(here, ("cuda:1", "cpu")) == {"H200": ("cuda:1",), "CPU": ("cpu",)}
 
 
-def test_the_server_answers_at_a_lower_priority_than_it_judges(toy_root):
-    """As `podium serve` does: threads that were started before are left alone."""
-    import os
+def test_on_a_cpu_the_judge_and_what_it_starts_have_a_lower_priority_than_the_server(toy_root):
+    priorities = {}
 
-    from harness.server.program import NICE, _give_way
+    def started(judge):
+        priorities["judge"] = os.getpriority(os.PRIO_PROCESS, judge._process.pid)
 
-    found = {}
-
-    def main(serving):
-        begun = threading.Event()
-        judging = threading.Thread(target=lambda: (begun.wait(), found.update(judge=os.getpriority(0, 0))))
-        judging.start()
-        _give_way(serving)
-        answering = threading.Thread(target=lambda: found.update(answers=os.getpriority(0, 0)))
-        answering.start()
-        answering.join()
-        begun.set()
-        judging.join()
-
-    server = Server(toy_root, judging=False)
-    thread = threading.Thread(target=main, args=(server.serving,))
-    thread.start()
-    thread.join()
-    server.close()
-    assert found["answers"] - found["judge"] == NICE or found["answers"] == 19
+    reads = "import os\ndef custom_kernel(data):\n    print(f'worker {os.getpriority(os.PRIO_PROCESS, 0)}')\n"
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.submission_of(problem, f"{reads}    return data[0] * 2\n".encode(), "mine", "mine.py")
+    request = Request(root=toy_root, problem="double", submission=submission, device="cpu", depth="verdict")
+    run = judges.judge_apart(request, lambda line: None, started)
+    wanted = min(os.getpriority(os.PRIO_PROCESS, 0) + judges.NICE, 19)
+    assert priorities == {"judge": wanted} and f"worker {wanted}" in run.output, run.ending

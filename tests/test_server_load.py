@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from databases import Postgres, programs
+
 from bench.server_load import load, prepare
 
 
@@ -23,5 +25,16 @@ def test_killed_at_random_moments_the_server_loses_nothing_and_stores_nothing_tw
     assert (len(found.accepted), found.kills) == (60, 3)
 
 
-def test_many_at_once_are_each_judged_once_and_in_everyones_order(root):
-    assert len(load(root, 60, 12).accepted) == 60
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_many_at_once_are_each_judged_once_and_in_everyones_order(root, database):
+    if database == "sqlite":
+        assert len(load(root, 60, 12).accepted) == 60
+        return
+    if programs() is None:
+        pytest.skip("postgresql is not installed")
+    pytest.importorskip("psycopg")
+    postgres = Postgres()
+    try:
+        assert len(load(root, 60, 12, database=postgres.url).accepted) == 60
+    finally:
+        postgres.close()

@@ -1,13 +1,16 @@
 """Both generations of popcorn-cli, replayed: the requests that they make, and the exit code that they end with."""
 
+import base64
+import io
 import json
 import urllib.parse
+import zipfile
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from served import RIGHT, TOKEN, Server, multipart, saying
+from served import DOUBLE, RIGHT, TOKEN, Server, multipart, saying
 
 from tests.conftest import lay_out
 
@@ -103,11 +106,45 @@ def test_a_right_file_that_cannot_be_ranked_ends_with_1_on_the_leaderboard_and_s
 
 
 @pytest.mark.parametrize("generation", [OLD, NEW, STREAM])
-def test_no_submission_is_taken_for_profiling_which_is_said(kept, generation):
+def test_without_its_word_a_competition_takes_nothing_for_profiling_and_says_so(kept, generation):
     code, said = submit(kept, kept.person("ada"), generation, RIGHT, "profile")
-    assert (code, said) == (1, "this server does not profile: run `podium profile` on a machine of your own")
+    assert (code, said) == (1, "double does not allow profiling: run `podium profile` on a machine of your own")
     body, kind = multipart(RIGHT)
     assert kept.ask("POST", "/profile/double/CPU", kept.person("ada"), body, kind)[0] == 400
+
+
+@pytest.fixture(scope="module")
+def profiling(tmp_path_factory):
+    """A server with a competition that allows profiling."""
+    server = Server(lay_out(tmp_path_factory.mktemp("profiling")), double=f"{DOUBLE}profile: true\n")
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("generation", [OLD, NEW, STREAM])
+def test_where_a_competition_allows_it_a_profile_comes_to_every_generation(profiling, generation):
+    client = profiling.person("ada")
+    code, told = submit(profiling, client, generation, RIGHT, "profile")
+    assert code == 0
+    if generation == STREAM:
+        found = told["results"][0]["runs"]["profile.0"]
+        archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(found["profile"]["trace"])))
+        assert json.loads(archive.read("profile.json"))["parts"][0]["name"] == "aten::mul"
+        result = found["run"]["result"]
+    else:
+        assert [run["mode"] for run in told["runs"]] == ["test", "profile"]
+        result = told["runs"][1]["result"]
+    assert type(result["benchmark-count"]) is int and result["benchmark.0.spec"] == "rows=4 cols=8"
+    assert "aten::mul" in base64.b64decode(result["benchmark.0.report"]).decode()
+    assert profiling.ask("GET", "/submissions/double/CPU") == (200, [])
+    code, told = submit(profiling, client, generation, saying(verdict="wrong_answer"), "profile")
+    assert code == 1
+
+
+def test_nsight_compute_is_refused_in_a_sentence_where_profiling_is_allowed(profiling):
+    body, kind = multipart(RIGHT)
+    status, said = profiling.ask("POST", "/profile/double/CPU", profiling.person("ada"), body, kind)
+    assert status == 400 and "no Nsight Compute" in said["detail"]
 
 
 def test_the_fields_of_a_submission_have_the_types_that_the_client_reads(server):

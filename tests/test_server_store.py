@@ -2,6 +2,8 @@
 
 import hashlib
 import sqlite3
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +12,7 @@ from databases import Postgres, programs
 
 from harness.errors import InfrastructureError, UsageError
 from harness.server.store import Database, DatabaseGone
-from harness.server.store.people import hashed
+from harness.server.store.people import fingerprint, hashed
 from harness.server.store.rows import JobState, Mode, RunRow, now
 
 
@@ -301,3 +303,32 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path):
 def test_no_other_scheme_is_taken_for_a_file():
     with pytest.raises(UsageError, match="mysql"):
         Database("mysql://localhost/podium")
+
+
+def test_a_client_that_waited_too_long_for_approval_is_gone(database):
+    old, new = database.people.register("github"), database.people.register("github")
+    with database.connections.writing() as rows:
+        rows("UPDATE clients SET created_at = ? WHERE sha256 = ?", ("2001-01-01T00:00:00.000000+00:00", hashed(old)))
+    assert [database.people.is_pending(client) for client in (old, new)] == [False, True]
+    assert [each.fingerprint for each in database.people.pending()] == [fingerprint(new)]
+    with pytest.raises(UsageError, match="no client"):
+        database.people.approve(fingerprint(old), "ada")
+    database.people.register("github")
+    with database.connections.reading() as rows:
+        assert rows("SELECT COUNT(*) FROM clients WHERE user_id IS NULL") == [(2,)]
+
+
+def test_what_another_process_does_meanwhile_parts_nobody_from_the_database(url, database):
+    """`podium user add` beside a running server: with SQLite it was once taken for the last to leave, and removed the
+    log to which the server went on writing."""
+    program = "import sys; from harness.server.store import Database; d = Database(sys.argv[1]);"
+    for number in range(3):
+        with database.connections.reading() as outer, database.connections.reading() as inner:
+            assert outer("SELECT 1") == inner("SELECT 1")
+        added = f"{program} print(d.people.add('other{number}')); d.close()"
+        done = subprocess.run([sys.executable, "-c", added, url], capture_output=True, text=True, check=True)
+        assert database.people.by_client(done.stdout.strip()).name == f"other{number}"
+        database.people.add(f"own{number}")
+    listed = f"{program} print(*[each.name for each in d.people.all()]); d.close()"
+    done = subprocess.run([sys.executable, "-c", listed, url], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["other0", "other1", "other2", "own0", "own1", "own2"]

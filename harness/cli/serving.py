@@ -200,9 +200,10 @@ def remove(root: Path, submission: int, reason: str, database: str | None) -> No
 @click.option("--gpu", help="The GPU (default: as FILE says, or the only one).")
 @click.option(
     "--mode",
-    type=click.Choice(["test", "benchmark", "leaderboard"]),
+    type=click.Choice(["test", "benchmark", "leaderboard", "profile"]),
     default="leaderboard",
-    help="test: the test cases alone; benchmark: a quick look; leaderboard (default): ranked.",
+    help="test: the test cases alone; benchmark: a quick look; leaderboard (default): ranked; profile: where its time "
+    "goes, if the competition allows it.",
 )
 @json_option
 def submit(file: Path, server: str | None, competition: str | None, gpu: str | None, mode: str, as_json: bool) -> int:

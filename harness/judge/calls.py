@@ -124,7 +124,7 @@ class Caller:
         began = time.monotonic()
         call = series.deal(everything, probe)
         case = call.case
-        self._set_up(session, series.case)
+        self.set_up(session, series.case)
         dealt = time.monotonic()
         try:
             answer = clock.time(session, series.stage, call, case.label)
@@ -148,7 +148,7 @@ class Caller:
         self.judging_s.append(dealt - began + time.monotonic() - timed)
         return check, _done(answer, void)
 
-    def _set_up(self, session: Session, case: Case) -> None:
+    def set_up(self, session: Session, case: Case) -> None:
         """Hand a worker what it gets before its calls, once."""
         if not self._reference.has_setup or session.set_up_for == case.key:
             return

@@ -59,6 +59,13 @@ class Allowance:
     def end(self) -> None:
         self._spent_s, self._began_s = self._spent_s + self._running_s(), None
 
+    @contextlib.contextmanager
+    def spent(self) -> Iterator[None]:
+        """What the block takes counts, unless it ends with an error, which is the end of the process."""
+        self.begin()
+        yield
+        self.end()
+
     def left_s(self) -> float:
         """Never below 0."""
         return math.inf if self.limit_s is None else max(self.limit_s - self._spent_s - self._running_s(), 0.0)

@@ -58,6 +58,7 @@ def evaluate(
     *,
     quick: bool = False,
     timed: bool = True,
+    profiles: bool = False,
     chosen: bool = False,
     stop_at_first: bool = False,
     threads: int | None = None,
@@ -69,7 +70,8 @@ def evaluate(
     spare: Spare | None = None,
     baselines: Sequence[Submission] = (),
 ) -> Run:
-    """Judge `submission` on `device`. `timed=False` stops after the test cases, `stop_at_first` after the first that is
+    """Judge `submission` on `device`. `timed=False` stops after the test cases, or where
+    `profiles` are asked for takes those (`profiled`); `stop_at_first` after the first that is
     wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
     a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
     that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
@@ -96,7 +98,7 @@ def evaluate(
         null_worker = assembly.null_worker
         trial = Trial(entrant, device, sampling, config.confidence, null_worker, narrate, exclusive, in_turns)
         try:
-            trial.run(timed, stop_at_first)
+            trial.run(timed, stop_at_first, profiles)
             measurements = [
                 _measurement(timings, trial, reference, device, config.confidence, sampling.processes)
                 for timings in trial.timings
@@ -137,6 +139,7 @@ def evaluate(
         clock=entrant.clocks.whose,
         constants=_constants(trial),
         baselines=trial.baselines,
+        profiles=tuple(trial.profiles),
         score=score,
         ranking=problem.ranking,
         unranked_because=_unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.model import Ending, SampleNanoseconds, Text, Verdict
+from harness.model.profiled import LONGEST_PART, MOST_PARTS
+from harness.model.value import LONGEST_NS
 
 MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 2000, 100_000
 """Of what a worker reports as its failure."""
@@ -58,6 +60,24 @@ class CallReply(_Reply):
     remarks: list[Annotated[Text, Field(max_length=2000)]] = Field(default_factory=list, max_length=16)
     inside_ns: SampleNanoseconds | None = None
     overrun: list[int] = Field(default_factory=list, max_length=256)
+
+
+class PartReply(_Reply):
+    """An operator or kernel of a profiled call: how often it ran, and its own time in all."""
+
+    name: Annotated[Text, Field(max_length=LONGEST_PART)]
+    count: int = Field(gt=0, lt=1 << 53)
+    self_ns: float = Field(ge=0, le=LONGEST_NS)
+
+
+class ProfileReply(_Reply):
+    """The worker's answer to a call that its profiler looked at: how long it took, and its parts; one that was not
+    looked at has none. `launches` (interpreted) and `executed` (emulated instructions) are those so far."""
+
+    call_ns: SampleNanoseconds | None = None
+    parts: list[PartReply] = Field(default_factory=list, max_length=MOST_PARTS + 1)
+    launches: int = Field(ge=0, lt=1 << 53)
+    executed: int = Field(default=0, ge=0, lt=1 << 53)
 
 
 class Aftermath(_Reply):

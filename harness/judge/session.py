@@ -28,7 +28,7 @@ from harness.judge.deadline import Allowance, Deadline
 from harness.judge.death import hint, how_it_ended, not_started
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
-from harness.judge.reply import Aftermath, CallReply, Fault, reported_failure, violation, well_formed
+from harness.judge.reply import Aftermath, CallReply, Fault, ProfileReply, reported_failure, violation, well_formed
 from harness.judge.whereabouts import Whereabouts, last_of, traceback_of
 from harness.model import Device, Problem, Verdict
 from harness.sandbox import tiers
@@ -48,8 +48,7 @@ from harness.wire.protocol import (
 MAX_REPLY_BYTES = 16 << 10
 """Of a call's reply, which is looked through while the clock runs: that of 16 outputs has 4 KiB."""
 
-EXIT_GRACE_S = 10.0
-START_S = 120.0
+EXIT_GRACE_S, START_S = 10.0, 120.0
 STOPPED_ITSELF = "the submission stopped its own process"
 
 
@@ -132,9 +131,8 @@ class Session:
             raise not_started(status, self.printed) from None
         fds = () if self.flag is None else (self.flag.fd,)
         request = {"op": "load", "path": None if path is None else str(path), **worker_program.public(self._foreign)}
-        self.allowance.begin()
-        self._ask(request, self.limits.load_s, "loading", fds)
-        self.allowance.end()
+        with self.allowance.spent():
+            self._ask(request, self.limits.load_s, "loading", fds)
 
     def map(self, arena: Arena, region: str = "arena") -> None:
         """Have the worker map `arena`, once, as its `region`: arena holds inputs, pool what it allocates in a call."""
@@ -146,9 +144,8 @@ class Session:
     def set_up(self, arena: Arena, request: Message, key: str) -> None:
         """Have the worker make what its calls need of `request`, whose tensors lie in `arena`."""
         self.map(arena)
-        self.allowance.begin()
-        self._ask({"op": "set up", **request}, self.limits.load_s, "setting up")
-        self.allowance.end()
+        with self.allowance.spent():
+            self._ask({"op": "set up", **request}, self.limits.load_s, "setting up")
         self.set_up_for = key
 
     def begin(self, request: Message, case_label: str) -> int:
@@ -205,11 +202,16 @@ class Session:
         with well_formed("reply"):
             return CallReply.model_validate(answer)
 
+    def profile(self, request: Message, case_label: str) -> ProfileReply:
+        """Have a call made that the worker's profiler looks at, on inputs that are in the arena."""
+        with self.allowance.spent(), well_formed("profile"):
+            doing = f"a profiled call with {case_label}"
+            return ProfileReply.model_validate(self._ask({"op": "profile", **request}, self.limits.call_s, doing))
+
     def aftermath(self) -> Aftermath:
         """Let the worker wait for the device: what it finds when all of its call is done."""
-        answer = self._ask({"op": "collect"}, self.limits.call_s, self._doing)
         with well_formed("aftermath"):
-            return Aftermath.model_validate(answer)
+            return Aftermath.model_validate(self._ask({"op": "collect"}, self.limits.call_s, self._doing))
 
     def rest(self) -> None:
         """Have the worker stand still until it is asked for something. Raises Fault if it has ended."""

@@ -28,11 +28,12 @@ from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, Unclockable
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
+from harness.judge.profiled import profiled
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
 from harness.judge.tally import Tally, meaning, total, words
 from harness.judge.timed_process import timed_process
-from harness.model import Case, CaseCheck, Device, Round, TimedBaseline, Tolerance, Total, Verdict
+from harness.model import Case, CaseCheck, Device, ProfiledCase, Round, TimedBaseline, Tolerance, Total, Verdict
 from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
@@ -72,8 +73,8 @@ class Timings:
 
 
 class Trial:
-    """`run` fills `checks`, `totals`, `timings`, `rounds`, `baselines`; what it found stays when a Fault ends it.
-    `unclockable` says why a case could not be timed.
+    """`run` fills `checks`, `totals`, `timings`, `rounds`, `baselines`, `profiles`; what it found stays when a Fault
+    ends it. `unclockable` says why a case could not be timed.
 
     `exclusive` holds the device, on a CPU only while it is timed.
     """
@@ -97,15 +98,19 @@ class Trial:
         self.rounds: list[Round] = []
         self.unclockable = ""
         self.baselines: tuple[TimedBaseline, ...] = ()
+        self.profiles: list[ProfiledCase] = []
         self._in_turns = in_turns or Baselines()
         self._took_s: list[float] = []
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
-    def run(self, timed: bool, stop_at_first: bool = False) -> None:
-        """Raises Fault with the verdict when the submission fails other than by a wrong answer in a test case."""
+    def run(self, timed: bool, stop_at_first: bool = False, profiles: bool = False) -> None:
+        """`profiles`: with profiles in the place of timings. Raises Fault with the verdict when the submission fails
+        other than by a wrong answer in a test case."""
         try:
             with ExitStack() as stack:
                 self._run(timed, stop_at_first, stack)
+                if profiles and all(check.verdict is Verdict.ACCEPTED for check in self.checks):
+                    self.profiles = profiled(self.entrant, self._narrate)
         except (WrongTimedCall, FailedCall) as failed:
             if failed is not self.entrant.failed:
                 self.checks.append(failed.check)

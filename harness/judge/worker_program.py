@@ -30,7 +30,8 @@ def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thre
 def environment(device: Device, threads: int, emulation: Emulation) -> dict[str, str]:
     """How many threads to compute in, and on a CPU what becomes of kernels that need a GPU."""
     simulated = emulation.environment if device.kind == "cpu" else {}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **simulated}
+    silent = {"KINETO_LOG_LEVEL": "99"}  # torch's profiler would print among what the submission prints
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **silent, **simulated}
 
 
 def hidden(problem: Problem) -> list[Path]:

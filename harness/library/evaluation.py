@@ -44,8 +44,9 @@ def evaluate(
     source: the text of a submission, or the path of its file: a Path, or one line that ends in `.py`.
     device: cpu, cuda, cuda:1 or auto, the first GPU if there is one and else the CPU.
     sampling: "verdict" judges the test cases and times nothing, "quick" times one process, "full" times as many as
-        configs/eval.yml says and can be ranked. A `harness.catalog.config.Sampling` gives counts and seconds of your
-        own; such a run is not ranked.
+        configs/eval.yml says and can be ranked, "profile" has torch.profiler look on within the sandbox
+        (`run.profiles`). A `harness.catalog.config.Sampling` gives counts and seconds of your own; such a run is not
+        ranked.
     name: what the run calls the submission (default: its file's name, or `submission`).
     root: the directory that holds problems/, configs/ and results/ (default: as the command without --root).
     store: write run and source to results/local under `root`.

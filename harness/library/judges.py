@@ -30,6 +30,9 @@ from harness.machine.device import driver_present
 from harness.model import CaseCheck, Run
 from harness.progress import Narrate, Step, tell
 
+NICE = 5
+"""By which a judge gives way: it gets a third of what another process gets that wants the same processor."""
+
 END_S = 30.0
 """How long a judge that is told to end may take to end its workers."""
 
@@ -41,9 +44,10 @@ _starting, _counting = threading.Lock(), threading.Lock()
 class Judge:
     """A process that judges one source at a time. Calls from several threads wait for each other.
 
-    `environment`: the variables that it is started with (default: this process's own)."""
+    `environment`: the variables that it is started with (default: this process's own). `gives_way`: at a lower priority
+    than this process, with all that it starts."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, gives_way: bool = False) -> None:
         environment = os.environ if environment is None else environment
         ours, theirs = socket.socketpair()
         harness = str(Path(__file__).resolve().parents[2])
@@ -57,6 +61,9 @@ class Judge:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the caller, who then ends it
             )
+        if gives_way:  # it has no thread yet, and has started nothing
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         self._socket, self._asking = ours, threading.Lock()
         self._connection = Connection(os.dup(ours.fileno()))
         self._owner = os.getpid()
@@ -116,9 +123,10 @@ class Judge:
 
 
 def judge_apart(request: Request, narrate: Narrate, started: Callable[[Judge], None] = lambda judge: None) -> Run:
-    """The run of `request`, by a process that ends with it. `started` is told the process, which another thread may
-    close. Raises what `harness.evaluate` raises."""
-    judge = Judge()
+    """The run of `request`, by a process that ends with it. On a CPU it gives way to this one, which may have others to
+    answer; where that shows in a run's times, it counts as crowded. `started` is told the process, which another thread
+    may close. Raises what `harness.evaluate` raises."""
+    judge = Judge(gives_way=request.device == "cpu")
     try:
         started(judge)
         return Run.model_validate(judge.ask({"judge": request.model_dump(mode="json")}, narrate))

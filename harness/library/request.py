@@ -8,9 +8,10 @@ from typing import Literal
 from harness.catalog.config import Sampling
 from harness.model import Submission, Value
 
-Depth = Literal["verdict", "quick", "full"]
-DEPTHS: tuple[Depth, ...] = ("verdict", "quick", "full")
-"""How far a source is judged: test cases alone; timed in one process; timed in as many as a rank takes."""
+Depth = Literal["verdict", "quick", "full", "profile"]
+DEPTHS: tuple[Depth, ...] = ("verdict", "quick", "full", "profile")
+"""How far a source is judged: test cases alone; timed in one process; timed in as many as a rank takes; test cases, and
+then profiled within the sandbox."""
 
 
 class Request(Value):

@@ -30,6 +30,7 @@ from harness.model.problem import (
     Submission,
     Tolerance,
 )
+from harness.model.profiled import ProfiledCase, ProfiledPart
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
 from harness.model.standing import in_words, standing
 from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round, TimedBaseline
@@ -69,6 +70,8 @@ __all__ = [
     "Nanoseconds",
     "Precision",
     "Problem",
+    "ProfiledCase",
+    "ProfiledPart",
     "PublishedFigure",
     "Round",
     "Run",

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from harness.model.case import Case
 from harness.model.label import Unranked
 from harness.model.problem import Device
+from harness.model.profiled import ProfiledCase
 from harness.model.timing import ClockOwner, Constant, Estimate, Measurement, Round, TimedBaseline
 from harness.model.value import LONGEST_NS, SHORTEST_NS, Text, Value
 from harness.model.verdict import CaseCheck, Ending, Total, Verdict
@@ -65,6 +66,7 @@ class Run(Value):
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[Total, ...] = ()
     baselines: tuple[TimedBaseline, ...] = ()
+    profiles: tuple[ProfiledCase, ...] = ()
     score: Estimate | None = None
     ranking: Literal["geom", "mean"] = "geom"
     unranked_because: Annotated[Unranked | Text, Field(union_mode="left_to_right")] | None = None

@@ -84,10 +84,15 @@ class Index:
         in_order = {part: sorted(each, key=lambda e: (e.started_at, e.id)) for part, each in found.items()}
         return {part: _one_each(entries) for part, entries in in_order.items()}
 
-    def ids(self, problem: str, device: str) -> list[str]:
-        """Of all runs of a problem on a device."""
-        query = "SELECT DISTINCT id FROM runs WHERE problem = ? AND device = ?"
-        return [run_id for (run_id,) in self._rows(query, (problem, device))]
+    def judged_runs(self, problem: str, device: str) -> list[tuple[str, str, str]]:
+        """Of all runs of a problem on a device the id, the submission's name, and the sha256 of its source."""
+        query = "SELECT DISTINCT id, submission, sha256 FROM runs WHERE problem = ? AND device = ?"
+        return self._rows(query, (problem, device))
+
+    def entries(self, run_ids: Iterable[str]) -> list[Entry]:
+        """The runs of these ids."""
+        query = f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+        return [entry_of(row) for row in self._rows(query, (json.dumps(list(run_ids)),))]
 
     def judged(
         self, problem: Problem, device: str, quick: bool, unsandboxed: bool = True, worker_timed: bool = False

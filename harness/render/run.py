@@ -45,6 +45,7 @@ def parts(shown: Run) -> list[Part]:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
         found += [timing.manners(shown.measurements), timing.constants_of(shown.constants)]
         found.append(timing.workers_clock(shown.measurements))
+    found += [timing.profile_of(each, shown.device.kind) for each in shown.profiles]
     if shown.baselines:
         found.append(timing.baselines_of(shown.baselines))
     if shown.rounds:

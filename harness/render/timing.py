@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.command import page
-from harness.model import Constant, Estimate, Measurement, Round, TimedBaseline, told_apart
+from harness.model import Constant, Estimate, Measurement, ProfiledCase, Round, TimedBaseline, told_apart
 from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Table
@@ -84,6 +84,24 @@ def speed_up_interval(baseline: TimedBaseline | None) -> str:
     if baseline is None or not baseline.speed_up_low or not baseline.speed_up_high:
         return ""
     return f"{baseline.speed_up_low:.3g} to {baseline.speed_up_high:.3g}"
+
+
+def profile_of(found: ProfiledCase, device_kind: str) -> Table:
+    """Where the time of a call goes, by torch.profiler in the submission's own process."""
+    title = f"{found.case.label}, profiled:"
+    if found.call_ns is None:
+        counted = [("kernels interpreted", found.launches), ("instructions emulated", found.instructions)]
+        below = ["there is no GPU here: what these took would say nothing of one, and is not told"]
+        return Table(["what", "a call"], [[what, f"{count:,}"] for what, count in counted if count], below, title=title)
+    whole_ns = sum(part.self_ns for part in found.parts) or 1.0
+    rows = [
+        [part.name, f"{part.count:.4g}", _microseconds(part.self_ns), f"{100 * part.self_ns / whole_ns:.1f}"]
+        for part in found.parts
+    ]
+    what = "operator" if device_kind == "cpu" else "kernel"
+    whole = significant(found.call_ns / 1e3)
+    below = [f"a call took {whole} µs under the profiler, which itself takes some of it; median of {found.calls}"]
+    return Table([what, "a call", "own µs", "% of time"], rows, below, title=title)
 
 
 def _microseconds(time_ns: float | None) -> str:

@@ -62,6 +62,7 @@ def keep(settings: dict[str, Any], start: Callable[[], object]) -> None:
     libc = ctypes.CDLL(None)
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
     with contextlib.suppress(OSError):  # root's may: a fork bomb leaves no time to others
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -70,6 +71,8 @@ def keep(settings: dict[str, Any], start: Callable[[], object]) -> None:
     child = os.fork()
     if child == 0:
         os.setsid()
+        with contextlib.suppress(OSError):  # the reset has taken this too
+            os.setpriority(os.PRIO_PROCESS, 0, priority)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.close(settings["report_fd"])
         start()

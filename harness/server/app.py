@@ -28,6 +28,8 @@ def create(serving: Serving, dispatcher: Dispatcher | None = None, body_s: float
     """The application of one server. `dispatcher` has been started; it is stopped as the application ends."""
 
     board = _board(serving)
+    if board is not None:
+        board.prepare()
 
     @contextlib.asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
@@ -79,7 +81,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(TooManyListeners)
     async def crowded(request: Request, error: TooManyListeners) -> Response:
-        return _told(503, str(error), {"Retry-After": "30"})
+        return _told(503, str(error), {"Retry-After": "30", "Connection": "close"})
 
     @app.exception_handler(ForgedForm)
     async def forged(request: Request, error: ForgedForm) -> Response:

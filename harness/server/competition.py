@@ -8,6 +8,7 @@
     closes: 2026-12-24T18:00:00Z
     entry: invite                     # open (the default): whoever has an account
     sources: deadline                 # own (the default), deadline, always: who sees another's source
+    profile: true                     # false (the default): the mode profile is refused
     limits: {per_hour: 20, waiting: 1, bytes: 1000000}
 
 The file's name is the competition's. Nothing here is asked of the database.
@@ -21,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from harness import catalog
 from harness.catalog import imported, places, strict_yaml
@@ -54,6 +55,7 @@ class _CompetitionFile(BaseModel):
     closes: AwareDatetime | None = None
     entry: Literal["open", "invite"] = "open"
     sources: Literal["own", "deadline", "always"] = "own"
+    profile: StrictBool = False
     limits: EntryLimits = EntryLimits()
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """How many files may be open at once, and how many connections that leaves room for.
 
 A connection that idles holds a file. Judges, databases and pages need some whatever comes over the network, so
-connections beyond a part of what the system permits are cut.
+connections beyond a part of what the system permits are turned away.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 import resource
 import time
-from typing import Any
 
-from harness.server.guard import MOST_CONNECTIONS, Patient
+from harness.server.guard import MOST_CONNECTIONS
 
 BACKLOG = 128
-"""Connections that are taken in one go, before the first of them can be cut."""
+"""Connections that are taken in one go, before the first of them can be turned away."""
 
 RESERVED = 256 + 2 * BACKLOG
-"""Open files that connections never take: judges, databases, pages, and those that are about to be cut."""
+"""Open files that connections never take: judges, databases, pages, and those that are about to be turned away."""
 
 SAME_S = 60.0
 """For which the log does not repeat what the event loop complains of."""
@@ -36,18 +35,6 @@ def connections() -> int:
 def most_of(files: int) -> int:
     """Of so many open files those that connections may be."""
     return min(MOST_CONNECTIONS, max(files - RESERVED, files // 4))
-
-
-def at_most(most: int) -> type[Patient]:
-    """The protocol of a server that has so many connections at once."""
-
-    class Fitted(Patient):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > most and not transport.is_closing():
-                transport.abort()
-
-    return Fitted
 
 
 class Seldom(logging.Filter):

@@ -5,7 +5,7 @@
 
 A run's id is made of its job and attempt, its file is written before the job's state: where the server dies between the
 two, the next one finds the file and judges nothing again. All runs are stored as those of `eval` are; those that were
-not meant to be ranked (test, benchmark) lie in results/trials, which no board reads.
+not meant to be ranked (test, benchmark, profile) lie in results/trials, which no board reads.
 """
 
 from __future__ import annotations
@@ -30,13 +30,18 @@ from harness.records.store import Store
 from harness.server import removal
 from harness.server.exhaustion import exhausted
 from harness.server.kept import TIERS, board_name, row_of, run_id
-from harness.server.narration import Told
+from harness.server.narration import Places, Told
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, SubmissionRow
 from harness.server.verdicts import DISTURBED, error_of, state_of
 
-DEPTHS: dict[Mode, Depth] = {Mode.TEST: "verdict", Mode.BENCHMARK: "quick", Mode.LEADERBOARD: "full"}
+DEPTHS: dict[Mode, Depth] = {
+    Mode.TEST: "verdict",
+    Mode.BENCHMARK: "quick",
+    Mode.LEADERBOARD: "full",
+    Mode.PROFILE: "profile",
+}
 
 MOST_CROWDED = 2
 """How often a run on a disturbed machine is judged again."""
@@ -78,6 +83,7 @@ class Dispatcher:
         self._taking = threading.Lock()
         self._unsure = False  # whether the database failed while something was taken
         self._stopping = threading.Event()
+        self._places = Places(serving)
         self._settled_s = 0.0  # when what was taken off was last looked through
 
     def start(self) -> None:
@@ -103,6 +109,7 @@ class Dispatcher:
     def stop(self) -> None:
         """End the judges. What they were at waits again, and the next server judges it."""
         self._serving.close()
+        self._places.close()
         self._stopping.set()
         for judge in list(self._judges):
             judge.close()
@@ -193,7 +200,7 @@ class Dispatcher:
     def _settle(self, job: SubmissionRow, card: str) -> None:
         told = Told(self._serving, job)
         told.state(JobState.RUNNING)
-        told.queue()
+        self._places.changed(job.gpu)
         try:
             competition = self._serving.competition_of(job)
             problem = self._until_done(lambda: self._problem(competition.problem), exhausted)
@@ -291,7 +298,7 @@ class Dispatcher:
         gone = found is None or found.deleted_at is not None or found.removed_at is not None
         if not gone and row.ranked and row.score_ns is not None and (best is None or row.score_ns < best):
             told.record(run.id, row.score_ns)
-        told.queue()
+        self._places.changed(job.gpu)
 
     def _until_done(self, act: Callable[[], Done], waits: Callable[[Exception], bool] = lambda error: True) -> Done:
         """Do it, however long the disk is full or the database gone. A server that ends meanwhile leaves it to the

@@ -29,7 +29,7 @@ def accept(
     """
     if serving.closed_because is not None:
         raise Denied(503, serving.closed_because, retry_s=60)
-    asked = mode_of(mode)
+    asked = mode_of(mode, competition)
     on = serving.gpu(competition, gpu)
     check_entry(serving, who, competition)
     name = file_called(file_name)
@@ -59,14 +59,15 @@ def accept(
     return submission, job
 
 
-def mode_of(mode: str) -> Mode:
+def mode_of(mode: str, competition: Competition) -> Mode:
     """A mode, in any case of letters. Raises Denied 400."""
     try:
         found = Mode(mode.lower())
     except ValueError:
-        raise Denied(400, "the mode is test, benchmark or leaderboard") from None
-    if found is Mode.PROFILE:
-        raise Denied(400, "this server does not profile: run `podium profile` on a machine of your own")
+        raise Denied(400, f"the mode is {'test, benchmark, profile' if competition.profile else 'test, benchmark'}"
+                     " or leaderboard") from None  # fmt: skip
+    if found is Mode.PROFILE and not competition.profile:
+        raise Denied(400, f"{competition.name} does not allow profiling: run `podium profile` on a machine of your own")
     return found
 
 

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import json
 import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from harness.server.store.rows import JobState
 
 MOST_LISTENERS = 500
 """Open streams at once, of all kinds. Each costs some kilobytes and a file descriptor."""
@@ -29,8 +33,11 @@ MOST_LISTENERS_OF_ONE = 20
 MOST_UNKNOWN = 0.8
 """Of all open streams the part that those who have not signed in may take: nobody keeps out those who compete."""
 
-MOST_WAITING = 64
+MOST_WAITING = 256
 """Events that a slow listener may be behind."""
+
+
+OVER = frozenset(state.value for state in JobState if state.over)
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,8 @@ class Event:
     kind: `queue` (data: position from 1, of), `state` (state, attempt, error), `step` (doing, case, done, total, line,
     and sample: [which, of how many] where calls are timed), `record` (a new best: run, score_ns, gpu),
         `closing` (the server ends: end the stream; of no competition and no submission).
-    competition: its name. submission: its number. user: its author's name.
+    competition: its name. submission: its number. user: its author's name. public: it is for a board, and
+    everybody may know how it ended.
     """
 
     kind: str
@@ -48,6 +56,23 @@ class Event:
     submission: int
     user: str
     data: dict[str, Any] = field(default_factory=dict)
+    public: bool = False
+
+    @functools.cached_property
+    def for_its_author(self) -> str:
+        """JSON, without line breaks."""
+        return self._told(self.data)
+
+    @functools.cached_property
+    def for_others(self) -> str:
+        """The same without what was wrong with it, and unless it is public without how it ended. Made once for all."""
+        if not self.public and self.data.get("state") in OVER:
+            return self._told({"state": "over"})
+        return self._told({key: value for key, value in self.data.items() if key not in ("error", "line")})
+
+    def _told(self, data: dict[str, Any]) -> str:
+        told = {"kind": self.kind, "competition": self.competition, "submission": self.submission, "user": self.user}
+        return json.dumps({**told, "data": data})
 
 
 class TooManyListeners(Exception):
@@ -81,12 +106,25 @@ class Subscription:
 
     async def next(self, timeout_s: float) -> Event | None:
         """The oldest event that was not read yet, or None if none comes for `timeout_s`."""
+        await self._some(timeout_s)
+        return self._waiting.popleft() if self._waiting else None
+
+    async def latest(self, timeout_s: float) -> list[Event]:
+        """All that were not read yet, of each submission's the last of a kind; none if none comes for `timeout_s`."""
+        await self._some(timeout_s)
+        found: dict[tuple[int, str], Event] = {}
+        while self._waiting:
+            event = self._waiting.popleft()
+            found.pop((event.submission, event.kind), None)
+            found[event.submission, event.kind] = event
+        return list(found.values())
+
+    async def _some(self, timeout_s: float) -> None:
         if not self._waiting:
             self._arrived.clear()
             if not self._waiting:  # one may have come between
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), timeout_s)
-        return self._waiting.popleft() if self._waiting else None
 
 
 class Hub:

@@ -1,13 +1,14 @@
 """What stands before every request: how long it may be, how slowly it may come, how many connections there are.
 
 Guarded     the application, with limits on each request's body
-Patient     uvicorn's protocol, with a limit on how long a request's head may take
+Patient     uvicorn's protocol, with limits on connections and on how long a request's head may take
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import h11
@@ -26,6 +27,9 @@ HEAD_S = 10.0
 
 MOST_UNWANTED = 4_000_000
 """Bytes of a body that are read and thrown away after the answer, before the connection is cut."""
+
+MOST_LINGERING, LINGER_S = 100, 1.0
+"""Connections too many that are told so at once, and for how many seconds each may take to hear it."""
 
 MOST_CONNECTIONS = 2_000
 MOST_OF_ADDRESS = 200
@@ -118,27 +122,57 @@ async def _refuse(send: Send, error: _TooMuch) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Patient(H11Protocol):
-    """Closes a connection whose request's head does not come in time, and each one beyond the most."""
+def patient(most: int = MOST_CONNECTIONS) -> type[Patient]:
+    """The protocol of one server, which has `most` connections at once."""
 
+    class Fitted(Patient):
+        limit, addresses, lingering = most, Counter(), set()
+
+    return Fitted
+
+
+class Patient(H11Protocol):
+    """Closes a connection whose request's head does not come in time. Each one beyond the most, of all or of one
+    address, is told so and closed; of many at once those beyond MOST_LINGERING are cut without a word."""
+
+    limit: int
+    addresses: Counter[str]  # how many connections each has
+    lingering: set[Patient]  # those that are being told
     _waiting: asyncio.TimerHandle | None = None
     _unwanted = 0  # bytes of a body that came after the answer
+    _counted = ""  # the address that this one counts for
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS or self._is_one_too_many():
-            transport.abort()
-            return
-        self._await_head()
-
-    def _is_one_too_many(self) -> bool:
         address = self.client[0] if self.client else ""
-        if self.config.proxy_headers and address in LOOPBACK:
-            return False
-        clients = [getattr(each, "client", None) for each in self.connections]
-        return sum(client is not None and client[0] == address for client in clients) > MOST_OF_ADDRESS
+        proxy = self.config.proxy_headers and address in LOOPBACK
+        if len(self.connections) > self.limit:
+            self._turn_away(f"{self.limit:,} connections are open, which is the most: try again later")
+        elif address and not proxy and self.addresses[address] >= MOST_OF_ADDRESS:
+            self._turn_away(f"{MOST_OF_ADDRESS} connections are open from your address, which is the most: close one")
+        else:
+            if not proxy:
+                self._counted = address
+                self.addresses[address] += 1
+            self._await_head()
+
+    def _turn_away(self, sentence: str) -> None:
+        """Answer before anything was asked, and wait a moment: what comes after a connection was closed would have the
+        client's system throw the answer away."""
+        self.connections.discard(self)
+        if len(self.lingering) >= MOST_LINGERING:
+            self.transport.abort()
+            return
+        self.lingering.add(self)
+        body = json.dumps({"detail": sentence}).encode()
+        head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 30\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+        self.transport.write_eof()
+        self._waiting = self.loop.call_later(LINGER_S, self._give_up)
 
     def data_received(self, data: bytes) -> None:
+        if self in self.lingering:
+            return
         super().data_received(data)
         if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
             self._unwanted += len(data)  # read for a while, for a client that reads the answer only then
@@ -156,6 +190,11 @@ class Patient(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self.lingering.discard(self)
+        if self._counted:
+            self.addresses[self._counted] -= 1
+            if not self.addresses[self._counted]:
+                del self.addresses[self._counted]
         super().connection_lost(exc)
 
     def _await_head(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.model import Run
 from harness.server.store.rows import Mode, RunRow, SubmissionRow, now
 
-TIERS = {Mode.TEST: "trials", Mode.BENCHMARK: "trials", Mode.LEADERBOARD: "local"}
+TIERS = {mode: "local" if mode is Mode.LEADERBOARD else "trials" for mode in Mode}
 """Of results/: where a mode's runs are stored. Boards read `local` and `published`."""
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 from harness.progress import Step
 from harness.server.events import Event
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
-from harness.server.store.rows import JobState, SubmissionRow
+from harness.server.store.rows import JobState, Mode, SubmissionRow
 from harness.server.verdicts import one_line
 
 HEARTBEAT_S = 2.0
+PLACES_S = 1.0
 MOST_TOLD = 200
 """Of those that wait: so many are told their place when one ends."""
 
@@ -51,18 +53,9 @@ class Told:
         """It is the best of its competition on its GPU."""
         self._publish("record", run=run, score_ns=score_ns, gpu=self._job.gpu)
 
-    def queue(self) -> None:
-        """Tell those that wait for the same card their new place."""
-        if not self._serving.hub.listeners:
-            return
-        with contextlib.suppress(DatabaseGone):
-            waiting = self._serving.database.queue.waiting(self._job.gpu, MOST_TOLD)
-            for place, each in enumerate(waiting, 1):
-                data = {"position": place, "of": len(waiting)}
-                self._serving.hub.publish(Event("queue", each.competition, each.id, each.user, data))
-
     def _publish(self, kind: str, **data: object) -> None:
-        self._serving.hub.publish(Event(kind, self._job.competition, self._job.id, self._job.user, data))
+        public = self._job.mode is Mode.LEADERBOARD
+        self._serving.hub.publish(Event(kind, self._job.competition, self._job.id, self._job.user, data, public))
 
     def _write(self, said: str) -> None:
         if time.monotonic() - self._written_s < HEARTBEAT_S:
@@ -70,3 +63,46 @@ class Told:
         self._written_s = time.monotonic()
         with contextlib.suppress(DatabaseGone):
             self._serving.database.queue.heartbeat(self._job.job_id, self._job.attempt, said)
+
+
+class Places:
+    """Tells those that wait for a card their places, as often as these change but at most every PLACES_S."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._told_s: dict[str, float] = {}
+        self._timers: dict[str, threading.Timer] = {}
+        self._changing = threading.Lock()
+
+    def changed(self, gpu: str) -> None:
+        """One of them has gone, or had its turn."""
+        with self._changing:
+            if gpu in self._timers:
+                return
+            wait_s = self._told_s.get(gpu, -PLACES_S) + PLACES_S - time.monotonic()
+            if wait_s > 0:
+                timer = self._timers[gpu] = threading.Timer(wait_s, self._tell, (gpu,))
+                timer.daemon = True
+                timer.start()
+                return
+        self._tell(gpu)
+
+    def _tell(self, gpu: str) -> None:
+        with self._changing:
+            self._timers.pop(gpu, None)
+            self._told_s[gpu] = time.monotonic()
+        hub = self._serving.hub
+        if not hub.listeners:
+            return
+        with contextlib.suppress(DatabaseGone):
+            waiting = self._serving.database.queue.waiting(gpu, MOST_TOLD)
+            for place, each in enumerate(waiting, 1):
+                hub.publish(
+                    Event("queue", each.competition, each.id, each.user, {"position": place, "of": len(waiting)})
+                )
+
+    def close(self) -> None:
+        """Tell no more."""
+        with self._changing:
+            for timer in self._timers.values():
+                timer.cancel()

@@ -1,14 +1,9 @@
-"""`podium serve`: one process with the server and its dispatcher.
-
-The threads that judge are started before the server lowers its own priority, which those that answer inherit: what is
-timed on the processors goes before what is asked over the network.
-"""
+"""`podium serve`: one process with the server and its dispatcher."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import signal
 import socket
@@ -29,12 +24,11 @@ from harness.sandbox import tiers
 from harness.server import app as application
 from harness.server import descriptors
 from harness.server.dispatcher import Dispatcher, Judging, say
-from harness.server.guard import HEAD_S, LOOPBACK, Patient
+from harness.server.guard import HEAD_S, LOOPBACK, patient
 from harness.server.serving import Serving
 from harness.server.store import Database
 from harness.server.store.people import hashed
 
-NICE = 10
 LOOK_S = 30.0
 GRACE_S = 5
 """For requests that are being answered as the server ends."""
@@ -88,10 +82,9 @@ def serve(
         serving.load()
         dispatcher = Dispatcher(serving, judge)
         dispatcher.start()
-        _give_way(serving)
         if elsewhere is not None:
             threading.Thread(target=_look_for_more, args=(dispatcher, elsewhere), daemon=True).start()
-        http = descriptors.at_most(descriptors.connections())
+        http = patient(descriptors.connections())
         logging.getLogger("asyncio").addFilter(descriptors.Seldom())
         app = application.create(serving, dispatcher)
         config = configured(app, behind_proxy, http=http, backlog=descriptors.BACKLOG)
@@ -108,7 +101,7 @@ def serve(
 def configured(app: ASGIApp, behind_proxy: bool = False, **changes: Any) -> uvicorn.Config:
     """How uvicorn serves the application; `changes` are other words of uvicorn.Config."""
     words: dict[str, Any] = {
-        "http": Patient,
+        "http": patient(),
         "ws": "none",
         "log_level": "warning",
         "access_log": False,
@@ -161,11 +154,3 @@ def _look_for_more(dispatcher: Dispatcher, elsewhere: Callable[[], dict[str, tup
             if str(error) != said:
                 say(f"the cluster does not say what it has: {error}")
             said = str(error)
-
-
-def _give_way(serving: Serving) -> None:
-    """Lower this thread's priority, where processors are what is timed. Threads that it starts later inherit it."""
-    if "CPU" in serving.cards and hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)  # 19 at most

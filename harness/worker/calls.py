@@ -186,6 +186,16 @@ class Calls:
         """The data of a request, over the memory of the arena."""
         return self._data(request)
 
+    def data_on_device(self, request: dict[str, Any]) -> Any:
+        """The same where a GPU can read it: copied, if the arena is in the host's memory."""
+        if self._device_type == "cpu" or self.regions["arena"].on_device:
+            return self._data(request)
+        specs = _specs(request)
+        tensors = [self._transport.place(spec) for spec in specs]
+        for spec, tensor in zip(specs, tensors, strict=True):
+            self._transport.page_in(self.regions["arena"], spec, _data_ptr(tensor))
+        return unflatten(request["tree"], tensors.__getitem__)
+
     def _data(self, request: dict[str, Any]) -> Any:
         tensors = [self.regions["arena"].tensor(spec) for spec in _specs(request)]
         return unflatten(request["tree"], tensors.__getitem__, self._module)

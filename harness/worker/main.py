@@ -29,6 +29,7 @@ from harness.worker import load
 from harness.worker.calls import Calls, stop
 from harness.worker.gates import Words
 from harness.worker.pool import Pool
+from harness.worker.profiled import profiled
 from harness.worker.timers import GpuTimer
 from harness.worker.transports import CpuTransport, GpuRuntime, GpuTransport
 
@@ -76,6 +77,8 @@ class Worker:
                 return {}
             case "call":
                 return self._call(request)
+            case "profile":
+                return self._profile(request)
             case "collect":
                 return self._calls.collect()
             case "quit":
@@ -94,6 +97,21 @@ class Worker:
         }
         reply = manners[request["manner"]](kernel, request, submission.around_call, self._be_ready)
         return {**reply, "interpreted": submission.interpreted_launches() > 0, **load.emulated()}
+
+    def _profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        submission, found = self._submission, {}
+        data = self._calls.data_on_device(request)
+
+        def call() -> None:
+            with submission.around_call():
+                submission.kernel(data)
+
+        if request["looked_at"]:
+            found = profiled(call, self._device_kind != "cpu")
+        else:
+            call()
+        executed = load.emulated().get("executed", 0)
+        return {**found, "launches": submission.interpreted_launches(), "executed": executed}
 
     def _be_ready(self, waits: bool) -> None:
         """Tell the judge that it may begin, and if told to wait until it says go. Raises ChannelClosed."""

@@ -34,6 +34,10 @@ class LiveSite:
         for part in (pages, mine, live, data):
             self.router.include_router(part.routes(site))
 
+    def prepare(self) -> None:
+        """Read what takes long, before anybody waits for an answer."""
+        self.results.prepare()
+
     def start(self) -> None:
         """Read the boards, now and whenever a run is stored."""
         self.results.start()

@@ -74,8 +74,9 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/feed.atom")
     def feed(request: Request) -> Response:
-        boards = list(site.results.boards.values())
-        tag = etag(request, site.results.revision, str(request.base_url))
+        removed = site.ledger.removed()
+        boards = [live.without(removed) for live in site.results.boards.values()]
+        tag = etag(request, *(live.revision for live in boards), str(request.base_url))
         return unless_known(request, tag, lambda: _feed(request, boards, "all boards"), ATOM)
 
     @router.get("/board/{problem}/{device}/badge/{submission}.svg")

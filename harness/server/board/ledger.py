@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from harness.server.store import Database
 
@@ -20,13 +21,16 @@ _JUDGED_HERE = re.compile(r"\d{8}T\d{6}-j(\d{1,15})a\d+-(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Origin:
-    """The submission that a run judged: its number, its author, its competition, and whether it is for the board."""
+    """The submission that a run judged: its number, its author, its competition, whether it is for the board, whether
+    it `stands` (its author may have deleted it), and whether an administrator has `removed` it."""
 
     submission: int
     user: str
     user_id: int
     competition: str
     mode: str
+    stands: bool = True
+    removed: bool = False
 
 
 class Ledger:
@@ -45,15 +49,34 @@ class Ledger:
         with self._database.connections.reading() as rows:
             for start in range(0, len(numbers), AT_ONCE):
                 some = numbers[start : start + AT_ONCE]
-                query = f"""SELECT j.id, s.file_name, s.id, u.name, u.id, c.name, s.mode FROM jobs j
+                query = f"""SELECT j.id, s.file_name, s.id, u.name, u.id, c.name, s.mode,
+                            s.deleted_at IS NULL AND s.removed_at IS NULL, s.removed_at IS NOT NULL FROM jobs j
                             JOIN submissions s ON s.id = j.submission_id JOIN users u ON u.id = s.user_id
                             JOIN competitions c ON c.id = s.competition_id
                             WHERE j.id IN ({", ".join("?" * len(some))})"""
-                for job, file_name, *values in rows(query, some):
-                    origin = Origin(*values)
+                for job, file_name, *values, stands, removed in rows(query, some):
+                    origin = Origin(*[*values, bool(stands), bool(removed)])
                     by_job[job] = (f"{origin.user}.{file_name.removesuffix('.py')}", origin)
         of_job = {run: by_job[job] for run, job in jobs.items() if job in by_job}
         return {run: origin for run, (name, origin) in of_job.items() if run.endswith(f"-{name}")}
+
+    def taken_off(self) -> tuple[Any, ...]:
+        """Another value after any submission was deleted or removed."""
+        if self._database is None:
+            return ()
+        with self._database.connections.reading() as rows:
+            found = [
+                rows(f"SELECT COUNT(*), MAX({column}) FROM submissions WHERE {column} IS NOT NULL")[0]
+                for column in ("deleted_at", "removed_at")
+            ]
+        return tuple(map(tuple, found))
+
+    def removed(self) -> frozenset[int]:
+        """The numbers of all submissions that an administrator has removed."""
+        if self._database is None:
+            return frozenset()
+        with self._database.connections.reading() as rows:
+            return frozenset(number for (number,) in rows("SELECT id FROM submissions WHERE removed_at IS NOT NULL"))
 
 
 def judged_by_a_server(run: str) -> bool:

@@ -21,7 +21,12 @@ from harness.server.limits import Rate
 from harness.server.serving import Denied
 from harness.server.store.rows import Account, Mode, SubmissionRow
 
-MODES = ((Mode.LEADERBOARD, "a ranked run"), (Mode.BENCHMARK, "a quick look"), (Mode.TEST, "right or wrong"))
+MODES = (
+    (Mode.LEADERBOARD, "a ranked run"),
+    (Mode.BENCHMARK, "a quick look"),
+    (Mode.TEST, "right or wrong"),
+    (Mode.PROFILE, "where its time goes"),
+)
 ON_A_PAGE = 50
 SIGN_INS, SIGN_INS_S = 20, 60.0
 """So many from one address in so many seconds: nobody tries ids at leisure."""
@@ -157,7 +162,9 @@ def seen_submission(site: Site, number: int, who: Account | None) -> SubmissionR
 def _choices(site: Site, competition: str) -> dict[str, object]:
     open_now = [c for c in site.serving.competitions().values() if c.begun() and not c.over()]
     gpus = list(dict.fromkeys(gpu for each in open_now for gpu in site.serving.gpus(each)))
-    return {"competitions": open_now, "chosen": competition, "gpus": gpus, "modes": MODES}
+    profiles = any(each.profile for each in open_now)
+    modes = [(mode, what) for mode, what in MODES if profiles or mode is not Mode.PROFILE]
+    return {"competitions": open_now, "chosen": competition, "gpus": gpus, "modes": modes}
 
 
 def _inside(address: object) -> str:

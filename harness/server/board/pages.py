@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 
 from harness.errors import InfrastructureError
 from harness.model import Run, Verdict, outcome
-from harness.ranking.board import close
 from harness.ranking.comparison import Comparison
 from harness.records.entry import Entry
 from harness.records.store import Store
@@ -60,10 +59,7 @@ def routes(site: Site) -> APIRouter:
         def made() -> str:
             shown = show(live, asked)
             open_for = [c for c in site.serving.competitions().values() if c.problem == live.problem.name]
-            duels = close(shown.board)[:3]
-            return site.render(
-                "board.html.j2", request, who, shown=shown, live=live, asked=asked, duels=duels, open_for=open_for
-            )
+            return site.render("board.html.j2", request, who, shown=shown, live=live, asked=asked, open_for=open_for)
 
         return unless_known(request, tag, made, HTML, private=who is not None)
 
@@ -100,7 +96,7 @@ def routes(site: Site) -> APIRouter:
 
 def board_of(site: Site, problem: str, device: str) -> LiveBoard:
     """Raises Denied 404."""
-    live = site.results.boards.get((problem, device))
+    live = site.results.board(problem, device)
     if live is None:
         raise Denied(404, "there is no such board: no run of this problem on this device is stored here")
     return live
@@ -117,7 +113,9 @@ def _moods(site: Site) -> str:
 
 
 def _front(site: Site) -> dict[str, object]:
-    queue, boards = site.serving.database.queue, site.results.boards
+    queue = site.serving.database.queue
+    removed = site.ledger.removed()
+    boards = {key: live.without(removed) for key, live in site.results.boards.items()}
     records = [(live, entry) for live in boards.values() for entry in live.records]
     records.sort(key=lambda each: (each[1].started_at, each[1].id), reverse=True)
     devices: dict[str, list[LiveBoard]] = {}
@@ -179,7 +177,10 @@ def _run(site: Site, found: ShownRun) -> dict[str, object]:
         entries = [s.entry for s in found.live.board.standings]
         standing = next((s for s in found.live.board.standings if s.entry.id == run.id), None)
         others = [entry for entry in entries[:3] if entry.id != run.id]
-    tables: list[tuple[str, Table]] = []
+    kind = run.device.kind
+    tables: list[tuple[str, Table]] = [
+        (f"Profile of {each.case.label}", timing.profile_of(each, kind)) for each in run.profiles
+    ]
     if run.constants:
         tables.append(("What a call that computes nothing takes", timing.constants_of(run.constants)))
     if run.rounds:

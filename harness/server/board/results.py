@@ -8,12 +8,14 @@ runs have changed are ranked anew. Pages read what is there and wait for nothing
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from harness import __version__, catalog
 from harness.catalog import imported
@@ -29,6 +31,7 @@ from harness.records.store import Store
 from harness.records.tables import cases_of
 from harness.render.legible import without_paths
 from harness.server.board.ledger import Ledger, Origin
+from harness.server.board.same_source import authors_to_merge, merged
 from harness.server.store import DatabaseGone
 
 LOOK_S = 2.0
@@ -67,6 +70,34 @@ class LiveBoard:
     confidence: float
     worker_timed_too: bool
 
+    def without(self, removed: Set[int]) -> LiveBoard:
+        """The board without these submissions, whose files may still be there."""
+        if not removed:
+            return self
+        gone = {run for number in removed & self._runs_of.keys() for run in self._runs_of[number]}
+        if not gone:
+            return self
+
+        def left(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+            return tuple(entry for entry in entries if entry.id not in gone)
+
+        entries = [*(standing.entry for standing in self.board.standings), *self.board.unranked]
+        return replace(
+            self,
+            board=rank(left(entries), self.problem.baselines, self.worker_timed_too),
+            records=left(self.records),
+            of_competition={name: left(each) for name, each in self.of_competition.items()},
+            revision=digest(self.revision, *sorted(gone)),
+        )
+
+    @functools.cached_property
+    def _runs_of(self) -> dict[int, list[str]]:
+        """The runs of each submission."""
+        found: dict[int, list[str]] = {}
+        for run, origin in self.origins.items():
+            found.setdefault(origin.submission, []).append(run)
+        return found
+
     def figures(self, run: str) -> tuple[CaseFigures, ...]:
         """What a ranked run measured, case by case."""
         return cases_of(self.texts[run]) if run in self.texts else ()
@@ -85,6 +116,7 @@ class _Look:
     problems: dict[str, int] | None = None
     revisions: dict[Key, str] = field(default_factory=dict)
     settled: bool = False
+    taken_off: tuple[Any, ...] = ()
 
 
 class Results:
@@ -97,6 +129,7 @@ class Results:
         self._ledger = ledger or Ledger(None)
         self._boards: dict[Key, LiveBoard] = {}
         self._look = _Look()
+        self._prepared: dict[str, int] | None = None
         self._refreshing = threading.Lock()
         self._awake, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -106,11 +139,6 @@ class Results:
     def boards(self) -> Mapping[Key, LiveBoard]:
         """As of the last look; a later one replaces the mapping and leaves this one as it is."""
         return self._boards
-
-    @property
-    def revision(self) -> str:
-        """Another text after any board has changed."""
-        return digest(*(board.revision for board in self._boards.values()))
 
     def start(self) -> None:
         """Look now, and then every LOOK_S in a thread, until `stop`."""
@@ -123,6 +151,16 @@ class Results:
         self._awake.set()
         if self._thread is not None:
             self._thread.join()
+
+    def prepare(self) -> None:
+        """Read the problems' files now, which takes longer than most answers, and would take it from these later."""
+        self._prepared = self._files_of_problems()
+        self._load_problems()
+
+    def _as_prepared(self, problems: dict[str, int]) -> bool:
+        """Whether the files are those that were read before the first look."""
+        prepared, self._prepared = self._prepared, None
+        return prepared == problems
 
     def wake(self) -> None:
         """Look at once: a run was stored, or a submission was removed. In any thread."""
@@ -145,16 +183,20 @@ class Results:
     def refresh(self) -> bool:
         """Bring the boards up to date; whether any has changed. Raises InfrastructureError."""
         with self._refreshing:
-            folders, problems = self._folders(), self._files_of_problems()
-            if folders == self._look.folders and problems == self._look.problems and self._look.settled:
+            folders, problems, taken_off = self._folders(), self._files_of_problems(), self._ledger.taken_off()
+            look = self._look
+            same = (folders, problems, taken_off) == (look.folders, look.problems, look.taken_off)
+            if same and look.settled:
                 return False
-            if problems != self._look.problems:
+            if problems != self._look.problems and not self._as_prepared(problems):
                 self._load_problems()
             settled_ns = time.time_ns() - SETTLED_NS
             with Store(self.root).index() as index:
                 revisions = index.revisions()
                 anew = problems != self._look.problems
-                changed = {key for key, text in revisions.items() if anew or text != self._look.revisions.get(key)}
+                changed = {key for key, text in revisions.items() if anew or text != look.revisions.get(key)}
+                if taken_off != look.taken_off:
+                    changed |= {key for key in revisions if key in self._boards and self._boards[key].origins}
                 boards = {key: board for key, board in self._boards.items() if key in revisions}
                 for name, device in sorted(changed):
                     if name in self._problems:
@@ -162,7 +204,7 @@ class Results:
                 boards = {key: board for key, board in boards.items() if key[0] in self._problems}
             self._boards = {key: boards[key] for key in sorted(boards) if boards[key].runs}
             settled = all(touched < settled_ns for touched in folders.values())
-            self._look = _Look(folders, problems, revisions, settled)
+            self._look = _Look(folders, problems, revisions, settled, taken_off)
             return bool(changed)
 
     def _folders(self) -> dict[str, int]:
@@ -201,14 +243,20 @@ class Results:
 
     def _board(self, index: Index, problem: Problem, device: str, revision: str) -> dict[Key, LiveBoard]:
         store, config = Store(self.root), load_config(self.root)
-        entries = store.mark_sources(index.standings(problem, device))
+        judged = index.judged_runs(problem.name, device)
+        origins = self._ledger.origins(run for run, _, _ in judged)
+        authors = authors_to_merge(judged, origins)
+        again = index.entries([run for run, origin in origins.items() if origin.user_id in authors])
+
+        def marked(entries: Sequence[Entry], competition: str | None = None) -> tuple[Entry, ...]:
+            of_authors = [run for run in again if competition in (None, origins[run.id].competition)]
+            return tuple(store.mark_sources(merged(entries, of_authors, origins, problem)))
+
+        entries = marked(index.standings(problem, device))
         board = rank(entries, problem.baselines, config.rank_worker_timed)
         ranked = [standing.entry for standing in board.standings]
-        origins = self._ledger.origins(index.ids(problem.name, device))
         parts = {run: origin.competition for run, origin in origins.items()}
-        theirs = {
-            name: tuple(store.mark_sources(each)) for name, each in index.standings_of(problem, device, parts).items()
-        }
+        theirs = {name: marked(each, name) for name, each in index.standings_of(problem, device, parts).items()}
         timed = [*ranked, *(entry for each in theirs.values() for entry in each if entry.ranked)]
         measured = index.cases({entry.path for entry in timed})
         texts = {entry.id: measured[entry.path] for entry in timed if entry.path in measured}
@@ -217,7 +265,7 @@ class Results:
         records = tuple(index.records(problem, device, board.clock))
         name = index.devices(problem.name).get(device, device)
         runs = index.count(problem.name, device)
-        said = digest(revision, problem.sha256, repr(board.standings), __version__)
+        said = digest(revision, problem.sha256, repr((board, theirs, config.confidence)), __version__)
         made = LiveBoard(
             problem=problem,
             device=device,
@@ -234,6 +282,11 @@ class Results:
             worker_timed_too=config.rank_worker_timed,
         )
         return {(problem.name, device): made}
+
+    def board(self, problem: str, device: str) -> LiveBoard | None:
+        """One of them as of now: what an administrator removed this moment is not on it. Raises DatabaseGone."""
+        found = self._boards.get((problem, device))
+        return found.without(self._ledger.removed()) if found is not None else None
 
     def run(self, run_id: str) -> tuple[str, Run] | None:
         """The path under results/ and the run of this id; None where there is none, or it cannot be read.

@@ -48,6 +48,8 @@ class Site:
         if origin is None:
             # Of a server that is not this one: nobody knows whose it is.
             return not path.startswith(f"{TRIALS}/"), not judged_by_a_server(run)
+        if origin.removed:
+            return False, False
         own = who is not None and who.id == origin.user_id
         if origin.mode != Mode.LEADERBOARD:
             return own, own

@@ -6,6 +6,8 @@ Everything asked for stands in the address, so that a link shows the same: ?q=fp
 from __future__ import annotations
 
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from harness.model import Estimate, Verdict
-from harness.ranking.board import Board, Standing, rank
+from harness.ranking.board import Board, Standing, close, rank
 from harness.records.entry import CaseFigures, Entry
 from harness.render import plots
 from harness.render.charts import tell_apart
@@ -29,6 +31,10 @@ ROWS = 50
 POINTS = 100
 """Of a board's best submissions those that its plots show beside the records."""
 SHADES = 10
+DUELS = 3
+WHOLES = 32
+"""Of boards and competitions that are kept between two pages."""
+
 _LONGEST_QUESTION = 100
 
 SORTS = ("score", "limit", "error", "age", "name", "author")
@@ -92,36 +98,45 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """All that a board's page shows. `rivals`: a baseline is ranked. `floors`: the formats that the floors are of, none
-    where no floor is known. `found` and the like: how many fit the filter, of which a page shows some."""
+class Whole:
+    """What of a board is the same on each of its pages, whatever is asked but a competition. What it is called
+    is said in `Shown`. `duels`: the first neighbours that only a duel can tell apart."""
 
-    live: LiveBoard
     board: Board
-    rows: tuple[BoardRow, ...]
-    found: int
-    page: int
-    pages: int
     rivals: bool
     floors: tuple[str, ...]
-    verified: tuple[BoardRow, ...]
-    verified_found: int
-    left_out: tuple[BoardRow, ...]
-    left_out_found: int
     tolerances: tuple[str, ...]
     competitions: tuple[str, ...]
-    heat: Heat | None
     history: Plot | None
     errors: Plot | None
     frontier: tuple[Sheet, ...]
     records: tuple[Entry, ...]
+    duels: tuple[tuple[Entry, Entry], ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """All that a board's page shows. `whole.rivals`: a baseline is ranked. `whole.floors`: the formats that the floors
+    are of, none where no floor is known. `found` and the like: how many fit the filter, of which a page shows some."""
+
+    live: LiveBoard
+    whole: Whole
+    rows: tuple[BoardRow, ...]
+    found: int
+    page: int
+    pages: int
+    verified: tuple[BoardRow, ...]
+    verified_found: int
+    left_out: tuple[BoardRow, ...]
+    left_out_found: int
+    heat: Heat | None
     confidence: float
 
 
 def show(live: LiveBoard, asked: Asked) -> Shown:
     """What `asked` shows of a board. A board may have thousands of rows, of which a page makes its own alone."""
-    board = _of_competition(live, asked.competition)
-    standings = board.standings
+    whole = _whole(live, asked.competition)
+    board, standings = whole.board, whole.board.standings
     filtered = bool(asked.q or asked.tolerance)
     wanted = [each for each in standings if _fits(live, each.entry, asked)] if filtered else standings
     pages = max(math.ceil(len(wanted) / ROWS), 1)
@@ -130,30 +145,63 @@ def show(live: LiveBoard, asked: Asked) -> Shown:
     others = [entry for entry in board.unranked if _fits(live, entry, asked)]
     verified = [entry for entry in others if entry.verdict is Verdict.ACCEPTED]
     left_out = [entry for entry in others if entry.verdict is not Verdict.ACCEPTED and not is_quick_try(entry)]
-    names = live.problem.baselines
-    drawn = [Sheet(s.entry, s, s.entry.submission in names, None, None, "") for s in standings[:POINTS]]
-    records = _records(board) if asked.competition else live.records
     return Shown(
         live=live,
-        board=board,
+        whole=whole,
         rows=tuple(rows),
         found=len(wanted),
         page=page,
         pages=pages,
-        rivals=any(standing.times_baseline for standing in standings),
-        floors=tuple(sorted({s.entry.floor_format for s in standings if s.of_limit and s.entry.floor_format})),
         verified=tuple(_row(live, entry) for entry in verified[:ROWS]),
         verified_found=len(verified),
         left_out=tuple(_row(live, entry) for entry in left_out[:ROWS]),
         left_out_found=len(left_out),
+        heat=_heat(live, rows),
+        confidence=live.confidence,
+    )
+
+
+_kept: OrderedDict[tuple[str, str], Whole] = OrderedDict()
+_keeping = threading.Lock()
+
+
+def _whole(live: LiveBoard, competition: str) -> Whole:
+    """Made once for each state of a board, and kept while it is one of the WHOLES that were asked for last."""
+    key = (live.revision, competition)
+    with _keeping:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    made = _made(live, competition)
+    with _keeping:
+        _kept[key] = made
+        while len(_kept) > WHOLES:
+            _kept.popitem(last=False)
+    return made
+
+
+def forget() -> None:
+    """Make all of it anew."""
+    with _keeping:
+        _kept.clear()
+
+
+def _made(live: LiveBoard, competition: str) -> Whole:
+    board = _of_competition(live, competition)
+    standings, names = board.standings, live.problem.baselines
+    drawn = [Sheet(s.entry, s, s.entry.submission in names, None, None, "") for s in standings[:POINTS]]
+    records = _records(board) if competition else live.records
+    return Whole(
+        board=board,
+        rivals=any(standing.times_baseline for standing in standings),
+        floors=tuple(sorted({s.entry.floor_format for s in standings if s.of_limit and s.entry.floor_format})),
         tolerances=tuple(dict.fromkeys(s.entry.tolerance for s in standings if s.entry.tolerance)),
         competitions=tuple(sorted({origin.competition for origin in live.origins.values()})),
-        heat=_heat(live, rows),
         history=_history(live, [standing.entry for standing in standings[:POINTS]], records),
         errors=plots.error_plot(drawn),
         frontier=tuple(plots.frontier(drawn)),
         records=records,
-        confidence=live.confidence,
+        duels=tuple(close(board)[:DUELS]),
     )
 
 

@@ -28,7 +28,10 @@ async def serving_of(request: Request) -> Serving:
 Here = Annotated[Serving, Depends(serving_of)]
 
 
-def client(serving: Here, x_popcorn_cli_id: Annotated[str | None, Header()] = None) -> Account:
+Asks = Annotated[str | None, Header(alias="x-popcorn-cli-id")]
+
+
+def client(serving: Here, x_popcorn_cli_id: Asks = None) -> Account:
     """Whose client asks. Raises Denied 400, 401, 403."""
     if not x_popcorn_cli_id:
         raise Denied(400, "the header X-Popcorn-Cli-Id is missing: register, or put your cli_id into ~/.popcorn.yaml")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 import math
 import statistics
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.model import Measurement, Run, Verdict
+from harness.model import Measurement, ProfiledCase, Run, Verdict
 from harness.records.run_file import load_run
+from harness.render import document, timing
 from harness.server.serving import Serving
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
 from harness.server.verdicts import error_of, one_line
@@ -18,6 +23,7 @@ MODES = {
     Mode.TEST: ("test",),
     Mode.BENCHMARK: ("test", "benchmark"),
     Mode.LEADERBOARD: ("test", "benchmark", "leaderboard"),
+    Mode.PROFILE: ("test", "profile"),
 }
 """What is public of a submission in each mode. One for the leaderboard also has a secret run: in ours every input is
 secret, so it is the same."""
@@ -118,7 +124,7 @@ def runs_of(row: SubmissionRow, last: RunRow, run: Run | None) -> list[dict[str,
         score = last.score_ns / 1e9 if mode == "leaderboard" and passed and last.score_ns is not None else None
         found.append(_run(row, last, mode, passed, score, secret=False))
         if run is not None and mode != "leaderboard":
-            found[-1]["result"] = _tests(run) if mode == "test" else _benchmarks(run)
+            found[-1]["result"] = _RESULTS[mode](run)
             found[-1]["diagnostics"] = diagnostics(run)
         if not passed:
             break
@@ -182,6 +188,25 @@ def _benchmark(measured: Measurement) -> dict[str, Any]:
     }
 
 
+def _profiles(run: Run, cases: Sequence[ProfiledCase] | None = None) -> dict[str, Any]:
+    """Of all cases, or of these. The count is a number, and a report base64, as both generations want them."""
+    shown = run.profiles if cases is None else cases
+    found: dict[str, Any] = {"check": "pass" if run.ending.verdict is Verdict.ACCEPTED else "fail"}
+    found["benchmark-count"] = len(shown)
+    for number, each in enumerate(shown):
+        found[f"benchmark.{number}.spec"] = each.case.label
+        found[f"benchmark.{number}.status"] = "pass"
+        found[f"benchmark.{number}.report"] = base64.b64encode(_profile_in_words(run, each).encode()).decode()
+    return found
+
+
+def _profile_in_words(run: Run, profile: ProfiledCase) -> str:
+    return document.text([timing.profile_of(profile, run.device.kind)])
+
+
+_RESULTS = {"test": _tests, "benchmark": _benchmarks, "profile": _profiles}
+
+
 def diagnostics(run: Run) -> dict[str, Any]:
     """What the program printed, and why it ended."""
     compiled = run.ending.verdict is not Verdict.COMPILE_ERROR
@@ -230,13 +255,30 @@ def full(row: SubmissionRow, last: RunRow, run: Run) -> dict[str, Any]:
             "torch": str(packages.get("torch", "")),
             "hostname": "",
         },
-        "runs": {mode: one for mode in MODES.get(row.mode, ())},
+        "runs": {mode: one for mode in MODES.get(row.mode, ()) if mode != "profile"} | _profiled(run, one),
     }
+
+
+def _profiled(run: Run, one: dict[str, Any]) -> dict[str, Any]:
+    """`profile.0` and so on, a case each: the table, and an archive with the same as text and as JSON."""
+    found = {}
+    for number, each in enumerate(run.profiles):
+        kept = io.BytesIO()
+        with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("profile.txt", _profile_in_words(run, each) + "\n")
+            archive.writestr("profile.json", each.model_dump_json(indent=1))
+        profile = {
+            "profiler": "torch.profiler",
+            "trace": base64.b64encode(kept.getvalue()).decode(),
+            "download_url": None,
+        }
+        run_of_it = {**one["run"], "result": _profiles(run, [each])}
+        found[f"profile.{number}"] = {**one, "run": run_of_it, "profile": profile}
+    return found
 
 
 def report(row: SubmissionRow, run: Run) -> str:
     """The whole run in words, as `podium show` prints it."""
-    from harness.render import document
     from harness.render.run import parts
 
     return f"Submission {row.id}: {one_line(run.ending.message)}\n\n{document.text(parts(run))}"

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from harness.server import entry, removal, standings
 from harness.server.popcorn import answers
-from harness.server.popcorn.accounts import Here, Who
+from harness.server.popcorn.accounts import Asks, Here, Who, client
 from harness.server.serving import Denied, Serving
 from harness.server.store.rows import Account, SubmissionRow
 
@@ -60,12 +60,12 @@ def router() -> APIRouter:
 
     @routes.post("/submission/{board}/{gpu}/{mode}", status_code=202)
     async def submit(
-        serving: Here, who: Who, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()]
+        serving: Here, asks: Asks, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()]
     ) -> dict[str, Any]:
         """Queue a file. The answer comes at once, the verdict from GET /user/submissions/{id}."""
-        competition = serving.competition(board)
         source = await file.read()
-        return await run_in_threadpool(_submit, serving, who, competition.name, gpu, mode, file.filename or "", source)
+        # One turn of a thread for all of it: to change threads takes as long as a query.
+        return await run_in_threadpool(_submit, serving, asks, board, gpu, mode, file.filename or "", source)
 
     @routes.get("/user/submissions")
     def own(
@@ -145,8 +145,9 @@ def router() -> APIRouter:
 
 
 def _submit(
-    serving: Serving, who: Account, board: str, gpu: str, mode: str, file_name: str, source: bytes
+    serving: Serving, asks: str | None, board: str, gpu: str, mode: str, file_name: str, source: bytes
 ) -> dict[str, Any]:
+    who = client(serving, asks)
     competition = serving.competition(board)
     submission, job = entry.accept(serving, who, competition, gpu, mode, file_name, source)
     return {

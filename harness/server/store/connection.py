@@ -82,9 +82,15 @@ class Connections:
     @staticmethod
     def _keep_private(path: Path) -> None:
         """The file is its owner's alone, for it holds everyone's sources and codes. SQLite makes its companions (-wal,
-        -shm) with the same rights."""
+        -shm) with the same rights.
+
+        A file that is there is not opened: to close it would take from this process all locks that SQLite holds on it
+        (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then take itself for the last one, and remove
+        the log to which this one goes on writing.
+        """
         with contextlib.suppress(OSError):  # SQLite then says better what is wrong
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            if not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
                 if each.exists() and each.stat().st_mode & 0o077:
                     each.chmod(0o600)

@@ -20,6 +20,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 """An account's name: it is part of file names and of addresses."""
 
 SESSION_DAYS = 14
+PENDING_DAYS = 30
+"""For which a client waits for approval."""
+
 MOST_PENDING = 1000
 """Clients that wait for approval; a new one takes the place of the oldest."""
 
@@ -81,6 +84,7 @@ class People:
         """An id that waits for approval."""
         client = new_client_id()
         with self._connections.writing() as rows:
+            rows("DELETE FROM clients WHERE user_id IS NULL AND created_at < ?", (_expired(),))
             rows(
                 "DELETE FROM clients WHERE user_id IS NULL AND sha256 NOT IN"
                 " (SELECT sha256 FROM clients WHERE user_id IS NULL ORDER BY created_at DESC LIMIT ?)",
@@ -95,7 +99,8 @@ class People:
         if not re.fullmatch(rf"[0-9a-f]{{{FINGERPRINT}}}", print_):
             raise UsageError(f"{print_!r} is no fingerprint of a client", "podium user list shows those that wait")
         with self._connections.writing() as rows:
-            found = rows("SELECT sha256 FROM clients WHERE user_id IS NULL AND sha256 LIKE ?", (f"{print_}%",))
+            waits = "SELECT sha256 FROM clients WHERE user_id IS NULL AND created_at >= ? AND sha256 LIKE ?"
+            found = rows(waits, (_expired(), f"{print_}%"))
             if len(found) != 1:
                 raise UsageError(f"no client {print_} waits for approval", "podium user list shows those that wait")
             rows("UPDATE clients SET user_id = ? WHERE sha256 = ?", (_user(rows, name), found[0][0]))
@@ -122,7 +127,8 @@ class People:
     def is_pending(self, client: str) -> bool:
         """Whether this id waits for approval."""
         with self._connections.reading() as rows:
-            return bool(rows("SELECT 1 FROM clients WHERE sha256 = ? AND user_id IS NULL", (hashed(client),)))
+            waits = "SELECT 1 FROM clients WHERE sha256 = ? AND user_id IS NULL AND created_at >= ?"
+            return bool(rows(waits, (hashed(client), _expired())))
 
     def all(self) -> list[Account]:
         """Every account, by name."""
@@ -138,7 +144,8 @@ class People:
     def pending(self) -> list[PendingClient]:
         """The clients that wait for approval, the oldest first."""
         with self._connections.reading() as rows:
-            found = rows("SELECT sha256, provider, created_at FROM clients WHERE user_id IS NULL ORDER BY created_at")
+            waits = "FROM clients WHERE user_id IS NULL AND created_at >= ? ORDER BY created_at"
+            found = rows(f"SELECT sha256, provider, created_at {waits}", (_expired(),))
         return [PendingClient(sha256[:FINGERPRINT], provider, at) for sha256, provider, at in found]
 
     # Sessions of browsers.
@@ -242,6 +249,11 @@ class People:
                 rows("INSERT INTO members VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (user_id, competition, now()))
                 names.append(rows("SELECT name FROM competitions WHERE id = ?", (competition,))[0][0])
         return sorted(names)
+
+
+def _expired() -> str:
+    """What has waited since then is of no use any more."""
+    return stamp(datetime.now(UTC) - timedelta(days=PENDING_DAYS))
 
 
 def checked_name(name: str) -> str:

@@ -149,7 +149,7 @@ class Reading:
                 "SELECT r.id, r.path, s.mode, s.removed_at IS NULL AND EXISTS"
                 " (SELECT 1 FROM submissions o JOIN jobs k ON k.submission_id = o.id"
                 "  WHERE o.user_id = s.user_id AND o.competition_id = s.competition_id AND o.sha256 = s.sha256"
-                "  AND o.gpu = s.gpu AND o.file_name = s.file_name AND o.mode = 'leaderboard'"
+                "  AND o.gpu = s.gpu AND o.mode = 'leaderboard'"
                 "  AND o.deleted_at IS NULL AND o.removed_at IS NULL AND k.state NOT IN ('pending', 'running'))"
                 " FROM runs r JOIN jobs j ON j.id = r.job_id JOIN submissions s ON s.id = j.submission_id"
                 f" WHERE (s.deleted_at IS NOT NULL OR s.removed_at IS NOT NULL){of_source if submission else ''}",

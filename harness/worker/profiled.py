@@ -1,0 +1,51 @@
+"""A call that torch's profiler looks at. What it says is for the submission's author; nothing is judged by it.
+
+call ─► torch.autograd.profiler ─► operators (CPU) or kernels (GPU), each with how often and how long
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harness.model.profiled import LONGEST_PART, MOST_PARTS
+
+OTHERS = "(all others)"
+
+
+def profiled(call: Callable[[], Any], on_gpu: bool) -> dict[str, Any]:
+    """`call_ns` of one call under the profiler, and its `parts`: name, count and own time in ns, the longest first.
+    Raises what the call does."""
+    # What torch.profiler.profile is made of; that imports torch's compiler, which takes seconds.
+    from torch.autograd.profiler import profile
+
+    with profile(use_device="cuda" if on_gpu else None, use_kineto=True) as profiler:
+        began_ns = time.perf_counter_ns()
+        call()
+        if on_gpu:
+            torch.cuda.synchronize()
+        call_ns = time.perf_counter_ns() - began_ns
+    parts = _kernels(profiler) if on_gpu else _operators(profiler)
+    in_order = sorted(parts.items(), key=lambda part: -part[1][1])
+    told, rest = in_order[:MOST_PARTS], [part for _, part in in_order[MOST_PARTS:]]
+    if rest:
+        told.append((OTHERS, (sum(count for count, _ in rest), sum(own_ns for _, own_ns in rest))))
+    named = [{"name": name[:LONGEST_PART], "count": count, "self_ns": own_ns} for name, (count, own_ns) in told]
+    return {"call_ns": call_ns, "parts": named}
+
+
+def _operators(profiler: Any) -> dict[str, tuple[int, float]]:
+    """Every operator's own time, without that of the operators it called."""
+    return {event.key: (event.count, 1e3 * event.self_cpu_time_total) for event in profiler.key_averages()}
+
+
+def _kernels(profiler: Any) -> dict[str, tuple[int, float]]:
+    found: dict[str, tuple[int, float]] = {}
+    for event in profiler.kineto_results.events():
+        if event.device_type() == torch.autograd.DeviceType.CUDA:  # ROCm's as well
+            count, own_ns = found.get(event.name(), (0, 0.0))
+            found[event.name()] = (count + 1, own_ns + event.duration_ns())
+    return found
