@@ -30,7 +30,7 @@ os.environ.pop("COLUMNS", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# About as many processes test as there are processors. Threads that wait for each other's processors wait awake: on a machine
+# About as many processes test as there are processors. Threads that wait for each other wait awake: on a machine
 # that is busy besides, that took two thirds of the time of what computes here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -268,10 +268,7 @@ class Session:
     def _receive_within(self, nonce: str, kind: str, limit_s: float) -> Any:
         """What the worker's next message holds under `kind`."""
         with self._faults(limit_s):
-            return self._receive(kind, self._limit_s(limit_s), nonce)
-
-    def _receive(self, kind: str, timeout_s: float, nonce: str) -> Any:
-        answer = self._channel.receive(timeout_s, watch=self.leash)
+            answer = self._channel.receive(self._limit_s(limit_s), watch=self.leash)
         if answer.get("nonce") != nonce or len(answer) != 2:
             raise violation("the worker answered a request that was not put to it")
         if "failure" in answer:
