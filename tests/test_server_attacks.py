@@ -58,7 +58,7 @@ def until(holds, seconds=30):
 
 @pytest.mark.parametrize("mark", ["\f", "\r", "\x1c", "\u2028", "\n"])
 def test_sources_of_many_lines_of_any_kind_are_not_compared_line_by_line(server, mark):
-    a, b = (store(server.root, name, source="# " + mark.join(f"w{n}" for n in order))
+    a, b = (store(server.root, name, tier="published", source="# " + mark.join(f"w{n}" for n in order))
             for name, order in (("up", range(100_000)), ("down", range(99_999, -1, -1))))  # fmt: skip
     anybody = Browser(server.port)
     page = anybody.get(f"/compare/{a.id}/{b.id}")

@@ -252,17 +252,24 @@ def test_a_page_that_has_not_changed_is_not_sent_again_and_one_that_has_is(serve
 
 
 def test_a_run_shows_its_cases_samples_clock_environment_report_and_source(server, anybody):
-    run = store(server.root, "mine", output="it said this")
+    run = store(server.root, "mine", output="it said this", tier="published")
     page = Elements(shown(anybody, f"/run/{run.id}", "mine").text).words
     for words in ("rows=64 cols=64", "process 3", "the judge's", "python", "3.12", "package torch", "it said this"):
         assert words in page
     assert "def custom_kernel(data): # mine" in page
-    wrong = store(server.root, "wrong", **failed(detail="y: all elements are wrong; replay with --seed 7"))
-    assert "replay with --seed 7" in anybody.get(f"/run/{wrong.id}").text
+    wrong = failed(detail="y: all elements are wrong; replay with --seed 7")
+    assert "--seed 7" in anybody.get(f"/run/{store(server.root, 'wrong', tier='published', **wrong).id}").text
+
+
+def test_of_a_run_of_eval_that_is_not_published_nobody_is_shown_the_source(server, anybody):
+    run = store(server.root, "mine", output="it said this", **failed(detail="replay with --seed 7"))
+    page = shown(anybody, f"/run/{run.id}", "mine").text
+    assert "judged on the server itself" in page and "wrong answer" in page
+    assert not any(secret in page for secret in ("def custom_kernel", "it said this", "--seed 7"))
 
 
 def test_two_runs_are_compared_in_words_by_case_and_by_source(server, anybody):
-    a, b = store(server.root, "old", 1000.0), store(server.root, "new", 2000.0)
+    a, b = (store(server.root, name, ns, tier="published") for name, ns in (("old", 1000.0), ("new", 2000.0)))
     page = Elements(anybody.get(f"/compare/{a.id}/{b.id}").text).words
     assert "SLOWER: new is slower than old" in page
     assert "-def custom_kernel(data): # old" in page and "+def custom_kernel(data): # new" in page

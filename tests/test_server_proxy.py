@@ -20,7 +20,6 @@ pytest.importorskip("fastapi")
 from served import RIGHT, Server, multipart, until
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-DOCUMENTED = (CHECKOUT / "docs" / "server.md").read_text()
 TOO_OFTEN = 21
 """Registrations from one address, of which the last is refused."""
 

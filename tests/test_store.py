@@ -319,6 +319,16 @@ class TestReading:
         assert Store(root).read("mine").id == "20260102-bb-mine-repro"
         put(root, make_run("20260101-aa-mine"))
         assert Store(root).read("mine").id == "20260101-aa-mine"
+        (folder(root) / "20260101-aa-mine.json").unlink()
+        put(root, make_run("20260101-aa-mine", unranked_because=Unranked.QUICK))
+        assert Store(root).read("mine").id == "20260101-aa-mine"
+
+    def test_of_a_source_that_one_device_cannot_run_the_latest_is_the_run_of_another(self, root):
+        elsewhere = {"unranked_because": Unranked.UNJUDGED, "started_at": "2026-01-02"}
+        put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", **elsewhere))
+        assert Store(root).read("mine").id == "20260101-aa-mine"
+        put(root, make_run("20260103-cc-mine", submission_sha256="f" * 64, **elsewhere | {"started_at": "2026-01-03"}))
+        assert Store(root).read("mine").id == "20260103-cc-mine"
 
     def test_a_name_with_runs_of_two_problems_is_an_error_that_lists_them(self, root):
         put(root, make_run("20260101-aa-mine"), make_run("20260102-bb-mine", problem="triple"))

@@ -23,6 +23,7 @@ from harness.cli.options import (
 )
 from harness.errors import INTERRUPTED_EXIT_CODE, UsageError
 from harness.model import OLDER_SOURCE, Run
+from harness.ranking.comparison import LEAST_PAIRS
 from harness.render import boards, colour, document, github, sheet
 from harness.render.legible import legible
 from harness.render.terminal import left_alone, runs
@@ -116,7 +117,7 @@ def _say_what_has_changed(root: Path, *runs: Run) -> None:
 @click.option("--duel", is_flag=True, help="Time both sources again in turns, to tell smaller differences.")
 @click.option(
     "--pairs",
-    type=click.IntRange(2, MOST_DUEL_PAIRS),
+    type=click.IntRange(LEAST_PAIRS, MOST_DUEL_PAIRS),
     help=f"Number of process pairs in a duel (default: {DUEL_PAIRS}).",
 )
 @click.option(

@@ -90,5 +90,6 @@ def last_of(found: list[tuple[int, str]], path: Path, interprets: bool) -> str:
     """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there."""
     line, name = found[-1]
     slowly = interprets and is_kernel(name, path)
-    said = ", which Triton's interpreter runs here, and slowly: try a smaller case" if slowly else ""
+    said = ", which Triton's interpreter runs here, and slowly" if slowly else ""
+    said += ": try a smaller case, or look for a loop that does not end" if slowly else ""
     return f"it was in {name} (line {line}){said}"

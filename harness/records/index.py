@@ -41,15 +41,18 @@ class Index:
 
     def latest(self, submission: str) -> dict[str, str]:
         """By problem the id of the latest run of the latest source that this submission's name had there. Of a source's
-        runs a first look counts only if there is no other, and a reproduction only if there is nothing else."""
-        query = f"""SELECT problem, id, sha256, unranked IS '{Unranked.QUICK}' AND verdict = 'accepted' FROM runs
-                    WHERE submission = ? ORDER BY unranked IS '{Unranked.REPRODUCED}', started_at DESC, id DESC"""
-        by_problem: dict[str, list[tuple[str, str, bool]]] = {}
-        for problem, run_id, sha256, quick in self._rows(query, (submission,)):
-            by_problem.setdefault(problem, []).append((run_id, sha256, quick))
+        runs a first look counts only if there is none in full, one of a device that it cannot run on only if there is
+        no other, and a reproduction only if there is nothing else."""
+        query = f"""SELECT problem, id, sha256,
+                    CASE WHEN unranked IS '{Unranked.REPRODUCED}' THEN 3 WHEN unranked IS '{Unranked.UNJUDGED}' THEN 2
+                    ELSE unranked IS '{Unranked.QUICK}' AND verdict = 'accepted' END AS behind FROM runs
+                    WHERE submission = ? ORDER BY behind = 3, started_at DESC, id DESC"""
+        by_problem: dict[str, list[tuple[str, str, int]]] = {}
+        for problem, run_id, sha256, behind in self._rows(query, (submission,)):
+            by_problem.setdefault(problem, []).append((run_id, sha256, behind))
         found = {}
         for problem, runs in by_problem.items():
-            of_source = [(quick, run_id) for run_id, sha256, quick in runs if sha256 == runs[0][1]]
+            of_source = [(behind, run_id) for run_id, sha256, behind in runs if sha256 == runs[0][1]]
             found[problem] = min(of_source, key=lambda each: each[0])[1]
         return found
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-TIERS = ("published", "local")
+PUBLISHED = "published"
+TIERS = (PUBLISHED, "local")
 
 SETTLED_NS = 2_000_000_000
 """A file touched more recently is in doubt: a tick lasts two seconds on FAT, 10 ms on most others."""

@@ -96,6 +96,7 @@ def serve(
             signal.signal(signal.SIGTERM, lambda number, frame: None)
         with contextlib.suppress(KeyboardInterrupt):
             _Server(config, serving).run(sockets=[listener])
+        say("stopped: what is accepted and has no verdict yet is judged when it is started again")
 
 
 def configured(app: ASGIApp, behind_proxy: bool = False, **changes: Any) -> uvicorn.Config:

@@ -23,8 +23,8 @@ by each sequence's own length; a second kernel merges them in their order and ad
 Waits for no other workgroup; no atomics. Loads past a sequence's end go to its last key instead, so that no garbage is
 read, and score -inf. The parts carry their maximum, finite from the start, and their sum.
 
-Bytes a cached key and KV head: 4 D in 16 bits, read once. docs/emulator.md has registers, occupancy and counts. What
-limits it on a GPU is not known: it has not run on one.
+Bytes a cached key and KV head: 4 D in 16 bits, read once. docs/emulated-files.md has registers, occupancy and counts.
+What limits it on a GPU is not known: it has not run on one.
 """
 
 import torch

@@ -25,8 +25,8 @@ as do two rows four apart of which eight lanes each write 8 bytes.
 Splits. A sequence is cut into whole tiles for as many workgroups as are two a compute unit; a second kernel merges the
 parts in the order of the splits. Waits for no other workgroup; no atomics. The parts carry their maximum and sum.
 
-Bytes. 576 a token, and 64 KiB a (sequence, split) for writing and reading the parts. docs/emulator.md has registers,
-occupancy and counts. What limits it on a GPU is not known: it has not run on one.
+Bytes. 576 a token, and 64 KiB a (sequence, split) for writing and reading the parts. docs/emulated-files.md has
+registers, occupancy and counts. What limits it on a GPU is not known: it has not run on one.
 """
 
 import torch

@@ -77,8 +77,3 @@ class Ledger:
             return frozenset()
         with self._database.connections.reading() as rows:
             return frozenset(number for (number,) in rows("SELECT id FROM submissions WHERE removed_at IS NOT NULL"))
-
-
-def judged_by_a_server(run: str) -> bool:
-    """Whether this is the id of a run that some server's queue gave to its judge."""
-    return _JUDGED_HERE.fullmatch(run) is not None

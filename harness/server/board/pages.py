@@ -132,6 +132,11 @@ def _front(site: Site) -> dict[str, object]:
     }
 
 
+OF_EVAL = (
+    "It was judged on the server itself, by `eval`. Of such runs only published ones are shown with their sources."
+)
+
+
 @dataclass(frozen=True)
 class ShownRun:
     """A run that may be shown. `opened`: with its source and what it printed."""
@@ -152,7 +157,7 @@ def _shown_run(site: Site, run_id: str, who: Account | None) -> ShownRun:
         raise Denied(404, "there is no such run")
     _, run, opened = found
     origin = site.ledger.origins([run.id]).get(run.id)
-    source, why = None, "Its competition does not show it to you."
+    source, why = None, "Its competition does not show it to you." if origin else OF_EVAL
     if opened:
         try:
             text = (

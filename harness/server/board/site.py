@@ -15,9 +15,10 @@ from markupsafe import Markup, escape
 
 from harness import __version__
 from harness.model import Run
+from harness.records.scan import PUBLISHED
 from harness.render import charts, html, plots
 from harness.server import sessions
-from harness.server.board.ledger import Ledger, Origin, judged_by_a_server
+from harness.server.board.ledger import Ledger, Origin
 from harness.server.board.results import TRIALS, Results
 from harness.server.board.view import POINTS, age
 from harness.server.serving import Serving
@@ -42,12 +43,11 @@ class Site:
 
     def may_see(self, path: str, run: str, who: Account | None) -> tuple[bool, bool]:
         """Whether a run is shown to `who` at all, and whether with its source and what it printed, which may tell the
-        source. A run of `eval` is. Of a submission its competition decides; a trial is its author's alone. `path`: the
-        run's file under results/."""
+        source. Of a submission its competition decides; a trial is its author's alone. A run of `eval`, or of a server
+        that is not this one, is shown, with its source once it is published. `path`: the run's file under results/."""
         origin = self.ledger.origins([run]).get(run)
         if origin is None:
-            # Of a server that is not this one: nobody knows whose it is.
-            return not path.startswith(f"{TRIALS}/"), not judged_by_a_server(run)
+            return not path.startswith(f"{TRIALS}/"), path.startswith(f"{PUBLISHED}/")
         if origin.removed:
             return False, False
         own = who is not None and who.id == origin.user_id
