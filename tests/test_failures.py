@@ -19,7 +19,7 @@ def reported(tmp_path, source):
     path = tmp_path / "submission.py"
     path.write_text(textwrap.dedent(source))
     try:
-        exec(compile(path.read_text(), str(path), "exec"), {})
+        exec(compile(path.read_text(), str(path), "exec"), {"__name__": "submission"})
     except BaseException as error:
         return describe_failure(error, path)
     raise AssertionError("it raises nothing")

@@ -300,6 +300,12 @@ RUN = Run(
         ),
     ),
     reproduces="an-earlier-run", config={"gpu": {"processes": 55}},
+    profiles=(
+        ProfiledCase(
+            case=LEFT_OUT, calls=3, call_ns=432_100, launches=0, instructions=0,
+            parts=(ProfiledPart(name="an_operator", count=2, self_ns=98_760),),
+        ),
+    ),
     rounds=(
         Round(
             copy_ns=321_000, product_ns=654_000, gauges={"clocks": "1981"}, others_share=0.37, disturbed="too hot",
@@ -321,6 +327,7 @@ def test_show_leaves_out_nothing_that_is_stored(form):
     assert "1.050 1.250" in found and "2×2" in found  # each process, of the samples
     assert "321.0" in found and "654.0" in found and "too hot; too slow; not counted" in found  # a round
     assert "37%" in found
+    assert "432.1" in found and "98.76" in found  # a profiled call and a part of it
     for figure in ("1.0311", "0.9722", "0.2533", "0.8144", "1.25 a_band"):
         assert figure in found, figure  # all calls together
     for figure in (

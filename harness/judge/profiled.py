@@ -17,7 +17,7 @@ from harness.judge.entrant import Entrant
 from harness.judge.reply import ProfileReply
 from harness.judge.session import Session
 from harness.model import Case, ProfiledCase, ProfiledPart
-from harness.model.profiled import MOST_PARTS
+from harness.model.profiled import LONGEST_PART, MOST_PARTS
 from harness.model.value import SHORTEST_NS
 from harness.progress import Narrate, Step, tell
 
@@ -77,4 +77,5 @@ def _call(entrant: Entrant, session: Session, series: Series, looked_at: bool) -
     series.stage.pour()
     if call.arena.on_device:
         torch.cuda.synchronize()
-    return session.profile({**call.request, "looked_at": looked_at}, series.case.label)
+    asked = {"looked_at": looked_at, "most_parts": MOST_PARTS, "longest_name": LONGEST_PART}
+    return session.profile({**call.request, **asked}, series.case.label)

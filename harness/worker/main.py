@@ -107,7 +107,7 @@ class Worker:
                 submission.kernel(data)
 
         if request["looked_at"]:
-            found = profiled(call, self._device_kind != "cpu")
+            found = profiled(call, self._device_kind != "cpu", request["most_parts"], request["longest_name"])
         else:
             call()
         executed = load.emulated().get("executed", 0)

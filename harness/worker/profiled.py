@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 
-from harness.model.profiled import LONGEST_PART, MOST_PARTS
-
 OTHERS = "(all others)"
 
 
-def profiled(call: Callable[[], Any], on_gpu: bool) -> dict[str, Any]:
-    """`call_ns` of one call under the profiler, and its `parts`: name, count and own time in ns, the longest first.
-    Raises what the call does."""
+def profiled(call: Callable[[], Any], on_gpu: bool, most_parts: int, longest_name: int) -> dict[str, Any]:
+    """`call_ns` of one call under the profiler, and its `parts`: name (at most `longest_name` characters), count and
+    own time in ns, the longest first; what is beyond `most_parts` is added up. Raises what the call does."""
     # What torch.profiler.profile is made of; that imports torch's compiler, which takes seconds.
     from torch.autograd.profiler import profile
 
@@ -30,10 +28,10 @@ def profiled(call: Callable[[], Any], on_gpu: bool) -> dict[str, Any]:
         call_ns = time.perf_counter_ns() - began_ns
     parts = _kernels(profiler) if on_gpu else _operators(profiler)
     in_order = sorted(parts.items(), key=lambda part: -part[1][1])
-    told, rest = in_order[:MOST_PARTS], [part for _, part in in_order[MOST_PARTS:]]
+    told, rest = in_order[:most_parts], [part for _, part in in_order[most_parts:]]
     if rest:
         told.append((OTHERS, (sum(count for count, _ in rest), sum(own_ns for _, own_ns in rest))))
-    named = [{"name": name[:LONGEST_PART], "count": count, "self_ns": own_ns} for name, (count, own_ns) in told]
+    named = [{"name": name[:longest_name], "count": count, "self_ns": own_ns} for name, (count, own_ns) in told]
     return {"call_ns": call_ns, "parts": named}
 
 
