@@ -27,6 +27,7 @@ from harness.model import (
     Floor,
     Manner,
     Measurement,
+    ProfiledCase,
     Round,
     Run,
     Skipped,
@@ -35,6 +36,7 @@ from harness.model import (
     Total,
     Verdict,
 )
+from harness.model.profiled import ProfiledPart
 from harness.records.store import Store
 from harness.render import check as checkup
 from harness.render import document
@@ -346,7 +348,7 @@ def test_show_leaves_out_nothing_that_is_stored(form):
 def test_what_all_cases_share_is_said_once_above_them():
     cases = [Case(parameters={"rows": rows, "cols": 64}) for rows in (64, 4096)]
     timed = [TIMED.model_copy(update={"case": case}) for case in cases]
-    run = RUN.model_copy(update={"measurements": tuple(timed), "checks": (), "skipped": ()})
+    run = RUN.model_copy(update={"measurements": tuple(timed), "checks": (), "skipped": (), "profiles": ()})
     shown = document.text(rendered.parts(run))
     assert shown.count("every case: cols=64") == shown.count("cols=64") == 1 and shown.count("rows=4096 ") == 4
 
