@@ -4,21 +4,25 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
+from pydantic import TypeAdapter
 
 from harness import catalog
 from harness.catalog.config import load_config
+from harness.catalog.set_file import Time
 from harness.catalog.submission import load_submission
 from harness.errors import ProblemError
 from harness.judge.evaluate import evaluate
 from harness.judge.reference import open_reference
 from harness.judge.stage import claimed, spans_of
 from harness.machine.device import detect
-from harness.model import Floor, Run, Verdict
+from harness.model import Case, Floor, Run, Verdict
 from harness.ranking import stats
 from harness.records.entry import of_run
 
@@ -259,6 +263,26 @@ def custom_kernel(data):
         run = judge(toy_root, problem.only(problem.cases.test[:1], []), toy_root / "mine.py", timed=False)
         assert run.ending.verdict is RIGHT, run.ending
 
+    def test_an_output_wider_than_ref_kernels_is_the_checkers_to_judge(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        (toy_root / "mine.py").write_text("def custom_kernel(data):\n    return (data[0] + data[1]).double()\n")
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem.only(problem.cases.test[:1], []), toy_root / "mine.py", timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+
+    def test_a_checker_that_exits_says_no_and_the_judge_goes_on(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        with (folder / "reference.py").open("a") as reference:
+            reference.write(
+                "\n\nmatches = check_implementation\n\n\ndef check_implementation(data, output):\n"
+                "    said = matches(data, output)\n    if not (said[0] if isinstance(said, tuple) else not said):\n"
+                "        raise SystemExit(0)\n    return said\n"
+            )
+        (toy_root / "mine.py").write_text("def custom_kernel(data):\n    return data[0] - data[1]\n")
+        problem = catalog.load_problem(toy_root, str(folder))
+        run = judge(toy_root, problem.only(problem.cases.test[:1], []), toy_root / "mine.py", timed=False)
+        assert run.ending.verdict is WRONG and "the checker raises SystemExit" in (run.ending.detail or "")
+
     def test_an_expanded_output_arrives_as_it_looks(self, toy_root, folder):
         source = "import torch\ndef custom_kernel(data):\n    return torch.zeros(1).expand(24, 24)\n"
         run = judge(toy_root, *folder("grayscale", source))
@@ -461,11 +485,19 @@ class TestWhatTaskYmlSays:
         assert first == {"dim": 8, "nomask": False, "distribution": "normal"} and first["nomask"] is False
         assert catalog.load_problem(toy_root, str(FOLDERS / "grouped")).cases.test[0].parameters["m"] == [8, 5]
 
-    def test_compat_text_passes_truth_values_as_words(self, toy_root, copy_of):
+    def test_compat_text_passes_truth_values_as_words_and_numbers_as_numbers(self, toy_root, copy_of):
         masked = copy_of("masked")
         (masked / "podium.yml").write_text("compat: text\n")
         reference = open_reference(catalog.load_problem(toy_root, str(masked)), detect(toy_root, "cpu"))
-        assert reference.generate(reference.problem.cases.test[0], 5)[3]["nomask"] == "False"
+        case = reference.problem.cases.test[0]
+        assert reference.generate(case, 5)[3]["nomask"] == "False"
+        with_one = Case(parameters={**case.parameters, "dim": 1})
+        assert reference.generate(with_one, 5)[0].shape[-1] == 1
+
+    @pytest.mark.parametrize("time", ["2025-06-30 23:59:00", "2025-06-30T23:59:00Z", "2025-06-30 23:59"])
+    def test_a_deadline_without_a_zone_is_of_utc_however_it_is_written(self, time):
+        (stated,) = yaml.safe_load(f"- {time}")
+        assert TypeAdapter(Time).validate_python(stated) == datetime(2025, 6, 30, 23, 59, tzinfo=UTC)
 
     @pytest.mark.parametrize(
         ("ranking", "sizes", "mean"),

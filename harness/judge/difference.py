@@ -194,7 +194,10 @@ def float64(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers of the same width, so that NaN payloads and the sign of zero compare."""
+    """The same memory as integers of the same width, so that NaN payloads and the sign of zero compare; of complex
+    numbers with an axis of 2 more."""
+    if tensor.is_complex():
+        return bits(torch.view_as_real(tensor.resolve_conj()))
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return tensor.contiguous().view(integers[tensor.itemsize])
 

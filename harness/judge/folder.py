@@ -42,6 +42,8 @@ MOST_SHOWN = 2000
 
 MOST_CANARY_CASES = 3
 LEAST_OUTPUT_BYTES = 1 << 16
+WIDEST = 8
+"""Bytes of an element of float64 and int64: what a checker may take instead of a narrower dtype."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class FolderReference(Reference):
     def generate(self, case: Case, seed: int) -> Any:
         parameters: dict[str, Any] = dict(case.parameters)
         if self._foreign.as_text:
-            parameters = {key: str(value) if value in (True, False) else value for key, value in parameters.items()}
+            parameters = {key: str(value) if isinstance(value, bool) else value for key, value in parameters.items()}
         with self._scope(), filled_memory():
             seed_everything(seed)
             return self._run("generate_input", **parameters, seed=seed)
@@ -123,21 +125,21 @@ class FolderReference(Reference):
                 raise InfrastructureError(f"{self.problem.name}: no memory left for the checker: {error}") from error
             except torch.AcceleratorError as error:
                 raise InfrastructureError(f"the device failed in {self.problem.name}'s checker: {error}") from error
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 return Opinion(False, f"the checker raises {type(error).__name__}: {error}"[:MOST_SHOWN])
         right, why = said if isinstance(said, tuple) and len(said) == 2 else (not said, said)
         return Opinion(bool(right), str(why or "")[:MOST_SHOWN])
 
     def output_bytes(self, case: Case, data: Any) -> list[int]:
-        """Of each output as ref_kernel gives it, with room for elements of 4 bytes at least: a checker may take another
-        dtype. Without a ref_kernel, as many as all inputs have."""
+        """Of each output as ref_kernel gives it, with room for elements of the widest dtype: a checker may take another.
+        Without a ref_kernel, as many as all inputs have."""
         if case.key not in self._sizes:
             expected = self.expected(data)
             if expected is None:
                 total = sum(tensor.numel() * tensor.itemsize for _, tensor in self.leaves(data))
                 self._sizes[case.key] = [max(total, LEAST_OUTPUT_BYTES)]
             else:
-                self._sizes[case.key] = [max(t.numel() * max(t.itemsize, 4), 1) for t in expected]
+                self._sizes[case.key] = [max(t.numel() * WIDEST, 1) for t in expected]
                 self._due[case.key] = [t.numel() for t in expected]
         return self._sizes[case.key]
 
@@ -180,7 +182,7 @@ class FolderReference(Reference):
         with self._scope():
             try:
                 module = self._scope.module("reference")
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise ProblemError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
         for name in ("generate_input", "check_implementation"):
             if not callable(getattr(module, name, None)):
@@ -194,6 +196,8 @@ class FolderReference(Reference):
             answer = self._run("ref_kernel", copied(data))
             if not _are_tensors(answer):
                 return None
+            if any(tensor.is_complex() for tensor in members(answer)):
+                raise ProblemError(f"{self.problem.name}: ref_kernel gives complex numbers, which are not judged")
             self._form = type(answer)
             if not self._foreign.exact:
                 return answer

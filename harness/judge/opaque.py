@@ -209,7 +209,8 @@ def _output(reply: CallReply, snapshot: Snapshot, torch_device: str) -> tuple[st
         try:
             tensors.append(snapshot.view(span).clone().to(torch_device))
         except (LookupError, ValueError):
-            return "the worker says that its output lies outside the shared memory", None
+            room = "more than there is room for, or outside the shared memory"
+            return f"custom_kernel returned {described.dtype} {described.shape}: {room}", None
     if not reply.several:
         return None, tensors[0]
     return None, tensors if reply.listed else tuple(tensors)

@@ -136,7 +136,7 @@ class Reference:
                 f"{self.problem.name}: no memory left for {function}: {error}",
                 "end what else takes memory (nvidia-smi and rocm-smi list it for GPUs) and judge again",
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             path = self.problem.folder / "reference.py"
             if isinstance(error, torch.AcceleratorError) or str(error).startswith(("CUDA error", "HIP error")):
                 raise InfrastructureError(
@@ -173,6 +173,6 @@ def _import_reference(problem: Problem) -> types.ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProblemError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module

@@ -70,7 +70,7 @@ class TaskReference(FolderReference):
             try:
                 drawn = self._module_of(case).get_inputs()
                 inputs = [self._cast(each) if isinstance(each, torch.Tensor) else each for each in drawn]
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failed("get_inputs", error) from error
         of_forward = _hashed(seed) if self._draws else None
         return inputs, torch.tensor(of_forward) if self._draws and self._on_cpu else of_forward
@@ -120,7 +120,7 @@ class TaskReference(FolderReference):
             module.__file__ = str(path)
             try:
                 exec(compile(tree, str(path), "exec"), vars(module))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failed("the module", error) from error
             self._modules[case.key] = module
         return self._modules[case.key]
@@ -136,7 +136,7 @@ class TaskReference(FolderReference):
                 torch.manual_seed(seed)
                 model = module.Model(*init).to(self.torch_device)
                 model = model.to(self._dtype) if self._dtype is not None else model
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failed("Model", error) from error
         self._built, self._built_for = (list(init), model, seed), (case.key, seed)
 
@@ -162,10 +162,12 @@ class TaskReference(FolderReference):
                 torch.manual_seed(int(seed))
             try:
                 found = (model if keeps_state else copy.deepcopy(model))(*inputs)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failed("Model.forward", error) from error
         if not all(isinstance(member, torch.Tensor) for member in members(found)):
             raise ProblemError(f"{self._foreign.path}: Model.forward returns what is no tensor")
+        if any(member.is_complex() for member in members(found)):
+            raise ProblemError(f"{self._foreign.path}: Model.forward gives complex numbers, which are not judged")
         return found
 
     def _put_canaries(self) -> None:
@@ -197,7 +199,7 @@ class TaskReference(FolderReference):
         model = copy.deepcopy(self._built[1])
         return [members(self._forward(model, (inputs, 1), keeps_state=True)) for _ in range(2)][1]
 
-    def _failed(self, what: str, error: Exception) -> Exception:
+    def _failed(self, what: str, error: BaseException) -> Exception:
         if isinstance(error, MemoryError | torch.OutOfMemoryError):
             return InfrastructureError(f"{self.problem.name}: no memory left for {what}: {error}")
         return ProblemError(f"{self._foreign.path}: {what} failed: {type(error).__name__}: {error}")

@@ -169,6 +169,8 @@ def _sampling(sampling: str | Sampling) -> tuple[Depth, Sampling | None]:
 def _submission(problem: Problem, source: str | Path, by_default: str, name: str | None) -> Submission:
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a submission: letters, digits and _, at most 64", "such as split_kv")
+    if not isinstance(source, str | Path):
+        raise UsageError(f"a source is a text or a path, and not of {type(source).__name__}", "decode bytes first")
     if isinstance(source, Path) or (source.endswith(".py") and "\n" not in source):
         submission = catalog.load_submission(problem, Path(source).absolute(), name)
         try:
