@@ -308,6 +308,7 @@ def test_what_one_source_meets_ends_those_that_have_not_begun(root, monkeypatch)
         ({"source": "missing.py"}, "there is no file .*missing.py"),
         ({"source": "#" * (1 << 20) + "#"}, "<submission> is 1,048,577 bytes"),
         ({"source": "# \ud800\n"}, "the source is no text: surrogates not allowed at character 2"),
+        ({"source": b"text"}, "a source is a text or a path, and not of bytes"),
         ({"root": "nowhere"}, "root is .*nowhere, which is no directory"),
     ],
 )

@@ -131,8 +131,8 @@ class FolderReference(Reference):
         return Opinion(bool(right), str(why or "")[:MOST_SHOWN])
 
     def output_bytes(self, case: Case, data: Any) -> list[int]:
-        """Of each output as ref_kernel gives it, with room for elements of the widest dtype: a checker may take another.
-        Without a ref_kernel, as many as all inputs have."""
+        """Of each output as ref_kernel gives it, with room for elements of the widest dtype: a checker may take
+        another. Without a ref_kernel, as many as all inputs have."""
         if case.key not in self._sizes:
             expected = self.expected(data)
             if expected is None:
