@@ -24,9 +24,7 @@ def _time(stated: Any) -> Any:
     """A deadline as written: a day, by which its beginning is meant, or a day and a time."""
     if stated in (None, ""):
         return None
-    if isinstance(
-        stated, datetime
-    ):  # YAML's own form, without quotes and with seconds; where no zone is said it is UTC
+    if isinstance(stated, datetime):  # YAML's own form, with seconds and without quotes
         return stated if stated.tzinfo is not None else stated.replace(tzinfo=UTC)
     text = str(stated) if isinstance(stated, date | str) else ""
     for form in ("%Y-%m-%d %H:%M", "%Y-%m-%d"):
