@@ -214,6 +214,10 @@ class Machine:
 
     def _goal(self, offset: int) -> int:
         if offset not in self.program.index:
+            kernel, one = self.program.kernel, self.program.instructions[self.at]
+            if offset in kernel.functions:  # only the kernel's own code is decoded
+                called = f"{kernel.name} calls {kernel.functions[offset]} ({one.where()})"
+                raise NotEmulated(f"calls of functions are not emulated: {called}")
             raise KernelFault(
                 self._finding(WaveFault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
             )
