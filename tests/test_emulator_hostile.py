@@ -10,6 +10,7 @@ pytest.importorskip("elftools")
 
 from harness.emulator import native
 from harness.hip import compilers
+from harness.judge import emulation
 from harness.machine.device import detect
 from harness.model import Verdict
 from harness.sandbox import tiers
@@ -139,3 +140,32 @@ def test_no_worker_can_write_the_compiled_library(toy_root, roomy):
     run = judge(toy_root, INTRUDER.format(folder=str(native.folder()), library=str(library)), timed=False)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert library.read_bytes() == before and sorted(native.folder().iterdir()) == names
+
+
+ENDLESS = '''
+import torch
+from harness.hip import Module, ptr
+
+SOURCE = """
+extern "C" __global__ void spins(float* y) {
+    for (volatile int lane = 0; lane >= 0; lane = 1) y[threadIdx.x] = 1.0f;
+}
+"""
+spins = Module(SOURCE).kernel("spins", {"y": ptr(torch.float32)})
+
+
+def custom_kernel(data):
+    y = torch.empty(64)
+    spins(y, grid=1, block=64)
+    return y
+'''
+
+
+@pytest.mark.slow(ci=True)
+def test_a_wave_without_an_end_is_an_endless_loop_with_its_line_before_the_call_s_time_is_over(
+    toy_root, roomy, monkeypatch
+):
+    monkeypatch.setattr(emulation, "SHARE_OF_A_WAVE", 0.01)
+    ending = judge(toy_root, ENDLESS, timed=False).ending
+    assert ending.verdict is Verdict.RUNTIME_ERROR, ending
+    assert re.search(r"endless loop: spins: no wave ended in 3 s .* instructions \(.*, line 7, workgroup", str(ending))

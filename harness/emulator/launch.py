@@ -7,6 +7,7 @@ A launch of many workgroups is run in batches, so that its registers fit into `S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,8 +18,9 @@ from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
+from harness.emulator.executions import tally
 from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
-from harness.emulator.machine import DecodedProgram, Machine, tally
+from harness.emulator.machine import DecodedProgram, Machine
 from harness.emulator.memory import Allocation, GlobalMemory
 from harness.emulator.order import BATCHES, StoreWatch
 from harness.emulator.shared_memory import SharedMemory
@@ -44,6 +46,7 @@ def run(
     shared_bytes: int = 0,
     assembly: str | None = None,
     limit: int = MAX_INSTRUCTIONS,
+    limit_s: float = math.inf,
     seed: int | None = None,
     fill: int = 0,
     witness: Witness | None = None,
@@ -54,7 +57,8 @@ def run(
 
     grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
     memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
-    hold the decoded code against. limit: instructions that a wave may run. seed: None steps all waves together; a
+    hold the decoded code against. limit: instructions that a wave may run. limit_s: processor time in which
+    some wave must end, in seconds. seed: None steps all waves together; a
     number runs the waves and workgroups in a random order, the workgroups in parts. fill: seeds what registers and LDS
     hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS.
 
@@ -105,7 +109,7 @@ def run(
                 if not (witness or watch or conflicts):
                     state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
-                machine = Machine(program, state, groups, limit, order)
+                machine = Machine(program, state, groups, limit, order, limit_s)
                 if conflicts and chosen.target in BANKS:
                     state.conflicts = _counting(outcome, machine, BANKS[chosen.target])
                 if witness:
