@@ -131,6 +131,20 @@ def custom_kernel(data):
 """
 
 
+SCRATCH = """hostile = bytearray(image)
+    at = CodeObject(image).symbols["twice.kd"][0]
+    at = bytes(hostile).index(CodeObject(image).image[at:at + 64])
+    hostile[at + 4:at + 8] = (16 << 20).to_bytes(4, "little")
+    return bytes(hostile), None"""
+
+
+def test_a_workgroup_that_would_fill_the_memory_is_refused_in_a_sentence(toy_root, roomy):
+    ending, _ = ended(toy_root, SCRATCH)
+    assert ending.verdict is Verdict.INFRASTRUCTURE_ERROR, ending
+    asked = r"scratch and shared memory of a workgroup take 4,29\d,\d+,\d+ bytes; the emulator holds 1,073,741,824"
+    assert re.search(asked, str(ending)), ending
+
+
 @pytest.mark.skipif(native.build() is None, reason="nothing here compiles C")
 def test_no_worker_can_write_the_compiled_library(toy_root, roomy):
     if not tiers.strongest(detect(toy_root, "cpu")).confines:
