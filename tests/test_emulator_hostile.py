@@ -156,6 +156,35 @@ def test_no_worker_can_write_the_compiled_library(toy_root, roomy):
     assert library.read_bytes() == before and sorted(native.folder().iterdir()) == names
 
 
+FORGETS = """
+def custom_kernel(data):
+    from harness.emulated import launches
+    launches._of_process.clear()
+    return data[0] * 2
+# {mention}
+"""
+
+FORGES = """
+def custom_kernel(data):
+    from harness.emulated import launches
+    launches._of_process["gfx942"] = launches.Launches("gfx942")
+    launches._of_process["gfx942"].count = 1
+    return data[0] * 2
+"""
+
+
+def test_what_the_emulator_was_set_up_for_is_not_timed_whatever_its_process_says(toy_root, roomy):
+    run = judge(toy_root, FORGETS.format(mention="harness.hip"))
+    assert run.ending.verdict is Verdict.ACCEPTED and not run.measurements and run.unranked_because == "emulated"
+    assert judge(toy_root, FORGETS.format(mention="nothing")).measurements
+
+
+def test_a_file_that_nothing_is_emulated_for_cannot_claim_it(toy_root, roomy):
+    run = judge(toy_root, FORGES)
+    assert run.ending.verdict is Verdict.ACCEPTED and "emulated" not in run.environment, run.ending
+    assert "emulated" not in run.ending.message and not run.measurements and not run.ranked
+
+
 ENDLESS = '''
 import torch
 from harness.hip import Module, ptr

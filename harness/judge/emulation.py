@@ -25,9 +25,13 @@ class Emulation:
     target: str | None = EMULATED_TARGET
     triton: bool = False
 
+    def of(self, source: str) -> str | None:
+        """The chip that a worker emulates for `source`; None where it sets no emulator up."""
+        return self.target if "harness.hip" in source or (self.triton and "triton" in source) else None
+
     def prepare(self, source: str) -> None:
         """Before a worker starts: have the emulator's inner loops compiled, where `source` would be emulated."""
-        if self.target is not None and ("harness.hip" in source or (self.triton and "triton" in source)):
+        if self.of(source) is not None:
             from harness.emulator import available, native
 
             if available() is None:
