@@ -206,6 +206,14 @@ def test_a_launch_that_the_kernel_was_not_compiled_for_is_refused():
     assert outcome.not_emulated
 
 
+def test_a_grid_that_is_too_large_is_named():
+    image, _ = code_object(COPY)
+    outcome = run(image, "probe", (2**31 - 1, 65535, 65535), (64, 1, 1), [bytes(8)] * 4, [])
+    assert outcome.not_emulated.startswith("probe: the grid (2147483647, 65535, 65535) of blocks (64, 1, 1) is too")
+    outcome = run(image, "probe", (1 << 20, 1 << 5, 1), (64, 1, 1), [bytes(8)] * 4, [])
+    assert "(1048576, 32, 1) is too large: 33,554,432 blocks; the emulator runs 16,777,216" in outcome.not_emulated
+
+
 def test_a_buffer_out_of_its_range_reads_zero_and_keeps_memory():
     body = BEGIN + """
     s_mov_b32 s12, s6

@@ -131,6 +131,21 @@ extern "C" __global__ void sum(const float* x, float* total) {
 """
 
 
+CALLS = """
+__device__ __attribute__((noinline)) float helper(float x) { return x * 2; }
+extern "C" __global__ void calls(const float* x, float* y) {
+    y[threadIdx.x] = helper(x[threadIdx.x]);
+}
+"""
+
+MEETS_ALONE = """
+extern "C" __global__ void meets(const float* x, float* y) {
+    if (threadIdx.x < 64) __syncthreads();
+    y[threadIdx.x] = x[threadIdx.x];
+}
+"""
+
+
 @pytest.fixture(
     params=[
         "gfx942",
@@ -221,6 +236,22 @@ def test_a_missing_barrier_is_found_and_nothing_in_its_clean_twin(target):
     with pytest.raises(EmulatedFault, match=r"race in shared memory: reverse: it reads byte .* another wave") as caught:
         Module(REVERSE.replace("BARRIER", "")).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=2, block=256)
     assert "ds_" in str(caught.value) and "line 6" in str(caught.value)
+
+
+def test_a_kernel_that_calls_a_function_is_not_accused(target):
+    launches = of_process(target)
+    x, y, accused = numbers(10, 64), torch.empty(64), list(launches.findings)
+    with pytest.raises(
+        hip.NoDevice, match=r"calls of functions are not emulated: calls calls \S*helper\S* \(s_swappc_b64, line 4\)"
+    ):
+        Module(CALLS).kernel("calls", [FLOATS, FLOATS])(x, y, grid=1, block=64)
+    assert launches.findings == accused
+
+
+def test_a_barrier_of_the_prelude_is_said_to_be_there(target):
+    x, y = numbers(11, 256), torch.empty(256)
+    with pytest.raises(EmulatedFault, match=r"barrier not reached by all waves: .* line \d+ of the prelude"):
+        Module(MEETS_ALONE).kernel("meets", [FLOATS, FLOATS])(x, y, grid=1, block=256)
 
 
 def test_what_depends_on_the_order_of_workgroups_is_found_and_atomics_are_only_remarked(target):

@@ -10,6 +10,7 @@ pytest.importorskip("elftools")
 
 from harness.emulator import native
 from harness.hip import compilers
+from harness.judge import emulation
 from harness.machine.device import detect
 from harness.model import Verdict
 from harness.sandbox import tiers
@@ -130,6 +131,20 @@ def custom_kernel(data):
 """
 
 
+SCRATCH = """hostile = bytearray(image)
+    at = CodeObject(image).symbols["twice.kd"][0]
+    at = bytes(hostile).index(CodeObject(image).image[at:at + 64])
+    hostile[at + 4:at + 8] = (16 << 20).to_bytes(4, "little")
+    return bytes(hostile), None"""
+
+
+def test_a_workgroup_that_would_fill_the_memory_is_refused_in_a_sentence(toy_root, roomy):
+    ending, _ = ended(toy_root, SCRATCH)
+    assert ending.verdict is Verdict.INFRASTRUCTURE_ERROR, ending
+    asked = r"scratch and shared memory of a workgroup take 4,29\d,\d+,\d+ bytes; the emulator holds 1,073,741,824"
+    assert re.search(asked, str(ending)), ending
+
+
 @pytest.mark.skipif(native.build() is None, reason="nothing here compiles C")
 def test_no_worker_can_write_the_compiled_library(toy_root, roomy):
     if not tiers.strongest(detect(toy_root, "cpu")).confines:
@@ -139,3 +154,61 @@ def test_no_worker_can_write_the_compiled_library(toy_root, roomy):
     run = judge(toy_root, INTRUDER.format(folder=str(native.folder()), library=str(library)), timed=False)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert library.read_bytes() == before and sorted(native.folder().iterdir()) == names
+
+
+FORGETS = """
+def custom_kernel(data):
+    from harness.emulated import launches
+    launches._of_process.clear()
+    return data[0] * 2
+# {mention}
+"""
+
+FORGES = """
+def custom_kernel(data):
+    from harness.emulated import launches
+    launches._of_process["gfx942"] = launches.Launches("gfx942")
+    launches._of_process["gfx942"].count = 1
+    return data[0] * 2
+"""
+
+
+def test_what_the_emulator_was_set_up_for_is_not_timed_whatever_its_process_says(toy_root, roomy):
+    run = judge(toy_root, FORGETS.format(mention="harness.hip"))
+    assert run.ending.verdict is Verdict.ACCEPTED and not run.measurements and run.unranked_because == "emulated"
+    assert judge(toy_root, FORGETS.format(mention="nothing")).measurements
+
+
+def test_a_file_that_nothing_is_emulated_for_cannot_claim_it(toy_root, roomy):
+    run = judge(toy_root, FORGES)
+    assert run.ending.verdict is Verdict.ACCEPTED and "emulated" not in run.environment, run.ending
+    assert "emulated" not in run.ending.message and not run.measurements and not run.ranked
+
+
+ENDLESS = '''
+import torch
+from harness.hip import Module, ptr
+
+SOURCE = """
+extern "C" __global__ void spins(float* y) {
+    for (volatile int lane = 0; lane >= 0; lane = 1) y[threadIdx.x] = 1.0f;
+}
+"""
+spins = Module(SOURCE).kernel("spins", {"y": ptr(torch.float32)})
+
+
+def custom_kernel(data):
+    y = torch.empty(64)
+    spins(y, grid=1, block=64)
+    return y
+'''
+
+
+@pytest.mark.slow(ci=True)
+def test_a_wave_without_an_end_is_an_endless_loop_with_its_line_before_the_call_s_time_is_over(
+    toy_root, roomy, monkeypatch
+):
+    monkeypatch.setattr(emulation, "SHARE_OF_A_WAVE", 0.01)
+    ending = judge(toy_root, ENDLESS, timed=False).ending
+    assert ending.verdict is Verdict.RUNTIME_ERROR, ending
+    assert re.search(r"endless loop: spins: no wave ended in 3 s .* instructions \(.*, line 7, workgroup", str(ending))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,10 @@ from harness.emulator.start import Three
 from harness.hip import CompilationError, NoDevice, compilers
 
 _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
+
+
+OF_THE_SOURCE = re.compile(r"\bline (\d+)\b(?! of the prelude)")
+"""A line as the emulator's messages name it."""
 
 
 def present(target: str) -> None:
@@ -59,7 +64,8 @@ def launch(
             raise
         raise EmulatedFault(str(_in_submission(finding, module.source))) from None
     except NoDevice as reason:
-        raise NoDevice(f"{kernel} could not be emulated: {reason}") from None
+        words = OF_THE_SOURCE.sub(lambda found: f"line {int(found[1]) + _lines_before(module.source)}", str(reason))
+        raise NoDevice(f"{kernel} could not be emulated: {words}") from None
 
 
 def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
@@ -83,13 +89,19 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
 
 def _in_submission(finding: Any, source: str) -> Any:
     """A finding with the line of the submission's file."""
-    path = getattr(sys.modules.get("submission"), "__file__", None)
-    if finding.line is None or path is None or not (finding.file or "").endswith("source"):
+    if finding.line is None or not (finding.file or "").endswith("source"):
         return finding
+    return dataclasses.replace(finding, line=finding.line + _lines_before(source))
+
+
+def _lines_before(source: str) -> int:
+    """How many lines of the submission's file stand before the source; 0 where the file does not hold it as it is."""
+    path = getattr(sys.modules.get("submission"), "__file__", None)
+    if path is None:
+        return 0
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError:
-        return finding
-    at = text.find(source)
-    return finding if at < 0 else dataclasses.replace(finding, line=finding.line + text.count("\n", 0, at))
+        return 0
+    return text.count("\n", 0, max(text.find(source), 0))

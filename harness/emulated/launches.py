@@ -7,6 +7,7 @@ launches.run(..)          raises EmulatedFault at a finding that ends a kernel, 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,12 +53,14 @@ class Launches:
 
     again: launches are run again, as long as they are small: with other garbage in registers and shared memory, to find
     what is used and never written, and in another order of waves and workgroups. seed: of the first order, None for all
-    waves side by side. limit: instructions that a wave may run.
+    waves side by side. limit: instructions that a wave may run. limit_s: processor time in which some wave
+    must end, in seconds.
     """
 
     def __init__(self, target: str, again: bool = False, seed: int | None = None) -> None:
         self.target, self.again, self.seed = target, again, seed
         self.count, self.limit = 0, MAX_INSTRUCTIONS
+        self.limit_s = math.inf
         self.instructions: dict[str, int] = {}
         self.findings: list[KernelFinding] = []
         self.remarks: list[str] = []
@@ -79,7 +82,7 @@ class Launches:
         memory = allocations(tensors)
         launch = functools.partial(
             run, image, kernel, grid, block, arguments, memory,
-            shared_bytes=shared_bytes, assembly=assembly, limit=self.limit,
+            shared_bytes=shared_bytes, assembly=assembly, limit=self.limit, limit_s=self.limit_s,
         )  # fmt: skip
         again = self.again and sum(self.instructions.values()) < TWICE_INSTRUCTIONS
         before = [one.bytes.copy() for one in memory] if again else []

@@ -5,7 +5,7 @@
     outcome = run(code_object, "scale", grid=(4, 1, 1), block=(256, 1, 1), kernargs=[..], memory=[..])
     outcome.clean, outcome.findings, outcome.not_emulated, outcome.instructions
 
-    launch        a launch, in batches ─► machine   waves, barriers, limits, counts
+    launch        a launch, in batches ─► machine   waves, barriers, limits; executions counts
     code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
     pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
     written       corrections, and what is prose there, by handwritten and conversions

@@ -61,6 +61,8 @@ class KernelCode:
     max_threads: int
     lines: dict[int, tuple[str, int]] = field(repr=False, default_factory=dict)
     """Byte offset of an instruction in `code` ─► file and line."""
+    functions: dict[int, str] = field(repr=False, default_factory=dict)
+    """Where each function of the code object begins, this kernel among them, as a byte offset ─► its symbol."""
 
 
 class CodeObject:
@@ -98,11 +100,14 @@ class CodeObject:
             image[segment["p_vaddr"] : segment["p_vaddr"] + len(content)] = content
         self.image = bytes(image)
         self.symbols: dict[str, tuple[int, int]] = {}
+        self.functions: dict[int, str] = {}
         for section in elf.iter_sections():
             if isinstance(section, SymbolTableSection):
                 for symbol in section.iter_symbols():
                     if symbol.name:
                         self.symbols[symbol.name] = symbol["st_value"], symbol["st_size"]
+                        if symbol["st_info"]["type"] == "STT_FUNC":
+                            self.functions[symbol["st_value"]] = symbol.name
         self.metadata = self._metadata(elf)
         self._lines = _lines(elf)
 
@@ -180,6 +185,7 @@ class CodeObject:
             arguments=arguments,
             max_threads=int(entry.get(".max_flat_workgroup_size", 1024)),
             lines=lines,
+            functions={address - base: other for address, other in self.functions.items()},
         )
 
     def _metadata(self, elf: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.command import how_to_get_offline
 from harness.emulator.code_object import KernelCode
-from harness.emulator.findings import NoInstruction, NotEmulated
+from harness.emulator.findings import NoInstruction, NotEmulated, line_of
 
 SPELT = {
     "v_accvgpr_read": "v_accvgpr_read_b32",
@@ -61,7 +61,7 @@ class Instruction:
 
     def where(self) -> str:
         """As messages name it."""
-        return f"{self.spelt}, " + (f"line {self.line[1]}" if self.line else f"at 0x{self.offset:x} of the kernel")
+        return f"{self.spelt}, " + (line_of(*self.line) if self.line else f"at 0x{self.offset:x} of the kernel")
 
 
 def available() -> str | None:

@@ -23,6 +23,11 @@ BAD_REGISTER = "register that the kernel does not have"
 ILLEGAL = "illegal instruction"
 
 
+def line_of(file: str | None, line: int) -> str:
+    """A line as messages name it: that of the source, or of what harness.hip puts before each source."""
+    return f"line {line} of the prelude" if (file or "").endswith("prelude") else f"line {line}"
+
+
 class NotEmulated(Exception):
     """The emulator does not know something that the kernel needs; no verdict on the kernel follows."""
 
@@ -59,7 +64,7 @@ class KernelFinding:
     lane: int | None = None
 
     def __str__(self) -> str:
-        at = f", line {self.line}" if self.line else f", at 0x{self.address:x} of the kernel"
+        at = f", {line_of(self.file, self.line)}" if self.line else f", at 0x{self.address:x} of the kernel"
         who = f", workgroup {self.workgroup}" if self.workgroup is not None else ""
         who += f", wave {self.wave}" if self.wave is not None else ""
         who += f", lane {self.lane}" if self.lane is not None else ""

@@ -7,6 +7,7 @@ A launch of many workgroups is run in batches, so that its registers fit into `S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,8 +18,9 @@ from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
+from harness.emulator.executions import tally
 from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
-from harness.emulator.machine import DecodedProgram, Machine, tally
+from harness.emulator.machine import DecodedProgram, Machine
 from harness.emulator.memory import Allocation, GlobalMemory
 from harness.emulator.order import BATCHES, StoreWatch
 from harness.emulator.shared_memory import SharedMemory
@@ -26,6 +28,15 @@ from harness.emulator.state import State
 from harness.emulator.witness import Witness
 
 STATE_BYTES = 128 << 20
+MOST_OF_A_GROUP = 1 << 30
+"""Bytes of one workgroup's registers, scratch and shared memory: a kernel may ask for 16 MiB of scratch a lane."""
+
+MOST_WORKGROUPS = 1 << 24
+"""Of a launch: more would take hours here."""
+
+MOST_WORK_ITEMS = 2**32 - 1
+"""In one dimension of a launch: the dispatch packet has 32 bits for them (HSA)."""
+
 MAX_INSTRUCTIONS = 5_000_000
 """So many instructions a wave may run: the bundled kernels' longest stays below a tenth of it."""
 
@@ -44,6 +55,7 @@ def run(
     shared_bytes: int = 0,
     assembly: str | None = None,
     limit: int = MAX_INSTRUCTIONS,
+    limit_s: float = math.inf,
     seed: int | None = None,
     fill: int = 0,
     witness: Witness | None = None,
@@ -54,7 +66,8 @@ def run(
 
     grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
     memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
-    hold the decoded code against. limit: instructions that a wave may run. seed: None steps all waves together; a
+    hold the decoded code against. limit: instructions that a wave may run. limit_s: processor time in which
+    some wave must end, in seconds. seed: None steps all waves together; a
     number runs the waves and workgroups in a random order, the workgroups in parts. fill: seeds what registers and LDS
     hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS.
 
@@ -90,6 +103,11 @@ def run(
         order = None if seed is None else np.random.default_rng(seed)
         total = grid[0] * grid[1] * grid[2]
         one_wave = chosen.vgprs * chosen.wave_size * 4 + chosen.scratch_bytes * chosen.wave_size
+        if waves * one_wave + lds > MOST_OF_A_GROUP:
+            asked = (
+                f"{chosen.name}: registers, scratch and shared memory of a workgroup take {waves * one_wave + lds:,}"
+            )
+            raise Malformed(f"{asked} bytes; the emulator holds {MOST_OF_A_GROUP:,}")
         batch = max(1, STATE_BYTES // (waves * one_wave + 3 * lds + 1))
         batch = batch if order is None else min(batch, -(-total // BATCHES))
         numbers = np.arange(total) if order is None else order.permutation(total)
@@ -105,7 +123,7 @@ def run(
                 if not (witness or watch or conflicts):
                     state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
-                machine = Machine(program, state, groups, limit, order)
+                machine = Machine(program, state, groups, limit, order, limit_s)
                 if conflicts and chosen.target in BANKS:
                     state.conflicts = _counting(outcome, machine, BANKS[chosen.target])
                 if witness:
@@ -165,6 +183,14 @@ def _check(name: str, target: str, grid: start.Three, block: start.Three, lds: i
     threads = block[0] * block[1] * block[2]
     if min(*grid, *block) < 1 or max(block) > 1024:
         raise Malformed(f"{name}: a grid of {grid} and blocks of {block}")
+    for axis, groups, items in zip("xyz", grid, block):
+        if groups * items > MOST_WORK_ITEMS:
+            too_large = f"the grid {grid} of blocks {block} is too large in {axis}"
+            raise Malformed(f"{name}: {too_large}: a launch has at most {MOST_WORK_ITEMS:,} threads a dimension")
+    if math.prod(grid) > MOST_WORKGROUPS:
+        raise Malformed(
+            f"{name}: the grid {grid} is too large: {math.prod(grid):,} blocks; the emulator runs {MOST_WORKGROUPS:,}"
+        )
     if threads > most:
         raise Malformed(f"{name} was compiled for blocks of up to {most:,} threads, not {threads:,}")
     if lds > LDS_BYTES[target]:

@@ -10,6 +10,9 @@ after another, in a random order, from barrier to barrier.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 
 from harness.emulator import scalar
@@ -32,6 +35,9 @@ from harness.emulator.vector import Step, vector
 
 FAIR_TURN = 64
 """So often the wave that has done least goes first: a wave that waits in a loop for another must not starve it."""
+
+MANY_INSTRUCTIONS = 20_000
+"""A wave that has run fewer is not called endless, however long it took: a batch of many waves is slow."""
 
 
 _steps: dict[tuple[bytes, str, int, int, int], Step] = {}
@@ -129,9 +135,17 @@ class Machine:
     """One batch of workgroups. groups: int64 [workgroups, 3], in the order of the state's waves."""
 
     def __init__(
-        self, program: DecodedProgram, state: State, groups: Array, limit: int, order: np.random.Generator | None
+        self,
+        program: DecodedProgram,
+        state: State,
+        groups: Array,
+        limit: int,
+        order: np.random.Generator | None,
+        limit_s: float = math.inf,
     ) -> None:
+        """limit: instructions that a wave may run. limit_s: processor time in which some wave must end, in seconds."""
         self.program, self.state, self.groups, self.limit, self.order = program, state, groups, limit, order
+        self.limit_s, self._last_end_s = limit_s, time.thread_time()
         waves = state.position.shape[0]
         self.ended = np.zeros(waves, np.bool_)
         self.waiting = np.zeros(waves, np.bool_)
@@ -156,11 +170,22 @@ class Machine:
             turn += 1
             positions = self.state.position
             if turn % FAIR_TURN == 0:
+                self._look_at_the_clock(ready)
                 least = np.argmin(np.where(ready, self.done, np.iinfo(np.int64).max))
                 position = int(positions[least])
             else:
                 position = int(positions[ready].min())
             self._advance(_rows(ready & (positions == position)), position)
+
+    def _look_at_the_clock(self, ready: Array) -> None:
+        """Raises KernelFault where no wave has ended for too long, and one has run many instructions."""
+        if time.thread_time() - self._last_end_s <= self.limit_s:
+            return
+        row = int(np.argmax(np.where(ready, self.done, -1)))
+        if self.done[row] >= MANY_INSTRUCTIONS:
+            self.at = int(self.state.position[row])
+            message = f"no wave ended in {self.limit_s:g} s of processor time; this one ran {self.done[row]:,}"
+            raise KernelFault(self._finding(WaveFault(ENDLESS, f"{message} instructions", row)))
 
     def _advance(self, rows: Rows, position: int) -> None:
         program, state = self.program, self.state
@@ -203,6 +228,7 @@ class Machine:
             return
         if one.mnemonic.startswith("s_endpgm"):
             self.ended[rows] = True
+            self._last_end_s = time.thread_time()
             self._release(rows)
             return
         jump = scalar.jump(one)
@@ -214,6 +240,10 @@ class Machine:
 
     def _goal(self, offset: int) -> int:
         if offset not in self.program.index:
+            kernel, one = self.program.kernel, self.program.instructions[self.at]
+            if offset in kernel.functions:  # only the kernel's own code is decoded
+                called = f"{kernel.name} calls {kernel.functions[offset]} ({one.where()})"
+                raise NotEmulated(f"calls of functions are not emulated: {called}")
             raise KernelFault(
                 self._finding(WaveFault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
             )
@@ -286,30 +316,3 @@ def _rows(chosen: Array) -> Rows:
     if index[-1] - index[0] + 1 == index.size:
         return slice(int(index[0]), int(index[-1]) + 1)
     return index
-
-
-def class_of(instruction: Instruction) -> str:
-    """matrix, vector, scalar, LDS or global: by what unit of the chip an instruction goes to."""
-    name = instruction.mnemonic
-    if name.startswith(("v_mfma", "v_wmma", "v_smfmac")):
-        return "matrix"
-    if name.startswith("v_"):
-        return "vector"
-    if name.startswith("ds_"):
-        return "LDS"
-    return "scalar" if name.startswith("s_") else "global"
-
-
-def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int], list[str]]:
-    """Executed instructions by class and by source line, and which atomics on global memory were among them."""
-    by_class: dict[str, int] = {}
-    atomics: dict[str, None] = {}
-    by_line: dict[tuple[str, int], int] = {}
-    for one, count in zip(program.instructions, counts):
-        if count:
-            if "_atomic_" in one.mnemonic:
-                atomics[one.mnemonic] = None
-            by_class[class_of(one)] = by_class.get(class_of(one), 0) + int(count)
-            if one.line:
-                by_line[one.line] = by_line.get(one.line, 0) + int(count)
-    return by_class, by_line, list(atomics)

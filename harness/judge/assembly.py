@@ -71,6 +71,7 @@ class Assembly:
                 narrate,
                 threads=self._threads,
                 emulation=self._emulation,
+                emulates=self._emulation.of(submission.text) if self._device.kind == "cpu" else None,
                 clocks=self.clocks,
                 flusher=self.flusher,
                 deadline=self._deadline,

@@ -84,26 +84,45 @@ class Caller:
 
     interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator,
     with the instructions that its process executed and what the emulator remarks; the submission's own process says so.
+    emulates: the chip that the judge had the emulator set up for, None where it had not: then no chip is believed, and
+    the call's time is not either.
     judging_s: what the judge itself took for each call, to make it and to check it. `constants` say which calls are
     void.
     """
 
     def __init__(
-        self, reference: Reference, path: str, device: Device, flusher: Flusher, deadline: Deadline | None = None
+        self,
+        reference: Reference,
+        path: str,
+        device: Device,
+        flusher: Flusher,
+        deadline: Deadline | None = None,
+        emulates: str | None = None,
     ) -> None:
         self._reference, self._path, self._device, self._flusher = reference, path, device, flusher
         self._problem, self._deadline, self._checker = reference.problem, deadline, reference.checker()
         self.constants = Constants()
-        self.interpreted = False
+        self.interpreted, self.emulates = False, emulates
         self.emulated: str | None = None
+        self._claims = False
         self.executed = 0
         self.remarks: list[str] = []
         self.judging_s: list[float] = []
 
     @property
     def simulated(self) -> bool:
-        """Whether its time says nothing."""
+        """Whether a call so far was interpreted or emulated, as far as the submission's own process says."""
         return self.interpreted or self.emulated is not None
+
+    @property
+    def untimed(self) -> bool:
+        """Whether its time says nothing: whatever its process says of the emulator that was set up for it."""
+        return self.interpreted or self.by_emulator
+
+    @property
+    def by_emulator(self) -> bool:
+        """Whether the emulator was set up for it, or its process says that it was."""
+        return self.emulates is not None or self._claims
 
     @contextmanager
     def series(self, seeds: Seeds, case: Case) -> Iterator[Series]:
@@ -185,9 +204,11 @@ class Caller:
         if answer.reply is None or answer.snapshot is None:
             return None, Tally()
         self.interpreted |= answer.reply.interpreted
-        self.emulated = self.emulated or answer.reply.emulated
-        self.executed = max(self.executed, answer.reply.executed)
-        self.remarks += [one for one in answer.reply.remarks if one not in self.remarks and len(self.remarks) < 16]
+        self._claims |= answer.reply.emulated is not None
+        if self.emulates is not None and answer.reply.emulated is not None:
+            self.emulated = self.emulates
+            self.executed = max(self.executed, answer.reply.executed)
+            self.remarks += [one for one in answer.reply.remarks if one not in self.remarks and len(self.remarks) < 16]
         overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
         again = self._reproduce(call.case, call.seed)
         return self._checker.check(

@@ -137,7 +137,7 @@ class _Match:
                     if check.verdict is not Verdict.ACCEPTED:
                         wrong = f"a test case is wrong: {check.case.label}"
                         raise side.entrant.failed or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
-                if side.entrant.caller.simulated:
+                if side.entrant.caller.untimed:
                     hint = "a duel needs a device that runs its kernels"
                     raise UsageError(f"{side.name} is interpreted or emulated here: that time is no measurement", hint)
                 session.finish()

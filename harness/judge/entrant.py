@@ -71,13 +71,14 @@ class Entrant:
         flusher: Flusher,
         deadline: Deadline,
         emulation: Emulation = EMULATION,
+        emulates: str | None = None,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
         self._threads, self._emulation, self.deadline = threads, emulation, deadline
         self.clocks = clocks
-        self.caller = Caller(reference, path, device, flusher, deadline)
+        self.caller = Caller(reference, path, device, flusher, deadline, emulates)
         self._waiting = first
         self.printed = ""
         self.failed: FailedCall | None = None

@@ -267,7 +267,7 @@ def _unranked_because(
     sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
     reasons = {
         Unranked.INTERPRETED: trial.entrant.caller.interpreted,
-        Unranked.EMULATED: trial.entrant.caller.emulated is not None,
+        Unranked.EMULATED: trial.entrant.caller.by_emulator,
         Unranked.CHOSEN: chosen,
         Unranked.SKIPPED: bool(trial.entrant.skipped),
         Unranked.QUICK: quick,

@@ -28,7 +28,7 @@ MOST_CASES = 16
 def profiled(entrant: Entrant, narrate: Narrate) -> list[ProfiledCase]:
     """Of each benchmark case, on fresh inputs each call. Where kernels were interpreted or emulated, which is slow and
     whose time says nothing, of the first test case alone, with counts in the place of times. Raises Fault."""
-    simulated = entrant.caller.simulated
+    simulated = entrant.caller.untimed
     cases = entrant.tests[:1] if simulated else entrant.benchmarks[:MOST_CASES]
     found = []
     with entrant.session(limit_s=entrant.limits.benchmark_s) as session:

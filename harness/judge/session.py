@@ -94,7 +94,7 @@ class Session:
                 device,
                 scratch,
                 hidden=worker_program.hidden(problem),
-                environment=worker_program.environment(device, threads, emulation),
+                environment=worker_program.environment(device, threads, emulation, self.limits),
                 pass_fds=(theirs.fileno(), reported, told_fd),
                 warm=() if fresh or device.kind != "cpu" or emulation.triton else worker_program.WARM,
             )

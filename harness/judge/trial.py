@@ -6,7 +6,8 @@
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
     beside each of them  the same of the problem's own baselines  ─► baselines
 
-A submission whose kernels were interpreted or emulated is verified, not timed: that time is no measurement. The cases
+A submission whose kernels were interpreted or emulated is verified, not timed: that time is no measurement. So is one
+that the emulator was set up for, whatever its process says. The cases
 of a process are taken one at a time, not in turns, because a case's inputs may fill a GPU.
 """
 
@@ -134,7 +135,7 @@ class Trial:
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
         if correct and entrant.tests and not entrant.partial:
             self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
-        if not (timed and correct and entrant.benchmarks) or entrant.caller.simulated:
+        if not (timed and correct and entrant.benchmarks) or entrant.caller.untimed:
             return
         with entrant.deadline.stopped():
             stack.enter_context(self._exclusive())
@@ -149,7 +150,7 @@ class Trial:
         with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
             paces = entrant.pilot(session)
             session.finish()
-        if entrant.caller.simulated:
+        if entrant.caller.untimed:
             return
         if not on_cpu:
             null.close()

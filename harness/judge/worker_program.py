@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.errors import ProblemError
 from harness.judge.emulation import Emulation
-from harness.model import Device, Foreign, Problem
+from harness.model import Device, Foreign, Limits, Problem
 from harness.sandbox import waiter
 from harness.sandbox.program import Program
 from harness.wire.protocol import MAX_FRAME_BYTES, Message
@@ -27,9 +27,9 @@ def program(report_fd: int, channel_fd: int, stack_fd: int, device: Device, thre
     return Program("harness.worker", tuple(options), report_fd, whom)
 
 
-def environment(device: Device, threads: int, emulation: Emulation) -> dict[str, str]:
+def environment(device: Device, threads: int, emulation: Emulation, limits: Limits) -> dict[str, str]:
     """How many threads to compute in, and on a CPU what becomes of kernels that need a GPU."""
-    simulated = emulation.environment if device.kind == "cpu" else {}
+    simulated = emulation.environment(limits) if device.kind == "cpu" else {}
     silent = {"KINETO_LOG_LEVEL": "99"}  # torch's profiler would print among what the submission prints
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **silent, **simulated}
 

@@ -224,6 +224,7 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
         from harness.emulated import hip
 
         hip.present(os.environ["PODIUM_EMULATE"])
+        _limit_waves()
     if "triton" not in source and "cuda" not in source:
         return contextlib.nullcontext, lambda: 0
     from harness.interpreter import installation as interpreter
@@ -232,7 +233,15 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
         from harness.emulated import triton_driver
 
         triton_driver.present(os.environ["PODIUM_EMULATE"])
+        _limit_waves()
         return interpreter.cuda_on_cpu, lambda: 0
     if "triton" in source:
         interpreter.install()
     return interpreter.cuda_on_cpu, interpreter.launches
+
+
+def _limit_waves() -> None:
+    """So that a wave without an end is a finding before the call's time is over."""
+    from harness.emulated.launches import of_process
+
+    of_process(os.environ["PODIUM_EMULATE"]).limit_s = float(os.environ.get("PODIUM_EMULATE_WAVE_S", "inf"))

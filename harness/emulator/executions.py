@@ -1,0 +1,34 @@
+"""What waves executed: by unit of the chip, by source line, and which atomics were among it."""
+
+from __future__ import annotations
+
+from harness.emulator.arithmetic import Array
+from harness.emulator.decoding import Instruction
+from harness.emulator.machine import DecodedProgram
+
+
+def class_of(instruction: Instruction) -> str:
+    """matrix, vector, scalar, LDS or global: by what unit of the chip an instruction goes to."""
+    name = instruction.mnemonic
+    if name.startswith(("v_mfma", "v_wmma", "v_smfmac")):
+        return "matrix"
+    if name.startswith("v_"):
+        return "vector"
+    if name.startswith("ds_"):
+        return "LDS"
+    return "scalar" if name.startswith("s_") else "global"
+
+
+def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int], list[str]]:
+    """Executed instructions by class and by source line, and which atomics on global memory were among them."""
+    by_class: dict[str, int] = {}
+    atomics: dict[str, None] = {}
+    by_line: dict[tuple[str, int], int] = {}
+    for one, count in zip(program.instructions, counts):
+        if count:
+            if "_atomic_" in one.mnemonic:
+                atomics[one.mnemonic] = None
+            by_class[class_of(one)] = by_class.get(class_of(one), 0) + int(count)
+            if one.line:
+                by_line[one.line] = by_line.get(one.line, 0) + int(count)
+    return by_class, by_line, list(atomics)
