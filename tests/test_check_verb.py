@@ -437,6 +437,13 @@ def test_inline_hip_is_compiled_not_run_and_never_called_accepted(podium):
     assert "double_all needs a GPU" in out
 
 
+@pytest.mark.slow
+def test_a_chip_that_is_not_emulated_is_said_to_be_none(podium):
+    code, out, _ = podium(HIP, "--target", needing("gfx90a"))
+    assert code == 0
+    assert last_line(out) == "compiled, not run: gfx90a; gfx90a is not emulated; gfx942, gfx950, gfx1100 are"
+
+
 @pytest.mark.slow(ci=True)
 def test_inline_hip_is_run_in_the_emulator_for_a_target_that_is_named(podium):
     pytest.importorskip("tinygrad")

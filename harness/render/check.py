@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from harness.chips.targets import EMULATED_TARGETS
 from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
 from harness.model import Verdict, all_tests
 from harness.render import document
@@ -116,7 +117,12 @@ def summary(found: Checkup) -> str:
         parts.append(_as_machine_code(found.emulated))
     if good:
         not_run = judgement.verdict is Verdict.INFRASTRUCTURE_ERROR and any(one.hip for one in compilations)
-        parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(dict.fromkeys(good)))
+        chips = list(dict.fromkeys(good))
+        parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(chips))
+        amd = [chip for chip in chips if chip.startswith("gfx")]
+        if not_run and amd and not set(amd) & set(EMULATED_TARGETS):
+            isnt = "is not emulated" if len(amd) == 1 else "are not emulated"
+            parts.append(f"{' and '.join(amd)} {isnt}; {', '.join(EMULATED_TARGETS)} are")
     if bad:
         targets = ", ".join(dict.fromkeys(one.target for one in bad))
         parts.append(f"not for {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
