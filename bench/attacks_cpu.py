@@ -6,7 +6,7 @@ known length and tries to have less of it measured.
 The attacks are those of tests/adversarial that are accepted and say how long their work is (`at least ms`), here with
 work of `--work-ms`; each is judged right after an honest twin that does the same work, on the suite's problem `double`.
 Prints a table, attack by attack: the honest latency and the attack's in us, and the gain, their difference, with an
-interval of 95 % by resampling the calls. A gain whose interval lies above 5 % + 50 us breaks the rule.
+interval of 95 % by resampling the calls. A gain whose interval lies above 5 % + 150 us breaks the rule.
 """
 
 from __future__ import annotations

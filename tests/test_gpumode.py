@@ -18,6 +18,7 @@ from harness.catalog.config import load_config
 from harness.catalog.set_file import Time
 from harness.catalog.submission import load_submission
 from harness.errors import ProblemError
+from harness.judge.canaries import constant_answer
 from harness.judge.evaluate import evaluate
 from harness.judge.reference import open_reference
 from harness.judge.stage import claimed, spans_of
@@ -269,6 +270,11 @@ def custom_kernel(data):
         problem = catalog.load_problem(toy_root, str(folder))
         run = judge(toy_root, problem.only(problem.cases.test[:1], []), toy_root / "mine.py", timed=False)
         assert run.ending.verdict is RIGHT, run.ending
+
+    @pytest.mark.parametrize(("shape", "said"), [((0, 3), False), ((3,), True)])
+    def test_an_answer_of_one_value_is_asked_of_no_copy_and_one_without_elements_is_none(self, shape, said):
+        ones, case = torch.ones(shape), Case(parameters={"n": 1})
+        assert (constant_answer([("x", ones)], ones, case) is not None) is said
 
     def test_a_checker_that_exits_says_no_and_the_judge_goes_on(self, toy_root, copy_of):
         folder = copy_of("vectoradd")

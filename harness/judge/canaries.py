@@ -52,8 +52,8 @@ def not_finite(answer: Any) -> Iterator[Any]:
 def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:
     """Whether an answer that is a copy of an input holds one value only: then nothing is asked."""
     for output in members(answer):
-        elements = bits(output).reshape(output.numel(), -1)
-        if output.numel() > 1 and bool((elements == elements[0]).all()):
+        elements = bits(output).reshape(output.numel(), -1) if output.numel() > 1 else None
+        if elements is not None and bool((elements == elements[0]).all()):
             for name, tensor in inputs:
                 if tensor.shape == output.shape and tensor.dtype == output.dtype and _alike(tensor, output):
                     return f"{name} and the answer hold one value in all places, in {case.label}"

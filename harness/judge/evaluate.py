@@ -70,9 +70,9 @@ def evaluate(
     spare: Spare | None = None,
     baselines: Sequence[Submission] = (),
 ) -> Run:
-    """Judge `submission` on `device`. `timed=False` stops after the test cases, or where
-    `profiles` are asked for takes those (`profiled`); `stop_at_first` after the first that is
-    wrong. `chosen`: `problem` has only some of its cases, and the run is not ranked. `threads` is how many a worker on
+    """Judge `submission` on `device`. `timed=False` stops after the test cases, or where `profiles` are asked for takes
+    those (`profiled`); `stop_at_first` after the first that is wrong. `chosen`: `problem` has only some of its cases,
+    and the run is not ranked. `threads` is how many a worker on
     a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
     that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
     have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it fits.

@@ -7,8 +7,8 @@
     beside each of them  the same of the problem's own baselines  ─► baselines
 
 A submission whose kernels were interpreted or emulated is verified, not timed: that time is no measurement. So is one
-that the emulator was set up for, whatever its process says. The cases
-of a process are taken one at a time, not in turns, because a case's inputs may fill a GPU.
+that the emulator was set up for, whatever its process says. The cases of a process are taken one at a time, not in
+turns, because a case's inputs may fill a GPU.
 """
 
 from __future__ import annotations

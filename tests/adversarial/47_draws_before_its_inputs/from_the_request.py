@@ -1,6 +1,6 @@
 """Draws the random numbers of its forward while the judge waits for it to be ready, from the seed in the request.
 
-problem: foreign/dropout.py
+problem: ../tasks/5_random.py
 gains nothing: on a CPU the seed is poured with the inputs; on a GPU drawing can be saved (not measured)
 seen: looked into [1-9][0-9]* requests
 defence: D2, no input is there before the judge's first stamp

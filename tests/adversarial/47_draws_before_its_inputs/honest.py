@@ -1,6 +1,6 @@
 """Draws the random numbers of its forward in its forward.
 
-problem: foreign/dropout.py
+problem: ../tasks/5_random.py
 timed: true
 slow: true
 """
