@@ -53,8 +53,8 @@ class Launches:
 
     again: launches are run again, as long as they are small: with other garbage in registers and shared memory, to find
     what is used and never written, and in another order of waves and workgroups. seed: of the first order, None for all
-    waves side by side. limit: instructions that a wave may run. limit_s: processor time in which some wave
-    must end, in seconds.
+    waves side by side. limit: instructions that a wave may run. limit_s: processor time in which some wave must
+    end, in seconds.
     """
 
     def __init__(self, target: str, again: bool = False, seed: int | None = None) -> None:
