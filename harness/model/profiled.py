@@ -26,8 +26,8 @@ class ProfiledPart(Value):
 
 class ProfiledCase(Value):
     """Calls of one case under torch.profiler, in the submission's own process, by whose word all of it is. `call_ns`:
-    the median of whole calls. Of kernels that were interpreted or emulated no time is told: `launches` counts the interpreted ones
-    of a call, `instructions` what the emulator executed in one."""
+    the median of whole calls. Of kernels that were interpreted or emulated no time is told: `launches` counts the
+    interpreted ones of a call, `instructions` what the emulator executed in one."""
 
     case: Case
     calls: int = Field(ge=1)
