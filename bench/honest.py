@@ -3,7 +3,8 @@
     python bench/honest.py [--problem NAME ...] [--seeds 60] [--calls 2] [--benchmarks 1] [-k TEXT ...] [--wrong]
     python bench/honest.py --device cuda [--jobs 12] ...
 
-On a GPU these are all bundled files, over the GPU's cases that move at most `--most-mb`, and nothing simulated.
+On a GPU these are all bundled files that are written for it, over the GPU's cases that move at most `--most-mb`, and
+nothing simulated. `--seconds` is for a machine that is lent: what has been judged by then is reported.
 
 Each seed is a run: the CPU's test cases and those that it draws in secret, each twice as the judge puts it and, apart
 from that, as often as it puts it to an interpreted kernel; `--calls` timed calls of each of `--benchmarks` benchmark
@@ -25,14 +26,16 @@ tolerance refuses. Of a wrong file that is the loosest tolerance. A figure of a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import pickle
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
+from multiprocessing import TimeoutError, get_context
+from multiprocessing.pool import IMapIterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from bench.entries import Desk, Entry, Kernel
 from bench.experiment import ROOT, report
 from bench.standing import Standing
 from harness import catalog
+from harness.hip import NoDevice
 from harness.judge.tally import Tally
 from harness.judge.trial import ALL_TESTS
 from harness.machine import device as devices
@@ -105,7 +109,7 @@ def stand(
     device: str = "cpu",
     most_bytes: float = math.inf,
 ) -> dict[str, Standing]:
-    """Where each entry stands in the run of one seed."""
+    """Where each entry stands in the run of one seed: without those that the device is not for."""
     torch.set_num_threads(1)
     standings = {entry.name: Standing() for entry in entries}
     found = devices.detect(ROOT, device)
@@ -114,7 +118,13 @@ def stand(
         for number, (case, call) in enumerate(group.calls):
             desk, tolerances = Desk(problem.name, case, call), problem.tolerances_for(case)
             for entry in entries:
-                held, outcome = entry.answered(desk)
+                if entry.name not in standings:
+                    continue
+                try:
+                    held, outcome = entry.answered(desk)
+                except NoDevice:  # it is written for another GPU
+                    del standings[entry.name]
+                    continue
                 standings[entry.name].hold(tallied(group.what, number), held, tolerances, outcome)
     return standings
 
@@ -161,6 +171,7 @@ def row(problem: str, entry: Entry, standings: Sequence[Standing], is_wrong: boo
         "all calls / limit": worst(standing.over_all(name) for standing in standings),
         "worst / limit": worst(standing.nearest(name).ratio for standing in standings),
         "limit": Counter(standing.nearest(name).limit for standing in standings).most_common(1)[0][0],
+        "runs": len(standings),
         "refused": sum(standing.rejected(name) for standing in standings),
     }
 
@@ -207,6 +218,7 @@ def main() -> None:
     parser.add_argument("-k", nargs="+", default=[""], metavar="TEXT", help="only what has one of these in its name")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=1e9, help="wait no longer for the seeds of one problem")
     parser.add_argument("--most-mb", type=float, default=700.0, help="what a test case on a GPU may move at most")
     parser.add_argument("--wrong", action="store_true", help="what is to be refused, in the place of what is honest")
     given = parser.parse_args()
@@ -215,30 +227,40 @@ def main() -> None:
         parser.error("what is wrong is asked on a CPU only")
     most_bytes = math.inf if device.kind == "cpu" else given.most_mb * 1e6
     rows, groups = [], {}
-    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
+    with get_context("spawn").Pool(given.jobs) as pool:
         for name in given.problem:
             seeds = range(given.first_seed, given.first_seed + given.seeds)
             asked = name, given.wrong, given.k, given.benchmarks, given.calls, given.device, most_bytes
-            waiting = [pool.submit(_stand, seed, *asked) for seed in seeds]
-            runs = [pickle.loads(each.result()) for each in waiting]
+            runs = _within(given.seconds, pool.imap_unordered(partial(_stand, asked), seeds))
             passing_too = {entry.name for entry in passing(catalog.load_problem(ROOT, name))}
             for entry in _asked(name, given.wrong, given.k, given.device):
-                standings = [run[entry.name] for run in runs]
+                standings = [run[entry.name] for run in runs if entry.name in run]
+                if not standings:
+                    continue
                 expected = "no" if not given.wrong else "no, README" if entry.name in passing_too else "yes"
                 rows.append({**row(name, entry, standings, given.wrong), "to be refused": expected})
                 if name == "mla":
                     groups[entry.name] = by_group(entry, standings)
     facts = {"seeds": given.seeds, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
-    report("honest", device, headline(rows, given.seeds), rows, groups=groups, **facts)
+    report("honest", device, headline(rows), rows, groups=groups, **facts)
 
 
-def headline(rows: Sequence[dict[str, Any]], seeds: int) -> str:
+def _within(seconds: float, waited_for: IMapIterator[bytes]) -> list[dict[str, Standing]]:
+    found, started = [], time.monotonic()
+    with contextlib.suppress(StopIteration, TimeoutError):
+        while True:
+            found.append(pickle.loads(waited_for.next(seconds - (time.monotonic() - started))))
+    return found
+
+
+def headline(rows: Sequence[dict[str, Any]]) -> str:
     """How many runs are refused, of what is to be and of what is not."""
     found = []
     for words, expected in [("honest", "no"), ("wrong", "yes"), ("wrong but known to pass", "no, README")]:
-        of = [line["refused"] for line in rows if line["to be refused"] == expected]
+        of = [(line["refused"], line["runs"]) for line in rows if line["to be refused"] == expected]
         if of:
-            found.append(f"{sum(of)} of {seeds * len(of)} {words} runs are refused")
+            refused, runs = map(sum, zip(*of, strict=True))
+            found.append(f"{refused} of {runs} {words} runs are refused")
     return "; ".join(found)
 
 
@@ -248,17 +270,9 @@ def _asked(name: str, is_wrong: bool, texts: Sequence[str], device: str) -> list
     return [entry for entry in found if any(text in entry.name for text in texts)]
 
 
-def _stand(
-    seed: int,
-    name: str,
-    is_wrong: bool,
-    texts: Sequence[str],
-    benchmarks: int,
-    calls: int,
-    device: str,
-    most_bytes: float,
-) -> bytes:
+def _stand(asked: tuple[str, bool, Sequence[str], int, int, str, float], seed: int) -> bytes:
     """Pickled here: torch would share each tensor by a file descriptor of its own, of which there are not enough."""
+    name, is_wrong, texts, benchmarks, calls, device, most_bytes = asked
     entries = _asked(name, is_wrong, texts, device)
     found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, entries, device, most_bytes)
     print(f"{name}: seed {seed}", file=sys.stderr, flush=True)
