@@ -26,7 +26,6 @@ tolerance refuses. Of a wrong file that is the loosest tolerance. A figure of a 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import pickle
 import sys
@@ -117,6 +116,8 @@ def stand(
     for group in dealt(problem, found, seed, timed, calls, whole=True, most_bytes=most_bytes):
         for number, (case, call) in enumerate(group.calls):
             desk, tolerances = Desk(problem.name, case, call), problem.tolerances_for(case)
+            if device != "cpu":
+                torch.cuda.empty_cache()  # other seeds share the GPU's memory
             for entry in entries:
                 if entry.name not in standings:
                     continue
@@ -226,12 +227,13 @@ def main() -> None:
     if given.wrong and device.kind != "cpu":
         parser.error("what is wrong is asked on a CPU only")
     most_bytes = math.inf if device.kind == "cpu" else given.most_mb * 1e6
-    rows, groups = [], {}
+    rows, groups, failed = [], {}, 0
     with get_context("spawn").Pool(given.jobs) as pool:
         for name in given.problem:
             seeds = range(given.first_seed, given.first_seed + given.seeds)
             asked = name, given.wrong, given.k, given.benchmarks, given.calls, given.device, most_bytes
-            runs = _within(given.seconds, pool.imap_unordered(partial(_stand, asked), seeds))
+            runs, faults = _within(given.seconds, pool.imap_unordered(partial(_stand, asked), seeds))
+            failed += faults
             passing_too = {entry.name for entry in passing(catalog.load_problem(ROOT, name))}
             for entry in _asked(name, given.wrong, given.k, given.device):
                 standings = [run[entry.name] for run in runs if entry.name in run]
@@ -242,15 +244,21 @@ def main() -> None:
                 if name == "mla":
                     groups[entry.name] = by_group(entry, standings)
     facts = {"seeds": given.seeds, "calls": given.calls, "seconds": round(time.monotonic() - started, 1)}
-    report("honest", device, headline(rows), rows, groups=groups, **facts)
+    report("honest", device, headline(rows), rows, groups=groups, failed=failed, **facts)
+    sys.exit(1 if failed else 0)
 
 
-def _within(seconds: float, waited_for: IMapIterator[bytes]) -> list[dict[str, Standing]]:
-    found, started = [], time.monotonic()
-    with contextlib.suppress(StopIteration, TimeoutError):
-        while True:
+def _within(seconds: float, waited_for: IMapIterator[bytes]) -> tuple[list[dict[str, Standing]], int]:
+    """What each seed came to, and how many came to nothing: that is said when it is known."""
+    found, failed, started = [], 0, time.monotonic()
+    while True:
+        try:
             found.append(pickle.loads(waited_for.next(seconds - (time.monotonic() - started))))
-    return found
+        except (StopIteration, TimeoutError):
+            return found, failed
+        except Exception as error:
+            failed += 1
+            print(f"a seed came to nothing: {error}", file=sys.stderr, flush=True)
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> str:
