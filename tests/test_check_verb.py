@@ -419,6 +419,15 @@ def test_inline_cuda_that_refuses_other_devices_is_compiled_where_its_own_card_l
 
 
 @pytest.mark.slow
+def test_a_source_that_names_its_targets_is_compiled_for_those_and_no_fault_for_others(podium):
+    source = HIP.replace('""")', '"""' + f", targets=({needing('sm_90')!r},))", 1)
+    code, out, _ = podium(source, "--target", "gfx942", "--target", "sm_90")
+    assert code == 0 and last_line(out) == "compiled, not run: sm_90; not for gfx942: its source is for sm_90"
+    code, out, _ = podium(source, "--target", "gfx942")
+    assert code == 30 and last_line(out).startswith("not for gfx942: its source is for sm_90")
+
+
+@pytest.mark.slow
 def test_of_a_file_with_triton_and_inline_cuda_that_refuses_other_devices_both_are_compiled(podium):
     launch = "    double_kernel[(1,)](x, y, x.numel(), BLOCK=128)\n    double_all("
     kernels = lazily(HIP.replace("    y = torch", ONLY_HOPPER + "    y = torch").replace("    double_all(", launch))

@@ -288,6 +288,10 @@ def scale_kernel(**changed):
     return Module(SCALE).kernel("scale", {**SIGNATURE, **changed})
 
 
+def launch_once(module):
+    module.kernel("scale", SIGNATURE)(torch.ones(4), 4, 1.0, grid=1, block=64)
+
+
 # Launching
 
 
@@ -298,6 +302,13 @@ def test_a_launch_runs_the_kernel_on_torch_s_stream_with_the_grid_it_was_given(g
     assert torch.equal(x, 2 * torch.arange(100.0))
     assert list((ctypes.c_uint * 7).in_dll(driver, "last_sizes")) == [2, 1, 1, 64, 1, 1, 16]
     assert ctypes.c_size_t.in_dll(driver, "last_stream").value == gpu.stream()
+
+
+@needs_gxx
+def test_a_source_that_names_its_targets_runs_on_those_gpus_alone(gpu):
+    launch_once(Module(SCALE, targets=("gfx942", "sm_90")))
+    with pytest.raises(NoDevice, match=r"its source is for gfx942 and gfx950, and this is sm_90$"):
+        launch_once(Module(SCALE, targets=("gfx942", "gfx950")))
 
 
 @needs_gxx
@@ -505,6 +516,20 @@ def test_without_a_gpu_a_source_for_one_vendor_is_no_compile_error(offline):
     offline.refusing.add("sm_90")
     with pytest.raises(NoDevice, match="compiled for gfx942, not for sm_90, not run"):
         scale_kernel()(torch.ones(4), 4, 1.0, grid=1, block=64)
+
+
+def test_without_a_gpu_a_source_is_compiled_only_for_the_targets_that_it_names(offline):
+    offline.refusing.add("sm_90")
+    with pytest.raises(NoDevice, match="compiled for gfx942, not run"):
+        launch_once(Module(SCALE, targets=("gfx942", "gfx950")))
+    with pytest.raises(NoDevice, match="no compiler here, not run"):
+        launch_once(Module(SCALE, targets=("gfx950",)))
+    assert offline.compiled == ["gfx942"]
+
+
+def test_targets_are_names_and_not_one_name():
+    with pytest.raises(TypeError, match=r'targets=\("gfx942",\)'):
+        Module(SCALE, targets="gfx942")
 
 
 def test_without_a_gpu_a_source_that_nothing_compiles_is_a_compile_error(offline):

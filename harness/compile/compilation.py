@@ -79,7 +79,8 @@ class CompiledKernel(Document):
 class Compilation(Document):
     """One submission, compiled for one target. `hip`: inline HIP or CUDA, which nothing here runs.
 
-    fault: why the whole could not be compiled. missing: what is to be installed first; then there are no kernels.
+    fault: why the whole could not be compiled. missing: what is to be installed first; refusal: that the sources are
+    for other targets; then there are no kernels.
     """
 
     target: Said
@@ -90,7 +91,13 @@ class Compilation(Document):
     launches: Count = 0
     hip: bool = False
     missing: Said | None = None
+    refusal: Said | None = None
     cached: bool = False
+
+    @property
+    def skipped(self) -> Said | None:
+        """Why nothing was compiled, which is no fault."""
+        return self.refusal or self.missing
 
     @property
     def flaws(self) -> tuple[Flaw, ...]:

@@ -70,7 +70,11 @@ def compile_submission(
     fault, refused = rehearse(cpu, path, rehearsal, sources)
     if refused and inputs is not None:
         fault = follow(inputs, path, target, rehearsal, sources)
-    modules = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
+    every = [*hip.modules, *(hip.Module(source) for source in sources if not needs_torch(source))]
+    modules = [module for module in every if module.refusal(target) is None]
+    if every and not modules:
+        refusal = every[0].refusal(target)
+        return Compilation(target=target, hip=True, launches=rehearsal.launches, fault=fault, refusal=refusal)
     lacking = compilers.missing(target) if modules else None
     if lacking is not None:
         how = f"no compiler: {lacking}, or {how_to_get_offline()}"

@@ -71,6 +71,8 @@ def launch(
 def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
     if target not in EMULATED_TARGETS:
         raise NoDevice(f"there is no GPU, and {target} is not emulated; {', '.join(EMULATED_TARGETS)} are")
+    if (refusal := module.refusal(target)) is not None:
+        raise NoDevice(f"it needs another GPU: {refusal}")
     lacking = available()
     if lacking is not None:
         words, _ = module.offline

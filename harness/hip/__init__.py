@@ -122,10 +122,16 @@ float64 = Scalar("float64", ctypes.c_double)
 
 
 class Module:
-    """One source and the kernels in it. `defines` become macros, so that one source gives several modules."""
+    """One source and the kernels in it. `defines` become macros, so that one source gives several modules.
 
-    def __init__(self, source: str, defines: Mapping[str, object] | None = None) -> None:
-        self.source, self.defines = source, dict(defines or {})
+    `targets`: the only chips that the source is for (gfx942, sm_90). It is compiled for no other, and a launch on one
+    raises NoDevice. None are named: it is for all. Raises TypeError for targets that are one string.
+    """
+
+    def __init__(self, source: str, defines: Mapping[str, object] | None = None, targets: Sequence[str] = ()) -> None:
+        if isinstance(targets, str):
+            raise TypeError(f'targets are several names: targets=("{targets}",)')
+        self.source, self.defines, self.targets = source, dict(defines or {}), tuple(targets)
         self._handles: dict[int, ctypes.c_void_p] = {}
         modules.append(self)
 
@@ -134,12 +140,23 @@ class Module:
         return Kernel(self, name, signature)
 
     def loaded(self, gpu: Gpu, device: int) -> ctypes.c_void_p:
-        """This module on a device, compiled if need be."""
+        """This module on a device, compiled if need be. Raises NoDevice where the source is not for it."""
         if device not in self._handles:
+            chip = gpu.arch(device).partition(":")[0]
+            chip = chip.removesuffix("a") if chip.startswith("sm_") else chip
+            refusal = self.refusal(chip)
+            if refusal is not None:
+                raise NoDevice(f"{refusal}, and this is {chip}")
             self._handles[device] = gpu.load(
                 compiled(gpu.compiler, program(self.source, self.defines), gpu.arch(device))
             )
         return self._handles[device]
+
+    def refusal(self, target: str) -> str | None:
+        """Why the source is not compiled for `target`, None where it is."""
+        if not self.targets or target in self.targets:
+            return None
+        return f"its source is for {' and '.join(self.targets)}"
 
     @functools.cached_property
     def offline(self) -> tuple[str, set[str]]:
@@ -153,7 +170,7 @@ class Module:
         names: set[str] = set()
         compiled, failures = [], {}
         for target in compilers.DEFAULT_TARGETS:
-            if compilers.missing(target) is None:
+            if self.refusal(target) is None and compilers.missing(target) is None:
                 try:
                     report = compilers.compile(self.source, target, self.defines)
                 except CompilationError as error:

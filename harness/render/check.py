@@ -99,7 +99,7 @@ def _table(compilations: Sequence[Compilation], width: int) -> Part:
 def summary(found: Checkup) -> str:
     """`accepted on CPU (all 7 test cases, within exact); compiles for gfx942; not for gfx1100: mine.py:42: ...`."""
     judgement, compilations = found.judgement, found.compilations
-    good = [one.target for one in compilations if not one.flaws and not one.missing and one.kernels]
+    good = [one.target for one in compilations if not one.flaws and not one.skipped and one.kernels]
     bad = [one for one in compilations if one.flaws]
     lacking = [one.target for one in compilations if one.missing and not one.flaws]
     parts = []
@@ -126,13 +126,23 @@ def summary(found: Checkup) -> str:
     if bad:
         targets = ", ".join(dict.fromkeys(one.target for one in bad))
         parts.append(f"not for {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
+    parts += [f"not for {', '.join(targets)}: {why}" for why, targets in _refused(compilations).items()]
     if lacking:
         parts.append(f"no compiler here for {', '.join(dict.fromkeys(lacking))}")
     loaded = judgement.verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
-    if not parts or (loaded and not (good or bad or lacking)):
+    if not parts or (loaded and not (good or bad or lacking or _refused(compilations))):
         parts.append("nothing to compile: no kernel of its own")
     cached = judgement.cached and all(one.cached for one in compilations)
     return "; ".join(parts) + (" (cached)" if cached else "")
+
+
+def _refused(compilations: Sequence[Compilation]) -> dict[str, list[str]]:
+    """Why sources are for other targets, and which those are that they are not for."""
+    found: dict[str, list[str]] = {}
+    for one in compilations:
+        if one.refusal and not one.flaws:
+            found.setdefault(one.refusal, []).append(one.target)
+    return found
 
 
 def _as_machine_code(judgement: Judgement) -> str:

@@ -94,8 +94,8 @@ def of_checkup(found: Checkup) -> Element:
         if compiled.flaws:
             told = [f"line {flaw.line}: {flaw.message}" if flaw.line else flaw.message for flaw in compiled.flaws]
             _fail(case, Verdict.COMPILE_ERROR, told[0], "\n".join(told))
-        elif compiled.missing:
-            _child(case, "skipped", message=compiled.missing)
+        elif compiled.skipped:
+            _child(case, "skipped", message=compiled.skipped)
     _child(suite, "system-out", judged.printed)
     return _counted(suite)
 

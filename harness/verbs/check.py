@@ -74,14 +74,14 @@ class Checkup:
     @property
     def exit_code(self) -> int:
         """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
-        if no target has a compiler here."""
+        if it was compiled for no target, for want of a compiler or because it is for others."""
         if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.judgement.verdict.exit_code
         if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
             return self.emulated.verdict.exit_code
         if any(found.flaws for found in self.compilations):
             return Verdict.COMPILE_ERROR.exit_code
-        if self.compilations and all(found.missing for found in self.compilations):
+        if self.compilations and all(found.skipped for found in self.compilations):
             return Verdict.INFRASTRUCTURE_ERROR.exit_code
         return 0
 
@@ -150,7 +150,7 @@ def check(
         for name, finished in processes.results(told, PATIENCE_S if hangs else math.inf):
             found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
     emulated, machine_code = None, found.get(("cross_compile", chip)) if chip else None
-    if machine_code and not machine_code.flaws and not machine_code.missing and not hangs:
+    if machine_code and not machine_code.flaws and not machine_code.skipped and not hangs:
         slot = _slot(chip, True)
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
     return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated)

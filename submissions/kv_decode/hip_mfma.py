@@ -29,12 +29,9 @@ What limits it on a GPU is not known: it has not run on one.
 
 import torch
 
-from harness.hip import Module, NoDevice, float32, int32, ptr
+from harness.hip import Module, float32, int32, ptr
 
 SOURCE = r"""
-#if !defined(__gfx942__) && !defined(__gfx950__)
-#error hip_mfma is for gfx942 and gfx950: its matrix instructions exist nowhere else
-#endif
 #define D HEAD_DIM
 #define BYTES (IS_FLOAT32 ? 4 : 2)  // of an element
 #define KEYS 16                     // of a tile
@@ -384,6 +381,7 @@ extern "C" __global__ __launch_bounds__(256) void advance_lengths(int* seq_lens,
 
 KEYS, THREADS = 16, 256
 PER_COMPUTE_UNIT = 3  # workgroups that registers leave room for, of 16 bits, D = 128 and up to 16 rows
+TARGETS = ("gfx942", "gfx950")  # its matrix instructions exist nowhere else
 MAX_SPLITS = 64
 CPU_SPLITS = 2  # emulated workgroups cost time each; two splits still need merging
 LOG2_E = 1.4426950408889634
@@ -396,7 +394,7 @@ def kernels(dtype, head_dim, row_tiles):
     key = dtype, head_dim, row_tiles
     if key not in MODULES:
         kinds = {"IS_FLOAT32": int(dtype == torch.float32), "IS_FLOAT16": int(dtype == torch.float16)}
-        module = Module(SOURCE, {"HEAD_DIM": head_dim, "ROW_TILES": row_tiles, **kinds})
+        module = Module(SOURCE, {"HEAD_DIM": head_dim, "ROW_TILES": row_tiles, **kinds}, TARGETS)
         tensor = ptr(dtype, alignment=16)
         parts = {"parts": FLOAT32, "stats": FLOAT32}
         counts = {"kv_heads": int32, "rows": int32, "q_len": int32}
@@ -449,11 +447,9 @@ def custom_kernel(data):
 
 
 def choose_splits(q, workgroups, tiles):
-    """How many workgroups share so many tiles of keys, given `workgroups` without. Raises NoDevice on other GPUs."""
+    """How many workgroups share so many tiles of keys, given `workgroups` without."""
     if q.device.type == "cpu":
         return min(CPU_SPLITS, tiles)
     properties = torch.cuda.get_device_properties(q.device)
-    if torch.version.hip is None or properties.gcnArchName.partition(":")[0] not in ("gfx942", "gfx950"):
-        raise NoDevice("hip_mfma needs gfx942 or gfx950: its matrix instructions exist nowhere else")
     wanted = PER_COMPUTE_UNIT * properties.multi_processor_count // workgroups
     return max(min(wanted, -(-tiles // 8), MAX_SPLITS), 1)
