@@ -20,7 +20,7 @@ from harness.compile.kept import Kept
 from harness.compile.processes import Finished, Job, Processes
 from harness.compile.survey import Tools
 from harness.hip import compilers as hip
-from harness.render.check import table
+from harness.render.kernels import table
 from harness.sandbox import enclosure
 from harness.temporary import remove_abandoned
 from tests.processes import alive, below

@@ -38,8 +38,7 @@ from harness.model import (
 )
 from harness.model.profiled import ProfiledPart
 from harness.records.store import Store
-from harness.render import check as checkup
-from harness.render import document
+from harness.render import document, kernels
 from harness.render import run as rendered
 from harness.render.document import Facts, Prose, Table, Verbatim
 from harness.render.legible import legible
@@ -434,8 +433,8 @@ def test_the_forms_of_a_verb_are_one_document_each_and_exclude_each_other(podium
 
 
 def test_the_table_of_a_checkup_keeps_its_rows_in_markdown():
-    kernels = [CompiledKernel(kernel="k", vgprs=n, agprs=0, sgprs=9, configuration={"BLOCK": n}) for n in (8, 64)]
-    table = checkup._table([Compilation(target="gfx942", kernels=kernels)], 10_000)
+    compiled = [CompiledKernel(kernel="k", vgprs=n, agprs=0, sgprs=9, configuration={"BLOCK": n}) for n in (8, 64)]
+    table = kernels.part([Compilation(target="gfx942", kernels=tuple(compiled))], 10_000)
     cells = cells_of_tables(document.markdown([table]))
     assert cells == ["target", "kernel", "registers", "gfx942", "k BLOCK=8", "8/0/9", "", "k BLOCK=64", "64/0/9"]
 

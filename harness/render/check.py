@@ -1,46 +1,26 @@
-"""A checkup for a terminal: what the judge saw, a table of what each kernel needs, what does not compile, a summary.
-
-Rows that say the same are one row. Of a configuration only the parameters are shown in which a kernel's rows differ,
-and of its arguments' types those; of the cases that launch it only as much as tells rows apart.
-"""
+"""A checkup for a terminal: what the judge saw, a table of what each kernel needs, what does not compile, a summary."""
 
 from __future__ import annotations
 
-import re
 import shutil
-import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from harness.chips.targets import EMULATED_TARGETS
-from harness.compile.compilation import Compilation, CompiledKernel, Flaw, OccupancyDocument
+from harness.compile.compilation import Compilation, Flaw
 from harness.model import Verdict, all_tests
-from harness.render import document
+from harness.render import kernels
 from harness.render.cases import case_list
-from harness.render.document import Part, Table, Verbatim
+from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
 from harness.render.terminal import printed
 from harness.verbs.check import Checkup, Judgement
 
-DEFAULT_WIDTH = 100
-KERNEL_WIDTHS = (20, 16)  # what it should have, and what it must have
-MATRIX_WIDTHS = (20, 15)
-WAVES_WIDTH = 10
-VALUES_SHOWN = 4
-HEADERS = ("target", "kernel", "registers", "spills", "LDS KiB", "matrix", "waves")
-KERNEL, SPILLS = HEADERS.index("kernel"), HEADERS.index("spills")
-LEGEND = (
-    "registers a thread, on AMD VGPR/AGPR/SGPR; LDS: shared memory a block, of the most there is",
-    "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of the most, and what limits them",
-)
-
 
 def parts(found: Checkup, width: int | None = None) -> list[Part]:
     """All of it, at most `width` columns wide where words allow (default: the terminal's width)."""
-    columns = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
-    told = (
-        Verbatim(_judged(found)), _table(found.compilations, columns), _flaws(found), _missing(found), _remarks(found)
-    )  # fmt: skip
+    columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
+    table = kernels.part(found.compilations, columns)
+    told = (Verbatim(_judged(found)), table, _flaws(found), _missing(found), _remarks(found))
     return [*(part for part in told if part), summary(found)]
 
 
@@ -62,38 +42,6 @@ def commands(found: Checkup) -> list[str]:
     for one in found.compilations:
         told += [command("error", f"{one.target}: {flaw.message}", title, file, flaw.line) for flaw in one.flaws]
     return told or [command("error" if found.exit_code else "notice", summary(found), title, file)]
-
-
-def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> str:
-    """What each compiled kernel needs, target by target; "" where there is none."""
-    return document.text([_table(compilations, width)])
-
-
-def _table(compilations: Sequence[Compilation], width: int) -> Part:
-    for matrix_width in MATRIX_WIDTHS:
-        rows = _rows(compilations, matrix_width)
-        # Kernels that neither spill nor use scratch, as they should, leave the room to what differs.
-        clean = all(row[SPILLS] in ("", "0") for row in rows)
-        shown = [
-            column
-            for column in range(len(HEADERS))
-            if any(row[column] for row in rows) and not (clean and column == SPILLS)
-        ]
-        others = [max(_width(HEADERS[i]), *(_width(row[i]) for row in rows)) for i in shown if i != KERNEL]
-        room = width - sum(others) - 3 * len(shown) - 1
-        if room >= KERNEL_WIDTHS[0]:
-            break
-    if not rows:
-        return ""
-    for row in rows:
-        row[KERNEL] = "\n".join(_wrapped(line, max(room, KERNEL_WIDTHS[1])) for line in row[KERNEL].splitlines())
-    cells = [[row[i] for i in shown] for row in rows]
-    note = (
-        "no spills, no scratch"
-        if clean
-        else "!: spilled registers (sm_90: bytes), and below them bytes of scratch a thread; both cost time"
-    )
-    return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND])
 
 
 def summary(found: Checkup) -> str:
@@ -191,148 +139,3 @@ def _missing(found: Checkup) -> str:
         if one.missing:
             targets.setdefault(one.missing, []).append(one.target)
     return "\n".join(f"{', '.join(names)}: not compiled here: {what}" for what, names in targets.items())
-
-
-def _rows(compilations: Sequence[Compilation], matrix_width: int) -> list[list[str]]:
-    """A row for each kernel and whatever tells its configurations apart, in the order of HEADERS."""
-    rows: list[list[str]] = []
-    for one in compilations:
-        compiled = [kernel for kernel in one.kernels if kernel.fault is None]
-        names = list(dict.fromkeys(kernel.kernel for kernel in compiled))
-        first = len(rows)
-        for name in names:
-            every = [kernel for kernel in compiled if kernel.kernel == name]
-            alike: dict[tuple[str, ...], list[CompiledKernel]] = {}
-            for kernel in every:
-                alike.setdefault((_registers([kernel], sgprs=False), *_needs(kernel, matrix_width)), []).append(kernel)
-            for (_, *needs), kernels in alike.items():
-                rows.append(["", "\n".join([name, *_apart(kernels, every)]), _registers(kernels), *needs])
-        if len(rows) > first:
-            rows[first][0] = one.target
-    return rows
-
-
-def _registers(kernels: Sequence[CompiledKernel], sgprs: bool = True) -> str:
-    """Of kernels that are alike but for their SGPRs, which seldom limit anything: those as a range."""
-    one = kernels[0]
-    if one.vgprs is None:
-        return str(one.registers or "")
-    counts = sorted({kernel.sgprs or 0 for kernel in kernels}) if sgprs else [0]
-    return f"{one.vgprs}/{one.agprs or 0}/" + "-".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
-
-
-def _needs(kernel: CompiledKernel, matrix_width: int) -> list[str]:
-    """The columns after the registers."""
-    matrix = [_wrapped(f"{count} {_instruction(name)}", matrix_width) for name, count in _by_kind(kernel)]
-    return [
-        _spills(kernel),
-        "" if kernel.lds_bytes is None else f"{_kib(kernel.lds_bytes)}/{_kib(kernel.lds_limit or 0)}",
-        "\n".join(matrix),
-        "" if kernel.occupancy is None else _waves(kernel.occupancy),
-    ]
-
-
-def _waves(occupancy: OccupancyDocument) -> str:
-    share = f"{occupancy.waves_per_simd:g}/{occupancy.of:g}"
-    full = occupancy.waves_per_simd >= occupancy.of
-    return share if full else _wrapped(f"{share} {occupancy.limited_by}", WAVES_WIDTH)
-
-
-def _apart(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> list[str]:
-    """What tells `kernels`, one row, from `every` of that name on the target: parameters, types, or else the cases."""
-    types = [line for line in [_types(kernels, every)] if line]
-    if len(kernels) == len(every):
-        variants = len({str(kernel.configuration) for kernel in kernels})
-        return [f"all {variants} configurations"] * (variants > 1) + types
-    keys = dict.fromkeys(key for kernel in every for key in kernel.configuration)
-    differing = [key for key in keys if len({str(kernel.configuration.get(key)) for kernel in every}) > 1]
-    lines = [" ".join(f"{key}={_values(kernels, key)}" for key in differing)] if differing else []
-    lines += types
-    names = _differing_types(every)
-    mine = {_identity(kernel, names) for kernel in kernels}
-    if any(_identity(kernel, names) in mine for kernel in every if kernel not in kernels):
-        lines.append(_cases(kernels, every))
-    return lines
-
-
-def _identity(kernel: CompiledKernel, names: Sequence[str]) -> tuple[str, ...]:
-    return (str(kernel.configuration), *(_type(kernel, name) for name in names))
-
-
-def _types(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
-    """The types of the arguments in which `every` differ: `*fp32` where each kernel has one for all of them, else
-    `q=*bf16 scale=*fp32`."""
-    names = _differing_types(every)
-    rows = list(dict.fromkeys(tuple(_type(kernel, name) for name in names) for kernel in kernels))
-    alike = all(len({_type(kernel, name) for name in names}) <= 1 for kernel in every)
-    told = [row[0] if alike else " ".join(map("=".join, zip(names, row))) for row in rows] if names else []
-    return _shortened(told)
-
-
-def _differing_types(every: Sequence[CompiledKernel]) -> list[str]:
-    names = dict.fromkeys(name for kernel in every for name in kernel.arguments)
-    return [name for name in names if len({_type(kernel, name) for kernel in every}) > 1]
-
-
-def _type(kernel: CompiledKernel, name: str) -> str:
-    """An argument's type without what is known of its value; a 1, which Triton compiles in, is an integer as any."""
-    kind = kernel.arguments.get(name, "").partition(",")[0]
-    return "integer" if re.fullmatch(r"1|[iu](8|16|32|64)", kind) else kind
-
-
-def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -> str:
-    """The first case that launches `kernels`, less what all cases have in common, and how many more do."""
-    cases = list(dict.fromkeys(case for kernel in kernels for case in kernel.cases))
-    if not cases:
-        return "not launched"
-    common = set.intersection(*(set(case.split()) for kernel in every for case in kernel.cases))
-    told = " ".join(word for word in cases[0].split() if word not in common) or cases[0]
-    return told + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
-
-
-def _values(kernels: Sequence[CompiledKernel], key: str) -> str:
-    return _shortened(list(dict.fromkeys(str(kernel.configuration.get(key, "")) for kernel in kernels)))
-
-
-def _shortened(values: Sequence[str]) -> str:
-    return ",".join(values[:VALUES_SHOWN]) + (",…" if len(values) > VALUES_SHOWN else "")
-
-
-def _by_kind(kernel: CompiledKernel) -> list[tuple[str, int]]:
-    return sorted(kernel.matrix_instructions.items(), key=lambda item: -item[1])
-
-
-def _instruction(name: str) -> str:
-    """`v_mfma_f32_32x32x8_bf16` as `mfma 32x32x8 bf16`, `wgmma.mma_async...m64n64k16.f32.bf16.bf16` as `wgmma
-    m64n64k16 bf16`: the accumulator, float32 as a rule, is left out."""
-    kind, *rest = re.split(r"[_.]", name.removeprefix("v_"))
-    shape = next((number for number, part in enumerate(rest) if re.fullmatch(r"m?\d+[xn]\d+[xk]\d+.*", part)), 0)
-    types = [part for part in rest[shape + 1 :] if part not in ("row", "col", "f32", "1k")]
-    return " ".join([kind, *rest[shape : shape + 1], *dict.fromkeys(types)])
-
-
-def _kib(count: int) -> str:
-    return f"{count / 1024:.3g}"
-
-
-def _spills(kernel: CompiledKernel) -> str:
-    """`0`, or what should be 0 and is not, marked: spills, and below them bytes of scratch."""
-    if kernel.spills is None:
-        return ""
-    spills = f"{kernel.spills} !" if kernel.spills else "0"
-    return spills + (f"\n{kernel.scratch_bytes} B !" if kernel.scratch_bytes else "")
-
-
-def _wrapped(line: str, width: int) -> str:
-    """`line` in lines of at most `width`, broken after spaces, commas and underscores where it has some."""
-    lines = [""]
-    for word in re.findall(r"[^ ,_]*[ ,_]|[^ ,_]+", line):
-        for piece in textwrap.wrap(word, width, drop_whitespace=False):
-            if len(lines[-1] + piece.rstrip()) > width:
-                lines.append("")
-            lines[-1] += piece
-    return "\n".join(part.rstrip() for part in lines)
-
-
-def _width(cell: Any) -> int:
-    return max(map(len, str(cell).splitlines()), default=0)
