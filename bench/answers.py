@@ -115,7 +115,8 @@ def dealt(
     of each of its probes. Calls are dealt as they are asked for.
 
     Of a decode loop the first steps. `whole`: also what the run draws in secret, and memory other than outputs is
-    compared as well; otherwise it is left as it should be. Test cases that move more than `most_bytes` are left out.
+    compared as well; otherwise it is left as it should be. Test cases that move more than `most_bytes` are left
+    out, and those whose judging takes more than four times as much memory: of a cache of which little is read.
     """
     reference, master_seed = Reference(problem, device), f"{seed:032x}"
     stated = problem.cases_for(device.kind)
@@ -131,10 +132,15 @@ def dealt(
             for _ in range(count):
                 yield case, kept(dealer.deal(everything=phase == "test"), dealer.steps)
 
+    def fits(case: Case) -> bool:
+        if reference.most_bytes(case) > most_bytes:
+            return False
+        return math.isinf(most_bytes) or reference.does_not_fit(case, int(4 * most_bytes)) is None
+
     cases = [*stated.test, *(drawn(stated, master_seed) if whole else ())]
     if device.kind != "cpu":  # seeds begin at different cases: together they compile each kernel once, not each its own
         cases = cases[seed % len(cases) :] + cases[: seed % len(cases)]
-    tests = [case for case in cases if reference.most_bytes(case) <= most_bytes]
+    tests = [case for case in cases if fits(case)]
     yield Group(ALL_TESTS, (call for case in tests for call in deal("test", case, TEST_CALLS)))
     for case in benchmarks:
         yield Group(case.label, deal("timed", case, timed_calls))
