@@ -1,5 +1,7 @@
 """When an evaluation must be over, whatever its single calls may take: calls of 59 s each would go on for hours.
 
+The limit on a single call is `model.Limits.call_s`, set in problem.yml and kept by `session`.
+
 deadline = Deadline(problem.limits.evaluation_s)
 deadline.check()                     between calls: raises Fault when the time is up
 min(call_s, deadline.left_s())       how long to wait for one; then `check` says which limit it was

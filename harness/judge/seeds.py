@@ -1,4 +1,8 @@
-"""Secret seeds: for the inputs of each call, and others, which tell nothing of them, for the rows that are checked."""
+"""Secret seeds: for the inputs of each call, and others, which tell nothing of them, for the rows that are checked.
+
+A phase is any text; each user of seeds has its own: "test" and "pilot" (entrant), "process N" (trial), "pair N" (duel),
+"null" (calibration), "profile" (profiled).
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ from harness.model.value import LONGEST_NS, SHORTEST_NS, Text, Value
 from harness.model.verdict import CaseCheck, Ending, Total, Verdict
 
 SCHEMA_VERSION = 2
-"""Version of the run files in `results/`; a reader refuses a file from the future. 1: times by the worker's clock."""
+"""Version of the run files in `results/`; a reader refuses a file from the future. 1: times by the worker's clock.
+
+It grows when a field's meaning changes. A new field needs none of that: it has a default, which older runs then have.
+"""
 
 
 class Skipped(Value):

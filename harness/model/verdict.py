@@ -66,7 +66,7 @@ def outcome(verdict: Verdict, unranked: str | None) -> str:
 class Excess(Value):
     """How a checked call stands against one tolerance: `ratio` is the worst limit's value over the limit.
 
-    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, layout ...).
+    At most 1 meets the tolerance. `limit` names the one that is worst (rel_l2, max_mismatch, structure ...).
     """
 
     limit: str

@@ -1,1 +1,6 @@
-"""Showing boards and runs: one module a medium. Nothing here decides or measures anything."""
+"""Showing boards and runs. Nothing here decides or measures anything.
+
+    media       document (a terminal, or Markdown), html, sheet (CSV), junit, github
+    subjects    a module each: boards, run, timing, compare, check, doctor, profile, repro ...
+    pieces      charts (rows) and plots (x and y) as SVG, columns (what fits a width), colour, axis, counts
+"""

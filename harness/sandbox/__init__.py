@@ -13,7 +13,7 @@
 A worker is started by a new interpreter, or unless bubblewrap starts it forked by `fork_server`, a process that has
 imported torch and has run no submission; keeper and waiter then are forks, too (`forked`, `program`).
 
-`isolation.strongest` says which layers hold on this machine, by trying them. Covered: docs/sandbox.md. Not covered:
+`tiers.strongest` says which layers hold on this machine, by trying them. Covered: docs/sandbox.md. Not covered:
 docs/security.md.
 
 Of this package the worker imports `confinement` and what that imports, none of which needs more than the standard

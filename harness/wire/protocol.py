@@ -1,9 +1,10 @@
 """The messages that judge and worker exchange: length-prefixed JSON over one socket, and nothing else.
 
-    judge  ── {"nonce": n, "op": "load" | "map" | "call" | "go" | "collect" | "quit", ...} ──►  worker
+    judge  ── {"nonce": n, "op": ..., ...} ──►  worker
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
-In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge lets it go
+Ops: load, set up, map, call, go, collect, profile, quit. `worker/main` reads what they carry, `judge/reply` what
+comes back. In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge lets it go
 on, or waits for "go" (worker/calls).
 Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
 untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.

@@ -2,7 +2,8 @@
 
     python3 -m harness.worker --channel FD --stack FD --device cpu|cuda|rocm --threads N --flush-bytes N
 
-Requests and replies are in `protocol`; only `load` and `call` run the submission's code. An exception of the
+Frames are in `wire/protocol`, replies as the judge reads them in `judge/reply`. `load`, `set up`, `call` and `profile`
+run the submission's code, and nothing else does. An exception of the
 submission's is an answer like any other; whatever else ends the process, the judge sees that it ended.
 """
 
