@@ -1,10 +1,11 @@
 """What can go wrong, and the exit code and advice that go with it.
 
 Exit codes: 0 accepted, 2 usage, 10 to 14 the verdicts on a submission (`model.Verdict`), 20 slower than asked or, of a
-reproduction, another score, 30 infrastructure, 130 interrupted. Verdicts' stand in `model/verdict`, a verb's own beside the verb (`SLOWER_EXIT_CODE`), and what `--help`
-says of them in `cli/options`. A `PodiumError` is for the person at the keyboard: one
-sentence that says what happened and where, and a hint that says what to do next. Anything else that escapes is a bug of
-ours.
+reproduction, another score, 30 infrastructure, 130 interrupted. Verdicts' stand in `model/verdict`, a verb's own beside
+the verb (`SLOWER_EXIT_CODE`), and what `--help` says of them in `cli/options`.
+
+A `PodiumError` is for the person at the keyboard: one sentence that says what happened and where, and a hint that says
+what to do next. Anything else that escapes is a bug of ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Showing boards and runs. Nothing here decides or measures anything.
 
-    media       document (a terminal, or Markdown), html, sheet (CSV), junit, github
-    subjects    a module each: boards, run, timing, compare, check, doctor, profile, repro ...
-    pieces      charts (rows) and plots (x and y) as SVG, columns (what fits a width), colour, axis, counts
+media       document (a terminal, or Markdown), html, sheet (CSV), junit, github
+subjects    a module each: boards, run, timing, compare, check, doctor, profile, repro ...
+pieces      charts (rows) and plots (x and y) as SVG, columns (what fits a width), colour, axis, counts
 """

@@ -4,8 +4,8 @@
     judge  ◄── {"nonce": n, "reply": {...}}  or  {"nonce": n, "failure": {...}} ──  worker
 
 Ops: load, set up, map, call, go, collect, profile, quit. `worker/main` reads what they carry, `judge/reply` what
-comes back. In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge lets it go
-on, or waits for "go" (worker/calls).
+comes back. In a call the worker first says {"nonce": n, "ready": true}, and then either stops itself, until the judge
+lets it go on, or waits for "go" (worker/calls).
 Tensors never travel here; they lie in shared memory (`arena`). Nothing is ever unpickled. Whatever the worker sends is
 untrusted: a frame that is too long, no JSON, no object, or answers another nonce raises `ProtocolViolation`.
 A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON.
