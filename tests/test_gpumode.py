@@ -714,6 +714,10 @@ class TestVerbs:
         code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
         assert code == 2 and "no template" in err
 
+    def test_eval_without_a_file_says_that_there_is_none(self, podium):
+        code, out, err = podium("eval", str(FOLDERS / "vectoradd"))
+        assert (code, out) == (2, "") and "submissions/vectoradd_small has no file to judge" in err
+
     def test_profile_refuses_in_a_sentence(self, podium):
         folder = FOLDERS / "vectoradd"
         code, _, err = podium("profile", str(folder), str(folder / "template.py"), "--device", "cpu")
