@@ -20,8 +20,9 @@ Imports run downwards: what stands in a line uses the lines below, never its own
                       emulator           the GPU in software: runs code objects
                       progress           how an evaluation gets on, told to whoever listens
                         model            the words of the project, as values
-                        errors temporary
-                          command        what was typed, and whether Podium is installed
+                        custody            who answers for a process in which another project's code runs
+                          errors temporary
+                            command      what was typed, and whether Podium is installed
 
 `bootstrap` makes .venv, with the standard library alone. Importing this package imports nothing: `evaluate` and
 `evaluate_many` are of `library`, which is imported when they are asked for (their types: __init__.pyi). The verbs that

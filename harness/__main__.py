@@ -15,10 +15,13 @@ def main() -> int:
     """The exit code. Ctrl-C ends every verb here (but `--watch`, which it ends as it should)."""
     try:
         try:
+            from harness import custody
             from harness.cli import main as run
         except ModuleNotFoundError as error:
             return take_over(error.name)
-        code = run()
+        with custody.of_the_command():
+            code = run()
+        custody.over(code)
         gc.freeze()  # Python looks for garbage as it ends: with torch imported a third of a second
         return code
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -518,6 +519,38 @@ class TestWhatTaskYmlSays:
         task.write_text(left_out)
         assert len(catalog.load_problem(toy_root, str(task)).cases.benchmark) == 1, "last, where nothing is said"
 
+    @pytest.mark.slow(ci=True)
+    @pytest.mark.parametrize(
+        ("ranking", "sizes", "of_cases"),
+        [
+            ("last", [128], lambda ns: ns[-1]),
+            ("geom", [96, 128], statistics.geometric_mean),
+            ("mean", [96, 128], statistics.fmean),
+        ],
+    )
+    def test_a_timed_score_is_what_ranking_by_makes_of_the_times(
+        self, toy_root, copy_of, roomy, ranking, sizes, of_cases
+    ):
+        """Times so far apart that no other way gives nearly the same: the last case takes ten times as long."""
+        task = copy_of("vectoradd") / "task.yml"
+        task.write_text(task.read_text().replace("ranking_by: geom", f"ranking_by: {ranking}"))
+        path = toy_root / "uneven.py"
+        path.write_text(
+            "import time\ndef custom_kernel(data):\n    a, b, out = data\n"
+            "    time.sleep(0.05 if len(a) == 128 else 0.005)\n    out[...] = a + b\n    return out\n"
+        )
+        problem = catalog.load_problem(toy_root, str(task))
+        run = judge(toy_root, problem, path)
+        assert run.score is not None, run.ending
+        assert [measured.case.parameters["size"] for measured in run.measurements] == sizes
+        processes = zip(*(measured.samples_ns for measured in run.measurements), strict=True)
+        scores = [of_cases([stats.interquartile_mean(samples) for samples in process]) for process in processes]
+        assert len(scores) == 2 and run.score.latency_ns == pytest.approx(statistics.geometric_mean(scores))
+        times = [measured.latency.latency_ns for measured in run.measurements]
+        assert min(times) * 2 < max(times) or ranking == "last", "else this test could not tell"
+        entry = of_run("x", run)
+        assert (entry.score_ns, entry.ranked) == (run.score.latency_ns, run.ranked)
+
     def test_a_mean_is_the_arithmetic_one(self):
         assert stats.centre_of_cases([1.0, 4.0], "mean") == 2.5
         assert stats.centre_of_cases([1.0, 4.0], "geom") == pytest.approx(2.0)
@@ -680,6 +713,10 @@ class TestVerbs:
         assert "a copy of template.py, which need not be correct" in out and "compile" not in out
         code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
         assert code == 2 and "no template" in err
+
+    def test_eval_without_a_file_says_that_there_is_none(self, podium):
+        code, out, err = podium("eval", str(FOLDERS / "vectoradd"))
+        assert (code, out) == (2, "") and "submissions/vectoradd_small has no file to judge" in err
 
     def test_profile_refuses_in_a_sentence(self, podium):
         folder = FOLDERS / "vectoradd"

@@ -101,7 +101,14 @@ def test_a_name_stands_for_one_problem(podium, checkout):
 
 def test_what_holds_no_problem_and_what_is_not_there_is_said_in_a_sentence(podium, toy_root, tmp_path):
     (tmp_path / "empty").mkdir()
-    for path, said in ((tmp_path / "empty", "holds no problem"), (tmp_path / "nowhere", "there is no problem at")):
+    (tmp_path / "file.txt").write_text("x")
+    for path, said in (
+        (tmp_path / "empty", "holds no problem"),
+        (tmp_path / "nowhere", "nowhere: nothing is there"),
+        (tmp_path / "file.txt", "file.txt: the file is none of Python"),
+        (f"{tmp_path}/empty:float16", "only the file of a task has a precision behind a colon"),
+        ("https://example.org/reference-kernels", "an address is not fetched"),
+    ):
         code, out, err = podium("import", str(path))
         assert code == 2 and not out and said in err and "Traceback" not in err
     assert not (toy_root / "configs/imported.yml").exists()

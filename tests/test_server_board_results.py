@@ -16,6 +16,7 @@ from harness.records.entry import Entry
 from harness.records.index import Index
 from harness.records.store import Store
 from harness.render import plots
+from harness.server.board import listing
 from harness.server.board.results import Results
 from harness.verbs import report
 
@@ -182,3 +183,65 @@ def _gpu(slug):
     from boards import GPU
 
     return GPU.model_copy(update={"slug": slug, "name": slug})
+
+
+class TestManyRuns:
+    """A look at all files takes so long that the next one is not due: the folders' lists of names have to do."""
+
+    @pytest.fixture
+    def many(self, toy_root, results, monkeypatch):
+        store(toy_root, "mine", 1000.0)
+        store(toy_root, "other", 2000.0)
+        monkeypatch.setattr(listing, "SHORT_S", 0.0)
+        monkeypatch.setattr(listing, "SHARE", 1e-9)
+        results.refresh()
+        looks = []
+        monkeypatch.setattr(tables.scan, "folders", lambda folder: looks.append(folder) or {})
+        yield results
+        assert not looks, "no look at all files"
+
+    def test_one_more_is_on_the_board_without_a_look_at_the_others(self, toy_root, many):
+        store(toy_root, "fast", 500.0)
+        assert many.refresh() and names(many) == ["fast", "mine", "other"]
+        assert not many.refresh()
+
+    def test_one_that_goes_and_one_that_is_replaced_show(self, toy_root, many):
+        run = store(toy_root, "fast", 500.0)
+        many.refresh()
+        store(toy_root, "fast", 1500.0, id=run.id)
+        assert many.refresh() and names(many) == ["mine", "fast", "other"]
+        next((toy_root / "results").glob(f"local/double/test-1000/{run.id}.json")).unlink()
+        assert many.refresh() and names(many) == ["mine", "other"]
+
+    def test_what_is_no_run_is_reported_until_it_is_one(self, toy_root, many):
+        odd = toy_root / "results/local/double/test-1000/odd.json"
+        odd.write_text("{")
+        many.refresh()
+        with Store(toy_root).index(()) as index:
+            assert [path for path, _ in index.faults()] == ["local/double/test-1000/odd.json"]
+        odd.unlink()
+        many.refresh()
+        with Store(toy_root).index(()) as index:
+            assert not index.faults()
+
+
+def test_what_the_names_do_not_show_is_found_by_the_next_look_at_all_files(toy_root, results, monkeypatch):
+    run = store(toy_root, "mine", 1000.0)
+    monkeypatch.setattr(listing, "SHORT_S", 0.0)
+    monkeypatch.setattr(listing, "SHARE", 1e-9)
+    results.refresh()
+    path = toy_root / f"results/local/double/test-1000/{run.id}.json"
+    path.write_text(path.read_text().replace('"latency_ns": 1000.0', '"latency_ns": 800.0'))
+    assert not results.refresh(), "its name and its number are the same"
+    results._listing._whole_due_s = 0.0
+    assert results.refresh() and [s.entry.score_ns for s in results.boards[KEY].board.standings] == [800.0]
+
+
+def test_an_index_that_is_gone_is_made_anew_from_all_files(toy_root, results, monkeypatch):
+    store(toy_root, "mine", 1000.0)
+    monkeypatch.setattr(listing, "SHORT_S", 0.0)
+    monkeypatch.setattr(listing, "SHARE", 1e-9)
+    results.refresh()
+    (toy_root / "results/index.sqlite").unlink()
+    store(toy_root, "fast", 500.0)
+    assert results.refresh() and names(results) == ["fast", "mine"]

@@ -128,6 +128,8 @@ def test_a_file_says_where_it_goes_as_popcorns_do(server, podium, file):
     ("words", "code", "said"),
     [
         (["--server", "ftp://x"], 2, "is no server's address"),
+        (["--server", "http://[::1"], 2, "is no server's address"),
+        (["--server", "http://x:99999"], 2, "is no server's address"),
         (["--server", "http://127.0.0.1:9"], 30, "does not answer"),
         (["--gpu", "B200"], 2, "double is not judged on B200: there is CPU"),
     ],
@@ -135,6 +137,12 @@ def test_a_file_says_where_it_goes_as_popcorns_do(server, podium, file):
 def test_what_is_wrong_is_one_sentence_and_nothing_on_stdout(server, podium, file, words, code, said):
     found, out, err = podium("submit", file(), *words)
     assert (found, out) == (code, "") and said in err and "Traceback" not in err
+
+
+def test_a_file_that_is_not_there_is_said_before_anybody_needs_an_id(podium, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PODIUM_CLIENT_ID", raising=False)
+    assert "nosuch.py cannot be read" in podium("submit", "nosuch.py", "--server", "http://127.0.0.1:9")[2]
 
 
 def test_without_an_id_and_without_a_server_it_is_said_how_to_get_them(server, podium, file, monkeypatch, tmp_path):

@@ -78,3 +78,30 @@ def test_what_is_no_imported_problem_is_said_in_a_sentence(imported, problem, co
     (imported / "configs/competitions/add.yml").write_text(f"title: Add\nproblem: {problem}\n")
     with pytest.raises(ProblemError, match=complaint):
         competition.load(imported, "add")
+
+
+@pytest.mark.slow(ci=True)
+def test_a_folder_that_ends_its_judge_costs_the_submission_alone_and_is_named(imported):
+    folder = imported / "guest"
+    folder.mkdir()
+    files = "[{name: submission.py, source: '@SUBMISSION@'}, {name: reference.py, source: reference.py}]"
+    (folder / "task.yml").write_text(f"files: {files}\ntests: [{{seed: 1}}]\nbenchmarks: [{{seed: 1}}]\n")
+    text = "import os\ndef generate_input(seed):\n    os._exit(0)\ndef check_implementation(data, output):\n    pass\n"
+    (folder / "reference.py").write_text(text)
+    import_(imported, folder)
+    server = Server(imported, judging=False, guest=ADD.replace("vectoradd_small", "guest"), add=ADD)
+    dispatcher = Dispatcher(server.serving, judges.judge_apart)
+    dispatcher.start()
+    try:
+        client = server.person("ada")
+        number = server.sent(client, board="guest", mode="test")
+        source = (VECTORADD / "correct/plain.py").read_text()
+        after = server.judged(client, source, board="add", mode="test")
+        assert after["runs"][0]["result"]["check"] == "pass", "the queue goes on"
+        found = json.dumps(server.over(client, number))
+        said = "it could not be judged here: generate_input of "
+        assert said in found and "ended the process that judges, with status 0" in found, found
+        assert not list(imported.glob("results/*/guest/*/*.json")), "no run"
+    finally:
+        server.close()
+        dispatcher.stop()

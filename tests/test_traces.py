@@ -249,7 +249,17 @@ def test_nothing_is_written_over(tmp_path):
     (tmp_path / "kept").write_text("mine")
     with pytest.raises(UsageError, match="is not empty: nothing is written over"):
         export.export(CHECKOUT, ["prefill"], tmp_path)
+    with pytest.raises(UsageError, match="kept is no folder: nothing is written over"):
+        export.export(CHECKOUT, ["prefill"], tmp_path / "kept")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_problem_named_twice_is_written_once_and_a_device_without_runs_is_an_error(tmp_path):
+    once = export.export(CHECKOUT, ["prefill"], tmp_path / "once", "nvidia-h200")
+    assert export.export(CHECKOUT, ["prefill", "prefill"], tmp_path / "twice", "nvidia-h200") == once
+    with pytest.raises(UsageError, match="no run of these problems is of the device nvidia-h20") as refused:
+        export.export(CHECKOUT, ["prefill"], tmp_path / "none", "nvidia-h20")
+    assert refused.value.hint == "did you mean nvidia-h200?" and not (tmp_path / "none").exists()
 
 
 def test_a_problem_without_a_definition_is_refused(tmp_path):

@@ -38,11 +38,22 @@ def load(root: Path, path: Path) -> Problem:
         from harness.catalog import kernelbench
 
         return kernelbench.load_task(root, file, precision)
-    what = f"{path} has no {TASK}" if path.is_dir() else f"there is no {path}"
     raise UsageError(
-        f"there is no problem at {path}: {what}",
+        f"there is no problem at {path}: {_what_is_there(path)}",
         f"a problem of another project is a folder with {TASK} (GPU MODE) or a .py file (KernelBench)",
     )
+
+
+def _what_is_there(path: Path) -> str:
+    if path.is_dir():
+        return f"the folder has no {TASK}"
+    if path.exists():
+        return "the file is none of Python"
+    if ":/" in str(path):
+        return "an address is not fetched, so name a checkout of it on this machine"
+    if ":" in path.name and path.with_name(path.name.rpartition(":")[0] or path.name).exists():
+        return "only the file of a task has a precision behind a colon"
+    return "nothing is there"
 
 
 def baselines(problem: Problem) -> list[Submission]:

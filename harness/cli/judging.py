@@ -27,6 +27,7 @@ from harness.cli.options import (
     problem_argument,
     stop_option,
     verbs,
+    watch_over,
     words_option,
 )
 from harness.errors import UsageError
@@ -89,12 +90,15 @@ def eval_(
     if watch:
         if len(files) != 1 or as_json or as_markdown or junit:
             raise UsageError("--watch takes exactly one FILE, and neither --json nor --markdown nor --junit")
-        return watching.watch(root, catalog.load_problem(root, problem), files[0], device, named, words, stop_at_first)
+        task = catalog.load_problem(root, problem)
+        watch_over(task)
+        return watching.watch(root, task, files[0], device, named, words, stop_at_first)
     from harness.machine.device import detect
     from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation
 
     task = catalog.load_problem(root, problem)
+    watch_over(task)
     chosen = bool(named or words)
     with contextlib.ExitStack() as stack:
         placement = None
@@ -173,10 +177,13 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     from harness.render import terminal
     from harness.verbs import verify as verification
 
+    tasks = catalog.load_problems(root, problem)
+    for task in tasks:
+        watch_over(task)
     here = detect(root, device)
     faults: list[str] = []
     documents = []
-    for task in catalog.load_problems(root, problem):
+    for task in tasks:
         name = task.name
         with narration(as_json) as told:
             results = list(verification.verify(root, task, here, told))
@@ -218,6 +225,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     from harness.verbs import replay as replaying
 
     task = catalog.load_problem(root, problem)
+    watch_over(task)
     here = detect(root, device)
     try:
         check = replaying.replay(root, task, file, case, seed, here, narrate)
@@ -249,6 +257,7 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     from harness.verbs import repro as reproduction
 
     recipe = recipes.take(root, run)
+    watch_over(recipe.problem)
     here = recipes.device_for(root, recipe.run, device)
     with narration(as_json) as told:
         found = reproduction.reproduce(root, recipe, here, told)

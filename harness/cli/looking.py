@@ -20,6 +20,7 @@ from harness.cli.options import (
     print_parts,
     problem_argument,
     verbs,
+    watch_over,
 )
 from harness.errors import INTERRUPTED_EXIT_CODE, UsageError
 from harness.model import OLDER_SOURCE, Run
@@ -157,6 +158,7 @@ def compare(
     taken = versions.take(root, a, b)
     _say_what_has_changed(root, taken.a, taken.b)
     if duel:
+        watch_over(catalog.problem_of(root, taken.a))
         with narration(as_json) as told:
             compared, samples = versions.duel(root, taken, detect(root, device), pairs or DUEL_PAIRS, told)
     else:

@@ -16,11 +16,11 @@ import click
 from click.core import ParameterSource
 from pydantic_core import to_json
 
-from harness import __version__, catalog
+from harness import __version__, catalog, custody
 from harness.catalog import imported
 from harness.command import at_root, called, translated
 from harness.errors import PodiumError, UsageError, did_you_mean
-from harness.model import Verdict
+from harness.model import Problem, Verdict
 from harness.progress import Narrate
 from harness.render import colour, document, github
 
@@ -163,6 +163,12 @@ device_option = click.option(
     shell_complete=_devices,
     help="cpu, cuda, cuda:1 or auto (default): the GPU if there is one, else the CPU.",
 )
+
+
+def watch_over(problem: Problem) -> None:
+    """Before torch is imported: see to it that another project's code cannot end a verb unseen (`custody`)."""
+    if problem.foreign is not None:
+        custody.watched(problem.foreign.path)
 
 
 def narrate(line: str) -> None:

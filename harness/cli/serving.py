@@ -213,7 +213,7 @@ def submit(file: Path, server: str | None, competition: str | None, gpu: str | N
     """
     from harness.server import client as clients
 
-    client = _client(server)
+    client = _client(server, file)
     name, on = clients.choose(client, file, competition, gpu)
     number = client.submit(name, on, mode, file)
     return _show(client, client.wait(number, narrate), as_json, whole=False)
@@ -285,12 +285,16 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
     return Verdict(own["verdict"]).exit_code
 
 
-def _client(server: str | None) -> Any:
-    from harness.server.client import Client, client_id
+def _client(server: str | None, file: Path | None = None) -> Any:
+    """Of a `file` that is to be sent it is known that it can be read, before anybody looks for a cli_id."""
+    from harness.server import client as clients
 
     if not server:
         raise UsageError("say which server: --server https://…", "or set PODIUM_SERVER")
-    return Client(server, client_id())
+    known = clients.address(server)
+    if file is not None:
+        clients.read(file)
+    return clients.Client(known, clients.client_id())
 
 
 def _url(root: Path, database: str | None) -> str:

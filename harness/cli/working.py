@@ -22,6 +22,7 @@ from harness.cli.options import (
     problem_argument,
     stop_option,
     verbs,
+    watch_over,
     words_option,
 )
 from harness.errors import InfrastructureError, UsageError
@@ -195,6 +196,7 @@ def check(
     from harness.verbs import check as checkup
 
     task = catalog.load_problem(root, problem)
+    watch_over(task)
     if named or words:
         task = choose_to_check(task, named, words)
     with narration(as_json) as told:

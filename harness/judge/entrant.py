@@ -122,6 +122,7 @@ class Entrant:
         session = self._waiting or self._new_session(fresh=timed and self._sampling.fresh)
         self._waiting = None
         session.allowance = Allowance(limit_s)
+        self._reference.allow(limit_s)
         try:
             session.load(self.folder / "submission.py")
             if another_follows and self._device.kind != "cpu":
@@ -129,6 +130,7 @@ class Entrant:
             yield session
         finally:
             session.kill()
+            self._reference.allow(None)
             self.printed = session.printed or self.printed
 
     def _new_session(self, fresh: bool = True) -> Session:

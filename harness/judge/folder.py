@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from harness.errors import InfrastructureError, ProblemError
 from harness.judge.canaries import constant_answer, is_not_zero, not_finite, same, wrong_answers
 from harness.judge.conditions import by_default, filled_memory, left_empty, seed_everything
 from harness.judge.difference import bits
+from harness.judge.guest import limited
 from harness.judge.opaque import OpaqueChecker, OpaqueDealer
 from harness.judge.reference import Reference, members
 from harness.judge.scope import Scope
@@ -72,6 +75,7 @@ class FolderReference(Reference):
         self._form: type = tuple
         self._shared: dict[str, None] = {}
         self._seed_below = problem.foreign.seed_below or SEED_CAPS[0]
+        self._limit_s = problem.limits.longest_stage_s
         super().__init__(problem, device)
         self.notes = tuple(problem.foreign.terms(device.name, datetime.now(UTC)))
         self._put_canaries()
@@ -118,7 +122,7 @@ class FolderReference(Reference):
     def opinion(self, data: Any, output: Any) -> Opinion:
         """What check_implementation says of `output`, given a copy of `data` as it was before the call. An exception of
         its own means no: it may be what a wrong output does to it."""
-        with self._scope():
+        with self._scope(), self._called("check_implementation"):
             try:
                 said = self._module.check_implementation(copied(data), _as(self._form, output))
             except (MemoryError, torch.OutOfMemoryError) as error:
@@ -179,7 +183,7 @@ class FolderReference(Reference):
 
     def _imported(self) -> Any:
         path = self._foreign.modules["reference"]
-        with self._scope():
+        with self._scope(), self._called("the import"):
             try:
                 module = self._scope.module("reference")
             except (Exception, SystemExit) as error:
@@ -188,6 +192,22 @@ class FolderReference(Reference):
             if not callable(getattr(module, name, None)):
                 raise ProblemError(f"{path} has no {name}")
         return module
+
+    def allow(self, limit_s: float | None) -> None:
+        self._limit_s = self.problem.limits.longest_stage_s if limit_s is None else limit_s
+
+    @property
+    def _source(self) -> Path:
+        """The file whose functions are called."""
+        return self._foreign.modules["reference"]
+
+    def _called(self, function: str) -> AbstractContextManager[None]:
+        """Within it that function runs, and nothing of ours that could run it again."""
+        return limited(f"{function} of {self._source}", self._limit_s)
+
+    def _run(self, function: str, *arguments: Any, **named: Any) -> Any:
+        with self._called(function):
+            return super()._run(function, *arguments, **named)
 
     def _answer(self, data: Any) -> Any:
         if not self.has_reference:

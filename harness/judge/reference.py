@@ -71,6 +71,10 @@ class Reference:
         """What a worker gets before its calls, in whatever tree of tensors."""
         raise NotImplementedError
 
+    def allow(self, limit_s: float | None) -> None:
+        """Each call of another project's code may take `limit_s` from now on (None: as long as its longest stage). A
+        problem of Podium's own is not limited."""
+
     def admitted(self, seed: int) -> int:
         """The seed that the generator is given for this one, which is below 2^63."""
         return seed

@@ -15,12 +15,13 @@ import copy
 import hashlib
 import secrets
 import types
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from harness.catalog import kernelbench, strict_yaml
-from harness.errors import InfrastructureError, ProblemError
+from harness.errors import InfrastructureError, PodiumError, ProblemError
 from harness.judge.canaries import same
 from harness.judge.difference import float64, rel_l2
 from harness.judge.folder import FolderReference, Opinion, copied
@@ -67,8 +68,10 @@ class TaskReference(FolderReference):
         self._model_of(case, seed >> INPUT_BITS)
         with self._scope():
             torch.manual_seed(seed & (1 << INPUT_BITS) - 1)
+            module = self._module_of(case)
             try:
-                drawn = self._module_of(case).get_inputs()
+                with self._called("get_inputs"):
+                    drawn = module.get_inputs()
                 inputs = [self._cast(each) if isinstance(each, torch.Tensor) else each for each in drawn]
             except (Exception, SystemExit) as error:
                 raise self._failed("get_inputs", error) from error
@@ -105,6 +108,10 @@ class TaskReference(FolderReference):
         """An input on the judge's device, and in the precision that was asked for unless it holds whole numbers."""
         return tensor.to(self.torch_device, self._dtype if tensor.is_floating_point() else None)
 
+    @property
+    def _source(self) -> Path:
+        return self._foreign.path
+
     def _imported(self) -> Any:
         self._modules: dict[str, Any] = {}
         self._built: Any = None
@@ -119,7 +126,8 @@ class TaskReference(FolderReference):
             module = types.ModuleType("kernelbench_task")
             module.__file__ = str(path)
             try:
-                exec(compile(tree, str(path), "exec"), vars(module))
+                with self._called("the import"):
+                    exec(compile(tree, str(path), "exec"), vars(module))
             except (Exception, SystemExit) as error:
                 raise self._failed("the module", error) from error
             self._modules[case.key] = module
@@ -132,9 +140,11 @@ class TaskReference(FolderReference):
             module = self._module_of(case)
             try:
                 torch.manual_seed(seed)
-                init = module.get_init_inputs()
+                with self._called("get_init_inputs"):
+                    init = module.get_init_inputs()
                 torch.manual_seed(seed)
-                model = module.Model(*init).to(self.torch_device)
+                with self._called("Model"):
+                    model = module.Model(*init).to(self.torch_device)
                 model = model.to(self._dtype) if self._dtype is not None else model
             except (Exception, SystemExit) as error:
                 raise self._failed("Model", error) from error
@@ -161,7 +171,9 @@ class TaskReference(FolderReference):
             if seed is not None:
                 torch.manual_seed(int(seed))
             try:
-                found = (model if keeps_state else copy.deepcopy(model))(*inputs)
+                own = model if keeps_state else copy.deepcopy(model)
+                with self._called("Model.forward"):
+                    found = own(*inputs)
             except (Exception, SystemExit) as error:
                 raise self._failed("Model.forward", error) from error
         if not all(isinstance(member, torch.Tensor) for member in members(found)):
@@ -200,6 +212,8 @@ class TaskReference(FolderReference):
         return [members(self._forward(model, (inputs, 1), keeps_state=True)) for _ in range(2)][1]
 
     def _failed(self, what: str, error: BaseException) -> Exception:
+        if isinstance(error, PodiumError):
+            return error
         if isinstance(error, MemoryError | torch.OutOfMemoryError):
             return InfrastructureError(f"{self.problem.name}: no memory left for {what}: {error}")
         return ProblemError(f"{self._foreign.path}: {what} failed: {type(error).__name__}: {error}")

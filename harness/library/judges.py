@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import errors
-from harness.errors import InfrastructureError, PodiumError
+from harness.custody import Note, without_verdict
+from harness.errors import PodiumError
 from harness.library.request import Request
 from harness.machine.device import driver_present
 from harness.model import CaseCheck, Run
@@ -52,13 +53,14 @@ class Judge:
         ours, theirs = socket.socketpair()
         harness = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([harness, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))])
+        self._note = Note()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.library.warm_judge", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "harness.library.warm_judge", str(theirs.fileno()), str(self._note.fd)],
                 env={**environment, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), self._note.fd),
                 start_new_session=True,  # Ctrl-C is for the caller, who then ends it
             )
         if gives_way:  # it has no thread yet, and has started nothing
@@ -100,10 +102,7 @@ class Judge:
             said: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             self.close()
-            raise InfrastructureError(
-                f"the process that judges has ended with status {self._process.returncode}",
-                "its last words are on stderr; the next call starts another",
-            ) from None
+            raise without_verdict(self._note, self._process.returncode) from None
         return said
 
     def close(self) -> None:

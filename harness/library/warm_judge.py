@@ -1,6 +1,6 @@
 """The process that judges for a program, one request after another: what it has imported it keeps, but for `reference`.
 
-    python3 -m harness.library.warm_judge CONNECTION_FD
+    python3 -m harness.library.warm_judge CONNECTION_FD NOTE_FD
 
 It ends when the program is gone or closes the connection, in the midst of an evaluation too.
 """
@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from harness import catalog
+from harness import catalog, custody
 from harness.catalog.config import EvalConfig, load_config
 from harness.errors import PodiumError
 from harness.judge.reference import import_anew
@@ -40,6 +40,7 @@ STEP_S = 0.1
 def main() -> None:
     """Answer until the other end is closed."""
     connection = Connection(int(sys.argv[1]))
+    custody.keep(custody.Note(int(sys.argv[2])))
     asked: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_listen, args=(connection, asked), daemon=True).start()
     with contextlib.closing(Spare()) as spare, contextlib.suppress(KeyboardInterrupt, BrokenPipeError):

@@ -102,6 +102,11 @@ class Limits(Value):
         return self
 
     @property
+    def longest_stage_s(self) -> float:
+        """What the stage that may take longest may take; where no stage has a limit of its own, what one call may."""
+        return max(filter(None, (self.test_s, self.benchmark_s, self.ranked_s)), default=self.call_s)
+
+    @property
     def sentence(self) -> str:
         """What whoever waits for an evaluation is told of them."""
         parts = f"loading {self.load_s:g} s and each call {self.call_s:g} s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -13,10 +13,11 @@ from harness.records.tables import COLUMNS, GROUP, Tables, entry_of
 
 
 class Index:
-    """Opened, brought up to date, and closed by `with`."""
+    """Opened, brought up to date, and closed by `with`. `only`: up to date with these files alone, relative to
+    `results`, which came, went or were replaced."""
 
-    def __init__(self, results: Path) -> None:
-        self._tables = Tables(results)
+    def __init__(self, results: Path, only: Collection[str] | None = None) -> None:
+        self._tables = Tables(results, only)
         self._rows = self._tables.rows
 
     def __enter__(self) -> Self:
@@ -139,14 +140,14 @@ class Index:
         wrong = ", ".join(f"'{verdict.value}'" for verdict in Verdict if verdict.disqualifies)
         board = "problem = :problem AND device = :device AND revision = :revision AND problem_sha256 = :sha256"
         names = ", ".join(COLUMNS)
-        query = f"""SELECT {names}, 1 FROM (
-                        SELECT {names}, MIN(score_ns) OVER (ORDER BY started_at, id
+        query = f"""SELECT {names}, 1 FROM runs WHERE path IN (SELECT path FROM (
+                        SELECT path, score_ns, MIN(score_ns) OVER (ORDER BY started_at, id
                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS best
                         FROM runs WHERE {board} AND clock = :clock
                         AND verdict = 'accepted' AND unranked IS NULL AND score_ns IS NOT NULL
                         AND sha256 NOT IN
                             (SELECT sha256 FROM runs WHERE {board} AND verdict IN ({wrong})))
-                    WHERE best IS NULL OR score_ns < best ORDER BY started_at, id"""
+                    WHERE best IS NULL OR score_ns < best) ORDER BY started_at, id"""
         values = {"problem": problem.name, "device": device, "revision": problem.revision, "sha256": problem.sha256}
         rows = self._rows(query, {**values, "clock": clock.value})
         return [entry_of(row) for row in rows]

@@ -41,6 +41,19 @@ class Folder:
         return hashlib.sha256(every.encode(errors="surrogateescape")).hexdigest()
 
 
+def names(folder: Path) -> dict[str, int]:
+    """The run files of a folder with their numbers in the file system: another one for a file that was put in the place
+    of one. It costs no look at the files. Empty for a folder that cannot be read."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return {entry.name: entry.inode() for entry in entries if _is_run(entry.name)}
+    return {}
+
+
+def stamp(path: Path) -> str:
+    """Of one file; IN_DOUBT where it is not there."""
+    return _stamp(path, time.time_ns() - SETTLED_NS)
+
+
 def folders(results: Path) -> dict[str, Folder]:
     """The folders that hold runs, by their path relative to `results`."""
     found = {}
@@ -54,7 +67,7 @@ def folders(results: Path) -> dict[str, Folder]:
 def _folder(path: Path) -> Folder:
     try:
         with os.scandir(path) as entries:
-            named = [entry for entry in entries if entry.name.endswith(".json") and not entry.name.startswith(".")]
+            named = [entry for entry in entries if _is_run(entry.name)]
             settled_ns = time.time_ns() - SETTLED_NS
             return Folder({entry.name: _stamp(entry, settled_ns) for entry in named})
     except FileNotFoundError:  # removed this moment
@@ -63,7 +76,11 @@ def _folder(path: Path) -> Folder:
         return Folder({}, f"cannot be read: {error.strerror}")
 
 
-def _stamp(entry: os.DirEntry[str], settled_ns: int) -> str:
+def _is_run(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
+
+
+def _stamp(entry: os.DirEntry[str] | Path, settled_ns: int) -> str:
     try:
         status = entry.stat()
     except OSError:  # removed this moment, or a link that leads nowhere

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +32,9 @@ class Store:
     def __init__(self, root: Path) -> None:
         self._results = root / "results"
 
-    def index(self) -> Index:
-        """The index, brought up to date with the files."""
-        return Index(self._results)
+    def index(self, only: Collection[str] | None = None) -> Index:
+        """The index, brought up to date with the files, or with `only` these."""
+        return Index(self._results, only)
 
     def write(self, run: Run, submission: Submission, tier: str = "local") -> Path:
         """Store `run` and its source. Raises InfrastructureError if that cannot be done; nothing is left half done."""

@@ -4,9 +4,10 @@
     runs             an Entry a run                           standings   which run stands for a submission
     cases            what each run measured, case by case     revisions   a new one a board whenever a run of it changes
 
-Whoever opens it looks once at all run files (`scan`). Those whose stamp is not the one that they were read with are
-read again, and what was known of them holds only if their content is still the same. A file that is no run is left
-alone and reported. Where the cache cannot be written (a read-only `results`), its content is used from memory.
+Whoever opens it looks once at all run files (`scan`), or at those that it names. Those whose stamp is not the one that
+they were read with are read again, and what was known of them holds only if their content is still the same. A file
+that is no run is left alone and reported. Where the cache cannot be written (a read-only `results`), its content is
+used from memory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import hashlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ _WITHIN = "path >= ? || '/' AND path < ? || '0'"  # '0' follows '/'
 class Tables:
     """The tables over the runs in `results`. Raises InfrastructureError."""
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Path, only: Collection[str] | None = None) -> None:
         self._results = results
         path = results / "index.sqlite"
         for attempt in (_open_file, _open_anew, _open_copy, _open_in_memory):
@@ -57,7 +58,10 @@ class Tables:
             except (sqlite3.Error, OSError):
                 continue
             try:
-                self._refresh()
+                if only is None or not self._knows(only):
+                    self._refresh()
+                else:
+                    self._take_in(only)
                 return
             except sqlite3.Error:
                 self._database.close()
@@ -92,11 +96,37 @@ class Tables:
                 # What is a fault is read again each time: it may only have been unreadable for a moment.
                 stamp = scan.IN_DOUBT if self._faults_in(path) else folder.stamp
                 self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, stamp))
-            for group in touched:
-                self._settle(group)
-            for problem, device in {group[:2] for group in touched}:
-                row = (problem, device, secrets.token_hex(8))
-                self._database.execute("INSERT OR REPLACE INTO revisions VALUES (?, ?, ?)", row)
+            self._settle_all(touched)
+
+    def _knows(self, names: Collection[str]) -> bool:
+        """Whether all files but these were looked at before, and so were their folders: not in an index that was made
+        anew this moment."""
+        known = {path for (path,) in self._database.execute("SELECT path FROM folders")}
+        return bool(known) and {name.rpartition("/")[0] for name in names} <= known
+
+    def _take_in(self, names: Collection[str]) -> None:
+        """Take in these files alone. No folder's stamp changes, so that the next look at all files looks at theirs."""
+        if not names:
+            return
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            touched: set[tuple[object, ...]] = set()
+            for name in sorted(names):
+                path = self._results / name
+                if not path.exists():
+                    touched |= self._forget({name})
+                    continue
+                seen = self._database.execute("SELECT sha256 FROM files WHERE path = ?", (name,)).fetchone()
+                self._database.execute("DELETE FROM faults WHERE path = ?", (name,))
+                touched |= self._read_file(name, scan.stamp(path), seen[0] if seen else "")
+            self._settle_all(touched)
+
+    def _settle_all(self, groups: set[tuple[object, ...]]) -> None:
+        for group in groups:
+            self._settle(group)
+        for problem, device in {group[:2] for group in groups}:
+            row = (problem, device, secrets.token_hex(8))
+            self._database.execute("INSERT OR REPLACE INTO revisions VALUES (?, ?, ?)", row)
 
     def _stale(self, found: Mapping[str, scan.Folder]) -> tuple[set[str], dict[str, scan.Folder]]:
         """Of the folders `found`: those that are there no more, and those that hold what was not read as it is now."""

@@ -35,18 +35,12 @@ class Client:
     """A server at `url`, asked as the one whose client id is given."""
 
     def __init__(self, url: str, client_id: str | None = None) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise UsageError(f"{url!r} is no server's address", "such as --server https://kernels.example.org")
-        self._url = url.rstrip("/")
+        self._url = address(url)
         self._id = client_id
 
     def submit(self, competition: str, gpu: str, mode: str, path: Path) -> int:
         """Send the file at `path`; its number. Raises UsageError, InfrastructureError."""
-        try:
-            source = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        source = read(path)
         boundary = uuid.uuid4().hex
         name = path.name.replace('"', "_").encode("ascii", "replace").decode()
         body = (
@@ -118,6 +112,26 @@ class Client:
             raise InfrastructureError(f"{self._url} does not answer: {reason}") from None
         except ValueError:
             raise InfrastructureError(f"{self._url} answers what is no JSON", "is it Podium's address?") from None
+
+
+def address(url: str) -> str:
+    """Of a server. Raises UsageError where it can be none."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        whole = False
+    if not whole:
+        raise UsageError(f"{url!r} is no server's address", "such as --server https://kernels.example.org")
+    return url.rstrip("/")
+
+
+def read(path: Path) -> bytes:
+    """The source that is to be sent. Raises UsageError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _part(text: str) -> str:

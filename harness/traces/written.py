@@ -53,7 +53,8 @@ class Written:
 def write(folder: Path, problems: Iterable[tuple[Problem, Sequence[TracedRun]]]) -> Written:
     """Write all of it to `folder`, which must be new or empty. Raises UsageError, InfrastructureError."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not empty: nothing is written over", "name another: --to")
+        what = "not empty" if folder.is_dir() else "no folder"
+        raise UsageError(f"{folder} is {what}: nothing is written over", "name another: --to")
     written = Written()
     try:
         for problem, judged in problems:

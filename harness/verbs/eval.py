@@ -49,6 +49,8 @@ def submissions_to_judge(
             if one.name == other.name and one.sha256 != other.sha256:
                 raise UsageError(f"{one.path} and {other.path} would both be {one.name} on the board", "rename one")
         return named
+    if problem.foreign is not None and not catalog.submissions(root, problem):
+        raise UsageError(f"submissions/{problem.name} has no file to judge", "name the FILE that is to be judged")
     # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
     unsandboxed = sys.platform != "linux" and not allow_unsandboxed
     with Store(root).index() as index:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import catalog
-from harness.errors import InfrastructureError, UsageError
+from harness.errors import InfrastructureError, UsageError, did_you_mean
 from harness.model import ClockOwner, Problem, Run
 from harness.records.index import Index
 from harness.records.run_file import load_run
@@ -21,7 +21,9 @@ def export(root: Path, names: Sequence[str], folder: Path, device: str | None = 
 
     Raises UsageError for a problem without a Definition and a folder that holds something; InfrastructureError.
     """
-    named = list(names) or sorted({form.problem for form in forms.FORMS} & set(catalog.problem_names(root)))
+    named = list(dict.fromkeys(names)) or sorted(
+        {form.problem for form in forms.FORMS} & set(catalog.problem_names(root))
+    )
     problems = [catalog.load_problem(root, name) for name in named]
     for problem in problems:
         if not forms.of_problem(problem.name):
@@ -30,6 +32,10 @@ def export(root: Path, names: Sequence[str], folder: Path, device: str | None = 
     left_out: dict[str, str] = {}
     store = Store(root)
     with store.index() as index:
+        if device is not None:
+            there = {slug for problem in problems for slug in index.devices(problem.name)}
+            if device not in there:
+                raise UsageError(f"no run of these problems is of the device {device}", did_you_mean(device, there))
         found = [(problem, list(_judged(root, store, index, problem, device, left_out))) for problem in problems]
     done = written.write(folder, found)
     done.left_out.update(left_out)
