@@ -39,7 +39,7 @@ from harness.emulator import launch
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import ARCHITECTURE, _formats, decode
 from harness.emulator.findings import KernelFault, NotEmulated
-from harness.emulator.machine import DecodedProgram
+from harness.emulator.program import DecodedProgram
 
 TESTS = {
     "families": ["tests/test_emulator_families.py"],

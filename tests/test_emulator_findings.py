@@ -65,7 +65,7 @@ EXCHANGE = """
 
 def test_a_missing_barrier_is_a_race_and_its_twin_is_right():
     finding = found(BEGIN + EXCHANGE.format(barrier="s_nop 0") + END, findings.RACE, arrays(128), block=128, lds=512)
-    assert finding.instruction == "ds_read_b32" and "no barrier between" in finding.message
+    assert finding.instruction == "ds_read_b32" and "no barrier, flag or atomic between" in finding.message
     given = arrays(128)
     outcome = launched(BEGIN + EXCHANGE.format(barrier="s_barrier") + END, given, block=128, lds=512)
     assert outcome.clean, outcome

@@ -127,6 +127,8 @@ def _store(place: Any, addresses: Addresses, shape: Shape, register: int) -> Ste
                 if state.witness:
                     state.witness(goal)
                     state.witness(values)
+                if state.clocks:
+                    state.clocks.saw_store(state, rows, chosen, goal)
                 place.store(state, rows, chosen, goal, values)
 
     return step
@@ -152,7 +154,10 @@ def _atomic(place: Any, addresses: Addresses, operation: atomics.Operation, data
         def store(index: Array, values: Array) -> None:
             place.store(state, rows, only(chosen, index), goal[index], values)
 
+        stored = state.clocks.begin_atomic(state, rows, chosen, goal) if state.clocks else None
         before = atomics.perform(operation, goal, given, load, store)
+        if state.clocks and stored is not None:
+            state.clocks.end_atomic(stored, result is not None)
         if result is not None:
             values = np.zeros((*chosen.shape, operation.size), np.uint8)
             values[chosen] = before

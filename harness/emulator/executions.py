@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.emulator.arithmetic import Array
 from harness.emulator.decoding import Instruction
-from harness.emulator.machine import DecodedProgram
+from harness.emulator.program import DecodedProgram
 
 
 def class_of(instruction: Instruction) -> str:

@@ -16,13 +16,15 @@ from harness.emulator import memory as memories
 from harness.emulator import native, start
 from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
+from harness.emulator.clocks import VectorClocks, hears
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
 from harness.emulator.executions import tally
 from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
-from harness.emulator.machine import DecodedProgram, Machine
+from harness.emulator.machine import Machine
 from harness.emulator.memory import Allocation, GlobalMemory
 from harness.emulator.order import BATCHES, StoreWatch
+from harness.emulator.program import DecodedProgram
 from harness.emulator.shared_memory import SharedMemory
 from harness.emulator.state import State
 from harness.emulator.witness import Witness
@@ -108,7 +110,8 @@ def run(
                 f"{chosen.name}: registers, scratch and shared memory of a workgroup take {waves * one_wave + lds:,}"
             )
             raise Malformed(f"{asked} bytes; the emulator holds {MOST_OF_A_GROUP:,}")
-        batch = max(1, STATE_BYTES // (waves * one_wave + 3 * lds + 1))
+        heard = waves > 1 and lds > 0 and hears(program.instructions, program.polls)
+        batch = max(1, STATE_BYTES // (waves * one_wave + (3 + 8 * waves * heard) * lds + 1))
         batch = batch if order is None else min(batch, -(-total // BATCHES))
         numbers = np.arange(total) if order is None else order.permutation(total)
         with np.errstate(all="ignore"):
@@ -117,10 +120,12 @@ def run(
                 groups = np.stack([here % grid[0], here // grid[0] % grid[1], here // (grid[0] * grid[1])], axis=1)
                 state = State(chosen, len(here) * waves, waves, lds, fill)
                 state.memory = space
-                state.shared = SharedMemory(state.lds, watched=waves > 1)
+                if heard:
+                    state.clocks = VectorClocks(len(here) * waves, waves, state.lds.shape[1])
+                state.shared = SharedMemory(state.lds, watched=waves > 1, clocks=state.clocks)
                 state.witness = witness.saw if witness else None
                 state.watch = watch
-                if not (witness or watch or conflicts):
+                if not (witness or watch or conflicts or heard):
                     state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order, limit_s)
