@@ -1,5 +1,7 @@
 """Waves that hand shared memory over by flags, counts and locks, without a barrier: right kernels, and racy twins."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ pytest.importorskip("tinygrad")
 pytest.importorskip("elftools")
 
 from harness.emulator import LaunchOutcome, findings, of_array, run
+from harness.emulator.order import InTurn, Order, Shuffled
 from harness.hip import compilers
 
 SLEEP = "__builtin_amdgcn_s_sleep(1)"
@@ -124,19 +127,26 @@ RACY = {
 }
 
 
-def outcome_of(source: str, words: dict[str, str], target: str, seed: int | None) -> tuple[LaunchOutcome, np.ndarray]:
+@functools.cache
+def compiled(source: str, target: str, width: int) -> tuple[bytes, str]:
+    return compilers.code_object(source, target, {"W": width})
+
+
+def outcome_of(
+    source: str, words: dict[str, str], target: str, order: Order | None
+) -> tuple[LaunchOutcome, np.ndarray]:
     width = 32 if target == "gfx1100" else 64
     for name, text in words.items():
         source = source.replace(name, text)
     if compilers.missing(target) is not None:
         pytest.skip(f"no compiler for {target}")
-    image, assembly = compilers.code_object(source, target, {"W": width})
+    image, assembly = compiled(source, target, width)
     x, y, flag = np.arange(1, 257, dtype=np.float32), np.zeros(256, np.float32), np.zeros(1, np.int32)
     memory = [of_array(one, name) for one, name in ((x, "x"), (y, "y"), (flag, "flag"))]
     pointers = [one.ctypes.data.to_bytes(8, "little") for one in (x, y, flag)]
     threads = 2 * width if source.count("tile[W]") else 256
     block = (threads, 1, 1)
-    return run(image, "probe", (1, 1, 1), block, pointers, memory, assembly=assembly, seed=seed, limit=100_000), y
+    return run(image, "probe", (1, 1, 1), block, pointers, memory, assembly=assembly, order=order, limit=100_000), y
 
 
 TARGETS = [
@@ -149,9 +159,9 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", RIGHT)
 def test_waves_that_hand_over_by_flags_are_not_accused(name, target):
-    for seed in (None, 1, 2):
-        outcome, y = outcome_of(*RIGHT[name], target, seed)
-        assert outcome.clean, (seed, [str(one) for one in outcome.findings], outcome.not_emulated)
+    for order in (None, Shuffled(1), InTurn(False), InTurn(True)):
+        outcome, y = outcome_of(*RIGHT[name], target, order)
+        assert outcome.clean, (order, [str(one) for one in outcome.findings], outcome.not_emulated)
         width = 32 if target == "gfx1100" else 64
         if name == "a lock":
             assert (y == sum(range(1, 257, width))).all()
@@ -165,6 +175,6 @@ def test_waves_that_hand_over_by_flags_are_not_accused(name, target):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", RACY)
 def test_the_racy_twin_is_accused(name, target):
-    for seed in (None, 1):
-        outcome, _ = outcome_of(*RACY[name], target, seed)
-        assert [one for one in outcome.findings if one.kind == findings.RACE], (seed, outcome)
+    for order in (None, Shuffled(1)):
+        outcome, _ = outcome_of(*RACY[name], target, order)
+        assert [one for one in outcome.findings if one.kind == findings.RACE], (order, outcome)

@@ -194,7 +194,7 @@ def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tup
     """As `local`, for the byte in LDS of each active lane, uint32."""
     value = byte.astype(np.int64)
     if state.witness:
-        state.witness(value)
+        state.witness(value, rows, active)
     inside = state.shared.inside(value, size)
     if not inside.all():
         first = int(np.argmax(~inside))

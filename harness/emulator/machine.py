@@ -3,8 +3,8 @@
     Machine(program, state)    ─► run() ─► findings, counts
 
 All waves at one position step together, so that one operation on arrays serves them all. The lowest position goes
-first: waves that left a branch late catch up with those that skipped it. With a `seed` the waves of a workgroup run one
-after another, in a random order, from barrier to barrier; one that waits in a loop for another gives way.
+first: waves that left a branch late catch up with those that skipped it. With an `order` the waves of a workgroup run
+one after another from barrier to barrier; one that waits in a loop for another gives way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from harness.emulator import scalar
 from harness.emulator.arithmetic import Array
 from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, KernelFault, KernelFinding, NotEmulated
+from harness.emulator.order import Order
 from harness.emulator.places import numbers
 from harness.emulator.program import DecodedProgram
 from harness.emulator.state import Rows, State, WaveFault
@@ -37,7 +38,7 @@ class Machine:
         state: State,
         groups: Array,
         limit: int,
-        order: np.random.Generator | None,
+        order: Order | None,
         limit_s: float = math.inf,
     ) -> None:
         """limit: instructions that a wave may run. limit_s: processor time in which some wave must end, in seconds."""
@@ -99,7 +100,9 @@ class Machine:
             row = int(np.arange(self.done.shape[0])[rows][np.argmax(self.done[rows])])
             raise KernelFault(self._finding(WaveFault(ENDLESS, f"a wave ran {self.limit:,} instructions", row)))
         if end == len(program.instructions):
-            raise KernelFault(self._finding(WaveFault(BAD_JUMP, "it runs past the end of the kernel")))
+            raise KernelFault(
+                self._finding(WaveFault(BAD_JUMP, "it runs past the end of the kernel", int(numbers(state, rows)[0])))
+            )
         self.at = end
         if not program.steers(end):
             state.position[rows] = end
@@ -114,8 +117,8 @@ class Machine:
             taken = test(state, rows)
             if state.witness and "_exec" not in one.mnemonic:
                 # Those skip what no lane would do: a lane mask that matters shows in addresses and stored values.
-                state.witness(taken)
-            goal = self._goal(scalar.target(one)) if taken.any() else 0
+                state.witness(taken, rows, None)
+            goal = self._goal(scalar.target(one), int(numbers(state, rows)[taken][0])) if taken.any() else 0
             state.position[rows] = np.where(taken, goal, number + 1)
             if self.order is not None and number in program.waits:
                 self.rank[numbers(state, rows)[taken]] = self.rank.max() + 1  # the others first: it waits for one
@@ -134,18 +137,18 @@ class Machine:
         assert jump is not None
         addresses = jump(state, rows, program.base)
         if state.witness:
-            state.witness(addresses)
-        state.position[rows] = [self._goal(int(address) - program.base) for address in addresses]
+            state.witness(addresses, rows, None)
+        goals = zip(addresses, numbers(state, rows))
+        state.position[rows] = [self._goal(int(address) - program.base, int(row)) for address, row in goals]
 
-    def _goal(self, offset: int) -> int:
+    def _goal(self, offset: int, row: int) -> int:
         if offset not in self.program.index:
             kernel, one = self.program.kernel, self.program.instructions[self.at]
             if offset in kernel.functions:  # only the kernel's own code is decoded
                 called = f"{kernel.name} calls {kernel.functions[offset]} ({one.where()})"
                 raise NotEmulated(f"calls of functions are not emulated: {called}")
-            raise KernelFault(
-                self._finding(WaveFault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
-            )
+            message = f"it goes to byte {offset:,}, where no instruction begins"
+            raise KernelFault(self._finding(WaveFault(BAD_JUMP, message, row)))
         return self.program.index[offset]
 
     def _release(self, rows: Rows) -> None:
