@@ -43,7 +43,10 @@ from harness.emulator.program import DecodedProgram
 
 TESTS = {
     "families": ["tests/test_emulator_families.py"],
-    "instructions": ["tests/test_emulator_instructions.py", "tests/test_emulator_places.py"],
+    "instructions": [
+        "tests/test_emulator_instructions.py", "tests/test_emulator_places.py", "tests/test_emulator_matrix.py",
+        "tests/test_emulator_sweeps.py",
+    ],  # fmt: skip
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
 ELSEWHERE = ("aiter_fp8", "cuda_cluster", "gluon_")
