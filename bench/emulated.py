@@ -1,16 +1,18 @@
 """Every bundled submission with AMD code in the emulator, on each chip: verdict, instructions, seconds.
 
-    python -m bench.emulated [--target gfx942 ..] [FILE ..]
+    python -m bench.emulated [--target gfx942 ..] [--out FILE] [FILE ..]
 
 All CPU test cases of the problem, one call each, judged as `check --target` judges them; Triton's kernels as machine
 code. Seconds are those of the processor, of the judge and the submission's process together, compiling with Triton
 included; the budget is 60 s beside compiling. A file that imports neither Triton nor harness.hip is left out, as is one
-whose kernels are for NVIDIA alone. Each row is a process of its own. Prints a table and a line of JSON.
+whose kernels are for NVIDIA alone. Each row is a process of its own. Prints a table and a line of JSON. --out: a file
+to which each row is added as a line of JSON once it is there, as those in bench/measured/.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -30,13 +32,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", help="of the bundled submissions (default: all)")
     parser.add_argument("--target", action="append", choices=TARGETS)
+    parser.add_argument("--out", type=Path, help="a file of lines of JSON to add the rows to")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(judged(Path(options.files[0]), options.target[0])))
         return
     files = [Path(file).resolve() for file in options.files] or [path for path in bundled() if has_kernels(path)]
-    rows = [measured(file, target) for file in files for target in options.target or TARGETS]
+    rows = []
+    for file, target in itertools.product(files, options.target or TARGETS):
+        rows.append(measured(file, target))
+        if options.out:
+            with options.out.open("a") as out:
+                out.write(json.dumps({"bench": "emulated", "date": time.strftime("%Y-%m-%d"), **rows[-1]}) + "\n")
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.2f}; {time.strftime('%Y-%m-%d')}")
     print(tabulate(rows, headers="keys", tablefmt="simple_outline", intfmt=","))
     print(json.dumps({"bench": "emulated", "rows": rows}))

@@ -39,11 +39,14 @@ from harness.emulator import launch
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import ARCHITECTURE, _formats, decode
 from harness.emulator.findings import KernelFault, NotEmulated
-from harness.emulator.machine import DecodedProgram
+from harness.emulator.program import DecodedProgram
 
 TESTS = {
     "families": ["tests/test_emulator_families.py"],
-    "instructions": ["tests/test_emulator_instructions.py", "tests/test_emulator_places.py"],
+    "instructions": [
+        "tests/test_emulator_instructions.py", "tests/test_emulator_places.py", "tests/test_emulator_matrix.py",
+        "tests/test_emulator_sweeps.py",
+    ],  # fmt: skip
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
 ELSEWHERE = ("aiter_fp8", "cuda_cluster", "gluon_")

@@ -10,6 +10,7 @@ pytest.importorskip("elftools")
 pytest.importorskip("triton")
 
 from harness.emulator import findings, of_array, run
+from harness.emulator.order import Shuffled
 from harness.emulator.witness import Witness
 from tests.assembled import BEGIN, END, code_object, launched
 
@@ -65,7 +66,7 @@ EXCHANGE = """
 
 def test_a_missing_barrier_is_a_race_and_its_twin_is_right():
     finding = found(BEGIN + EXCHANGE.format(barrier="s_nop 0") + END, findings.RACE, arrays(128), block=128, lds=512)
-    assert finding.instruction == "ds_read_b32" and "no barrier between" in finding.message
+    assert finding.instruction == "ds_read_b32" and "no barrier, flag or atomic between" in finding.message
     given = arrays(128)
     outcome = launched(BEGIN + EXCHANGE.format(barrier="s_barrier") + END, given, block=128, lds=512)
     assert outcome.clean, outcome
@@ -108,7 +109,9 @@ def uninitialised(body: str, lds: int = 0) -> findings.KernelFinding | None:
     for fill, witness in ((1, first), (2, second)):
         outcome = run(image, "probe", (1, 1, 1), (64, 1, 1), pointers, memory, fill=fill, witness=witness)
         assert outcome.clean, outcome
-    return second.differs
+    third = second.once_more()
+    assert run(image, "probe", (1, 1, 1), (64, 1, 1), pointers, memory, fill=1, witness=third).clean
+    return second.named(third)
 
 
 READS_LDS = "v_lshlrev_b32_e32 v6, 2, v0\n {write}\n ds_read_b32 v5, v6\n s_waitcnt lgkmcnt(0)"
@@ -124,9 +127,14 @@ def test_a_register_that_nobody_wrote_matters_only_where_it_reaches_something():
     assert uninitialised(BEGIN + "v_add_u32_e32 v9, v40, v41\n v_mov_b32_e32 v5, v2" + END) is None
     finding = uninitialised(BEGIN + "v_mov_b32_e32 v5, v40" + END)
     assert finding is not None and finding.kind == findings.UNINITIALISED
+    assert (finding.workgroup, finding.wave, finding.lane) == ((0, 0, 0), 0, 0)
+    some = "v_mov_b32_e32 v5, v2\n v_cmp_lt_u32_e32 vcc, 40, v0\n v_cndmask_b32_e32 v5, v2, v40, vcc"
+    finding = uninitialised(BEGIN + some + END)
+    assert finding is not None and (finding.wave, finding.lane) == (0, 41)
     branch = BEGIN + "v_mov_b32_e32 v5, v2\n s_bitcmp1_b32 s35, {bit}\n s_cbranch_scc1 .Lout\n s_nop 0\n.Lout:" + END
     reached = [uninitialised(branch.format(bit=bit)) for bit in range(8)]  # a bit may happen to be the same twice
     assert {one.instruction for one in reached if one} == {"s_cbranch_scc1"}
+    assert {(one.wave, one.lane) for one in reached if one} == {(0, None)}  # a wave branches, and no lane
 
 
 def test_the_order_of_waves_is_random_by_seed_and_the_same_for_the_same_seed():
@@ -135,7 +143,8 @@ def test_the_order_of_waves_is_random_by_seed_and_the_same_for_the_same_seed():
     seen = {}
     for seed in (None, 1, 2, 3, 1):
         given = arrays(64 * 8)
-        assert launched(body, given, grid=8, seed=seed).clean
+        order = None if seed is None else Shuffled(seed)
+        assert launched(body, given, grid=8, order=order).clean
         seen.setdefault(seed, []).append(given[3][0])
     assert seen[1][0] == seen[1][1]
     assert len({values[0] for values in seen.values()}) > 1
@@ -161,7 +170,9 @@ def test_code_cannot_be_written_and_jumps_stay_inside():
     body += " global_store_dword v6, v5, s[20:21]\n s_endpgm"
     assert "not to be written" in found(body, findings.OUT_OF_RANGE).message
     assert found("s_branch 0x700\n s_endpgm", findings.BAD_JUMP)
-    assert found("s_mov_b64 s[20:21], 64\n s_setpc_b64 s[20:21]\n s_endpgm", findings.BAD_JUMP)
+    second = "v_readfirstlane_b32 s22, v0\n s_cmp_lg_u32 s22, 0\n s_cbranch_scc1 .Lout\n s_endpgm\n.Lout:\n"
+    jump = found(second + "s_mov_b64 s[20:21], 64\n s_setpc_b64 s[20:21]\n s_endpgm", findings.BAD_JUMP, block=128)
+    assert (jump.instruction, jump.workgroup, jump.wave, jump.lane) == ("s_setpc_b64", (0, 0, 0), 1, None)
 
 
 @pytest.mark.parametrize("seed", range(40))

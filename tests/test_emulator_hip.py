@@ -266,7 +266,7 @@ def test_what_depends_on_the_order_of_workgroups_is_found_and_atomics_are_only_r
         return float(total)
 
     with pytest.raises(
-        EmulatedFault, match=r"depends on the order of waves: sum: byte . of .* waves write it"
+        EmulatedFault, match=r"depends on the order of workgroups: sum: byte . of .* waves write it"
     ) as caught:
         summed("if (threadIdx.x == 0) *total += x[at];")
     assert "line 4" in str(caught.value) and "workgroup" in str(caught.value)

@@ -52,13 +52,12 @@ class Launches:
     of a kernel and is no fault of it.
 
     again: launches are run again, as long as they are small: with other garbage in registers and shared memory, to find
-    what is used and never written, and in another order of waves and workgroups. seed: of the first order, None for all
-    waves side by side. limit: instructions that a wave may run. limit_s: processor time in which some wave must
-    end, in seconds.
+    what is used and never written, and in another order of waves and workgroups. limit: instructions that a wave
+    may run. limit_s: processor time in which some wave must end, in seconds.
     """
 
-    def __init__(self, target: str, again: bool = False, seed: int | None = None) -> None:
-        self.target, self.again, self.seed = target, again, seed
+    def __init__(self, target: str, again: bool = False) -> None:
+        self.target, self.again = target, again
         self.count, self.limit = 0, MAX_INSTRUCTIONS
         self.limit_s = math.inf
         self.instructions: dict[str, int] = {}
@@ -87,13 +86,14 @@ class Launches:
         again = self.again and sum(self.instructions.values()) < TWICE_INSTRUCTIONS
         before = [one.bytes.copy() for one in memory] if again else []
         first = Witness() if again else None
-        outcome = launch(seed=self.seed, fill=1, witness=first, conflicts=self.outcomes is not None)
+        outcome = launch(fill=1, witness=first, conflicts=self.outcomes is not None)
         self._keep(kernel, outcome)
         if first is not None:
             after = [one.bytes.copy() for one in memory]
             found = self._uninitialised(launch, memory, before, first)
-            if found is None and grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2] > 32:
-                found = self._order(launch, kernel, outcome, memory, before, after)
+            lanes, threads = image.kernel(kernel).wave_size, block[0] * block[1] * block[2]
+            if found is None and (grid[0] * grid[1] * grid[2] > 1 or threads > lanes):
+                found = self._order(launch, kernel, threads <= lanes, outcome, memory, before, after)
             _put(memory, after)
             if found is not None:
                 self.findings.append(found)
@@ -104,33 +104,41 @@ class Launches:
     ) -> KernelFinding | None:
         _put(memory, before)
         second = Witness(first)
-        launch(seed=self.seed, fill=2, witness=second)
-        return second.differs
+        launch(fill=2, witness=second)
+        if second.differs is None:
+            return None
+        _put(memory, before)
+        third = second.once_more()
+        launch(fill=1, witness=third)
+        return second.named(third)
 
     def _order(
         self,
         launch: Callable[..., LaunchOutcome],
         kernel: str,
+        one_wave: bool,
         outcome: LaunchOutcome,
         memory: Sequence[Allocation],
         before: Sequence[Any],
         after: Sequence[Any],
     ) -> KernelFinding | None:
-        """A finding; where the kernel uses atomics a remark, and None."""
-        _put(memory, before)
-        other = launch(seed=order.SEED, fill=1, limit=order.PATIENCE * outcome.longest)
-        differs = order.difference(memory, after)
-        if differs is None or not other.clean:
+        """A finding; where the kernel uses atomics that do not commute a remark, and None."""
+        for made in order.orders(sum(self.instructions.values())):
+            _put(memory, before)
+            other = launch(order=made(), fill=1, limit=order.PATIENCE * outcome.longest)
+            differs = order.difference(memory, after)
+            if differs is None or not other.clean:
+                continue
+            watch = order.StoreWatch(differs.address)
+            _put(memory, before)
+            launch(order=made(), fill=1, watch=watch)
+            found = order.said(kernel, differs, made().words, one_wave, watch.stores, outcome.atomics)
+            if not outcome.atomics:
+                return found
+            if not any(one.startswith(f"{kernel} ") for one in self.remarks):
+                where = f", line {found.line}" if found.line else ""
+                self.remarks.append(f"{kernel} {found.kind}: {found.message}{where}")
             return None
-        watch = order.StoreWatch(differs.address)
-        _put(memory, before)
-        launch(seed=order.SEED, fill=1, watch=watch)
-        found = order.said(kernel, differs, watch.stores, outcome.atomics)
-        if not outcome.atomics:
-            return found
-        if not any(one.startswith(f"{kernel} ") for one in self.remarks):
-            where = f", line {found.line}" if found.line else ""
-            self.remarks.append(f"{kernel} {found.kind}: {found.message}{where}")
         return None
 
     def _keep(self, kernel: str, outcome: LaunchOutcome) -> None:

@@ -98,7 +98,7 @@ def _load(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step
             if chosen.any():
                 goal = where[chosen] + U64(at)
                 if state.witness:
-                    state.witness(goal)
+                    state.witness(goal, rows, chosen)
                 values[chosen, at : at + size] = place.load(state, rows, chosen, goal, size)
         put(state, rows, register, shape, values)
 
@@ -125,8 +125,10 @@ def _store(place: Any, addresses: Addresses, shape: Shape, register: int) -> Ste
                 goal = where[chosen] + U64(at)
                 values = np.ascontiguousarray(take(state, rows, register, shape, chosen)[:, at : at + size])
                 if state.witness:
-                    state.witness(goal)
-                    state.witness(values)
+                    state.witness(goal, rows, chosen)
+                    state.witness(values, rows, chosen)
+                if state.clocks:
+                    state.clocks.saw_store(state, rows, chosen, goal)
                 place.store(state, rows, chosen, goal, values)
 
     return step
@@ -143,8 +145,8 @@ def _atomic(place: Any, addresses: Addresses, operation: atomics.Operation, data
         goal = where[chosen]
         given = take(state, rows, data, Shape(4 * operation.registers), chosen)
         if state.witness:
-            state.witness(goal)
-            state.witness(given)
+            state.witness(goal, rows, chosen)
+            state.witness(given, rows, chosen)
 
         def load(index: Array) -> Array:
             return place.load(state, rows, only(chosen, index), goal[index], operation.size)
@@ -152,7 +154,10 @@ def _atomic(place: Any, addresses: Addresses, operation: atomics.Operation, data
         def store(index: Array, values: Array) -> None:
             place.store(state, rows, only(chosen, index), goal[index], values)
 
+        stored = state.clocks.begin_atomic(state, rows, chosen, goal) if state.clocks else None
         before = atomics.perform(operation, goal, given, load, store)
+        if state.clocks and stored is not None:
+            state.clocks.end_atomic(stored, result is not None)
         if result is not None:
             values = np.zeros((*chosen.shape, operation.size), np.uint8)
             values[chosen] = before
@@ -197,7 +202,7 @@ def _smem(instruction: Instruction, kernel: KernelCode) -> Step:
                 raise NotEmulated(f"{instruction.mnemonic} out of its buffer's range is not emulated")
         where = (where + more) & ~U64(3)
         if state.witness:
-            state.witness(where)
+            state.witness(where, rows, None)
         try:
             values = state.memory.load(where, 4 * words).view(U32)
         except Outside as outside:

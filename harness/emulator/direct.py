@@ -44,11 +44,11 @@ def load_to_shared(instruction: Instruction, addresses: Addresses, name: str) ->
             if inside.any():
                 goal = where[inside] + U64(at)
                 if state.witness:
-                    state.witness(goal)
+                    state.witness(goal, rows, inside)
                 values[inside, at : at + 4] = place.load(state, rows, inside, goal, 4)
         base = (state.scalar[M0, rows] & U32(0xFFFF))[:, None] + offset + state.lane_numbers * U32(size)
         if state.witness:
-            state.witness(values[active])
+            state.witness(values[active], rows, active)
         store_shared(state, rows, active, base[active], np.ascontiguousarray(values[active]))
 
     return step

@@ -17,6 +17,7 @@ BARRIER = "barrier not reached by all waves"
 RACE = "race in shared memory"
 UNINITIALISED = "uninitialised value"
 ORDER = "depends on the order of waves"
+ORDER_OF_WORKGROUPS = "depends on the order of workgroups"
 MISALIGNED = "misaligned access"
 BAD_JUMP = "jump outside the kernel"
 BAD_REGISTER = "register that the kernel does not have"
@@ -85,7 +86,8 @@ class LaunchOutcome:
 
     findings: all that is wrong, at most one of a kind and instruction. not_emulated: why the run stopped without a
     verdict, or None. instructions: instructions that waves executed, by class (matrix, vector, scalar, LDS, global).
-    by_line: the same by source line. atomics: which ones on global memory were executed. longest: how many instructions
+    by_line: the same by source line. atomics: which ones on global memory were executed that
+    do not commute. longest: how many instructions
     the busiest wave executed. lds: by source line how often LDS banks were asked, and how often without conflicts they
     would have been, if it was counted (see `banks`).
     """

@@ -16,13 +16,15 @@ from harness.emulator import memory as memories
 from harness.emulator import native, start
 from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
+from harness.emulator.clocks import VectorClocks, hears
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
 from harness.emulator.executions import tally
 from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
-from harness.emulator.machine import DecodedProgram, Machine
+from harness.emulator.machine import Machine
 from harness.emulator.memory import Allocation, GlobalMemory
-from harness.emulator.order import BATCHES, StoreWatch
+from harness.emulator.order import Order, StoreWatch
+from harness.emulator.program import DecodedProgram
 from harness.emulator.shared_memory import SharedMemory
 from harness.emulator.state import State
 from harness.emulator.witness import Witness
@@ -56,7 +58,7 @@ def run(
     assembly: str | None = None,
     limit: int = MAX_INSTRUCTIONS,
     limit_s: float = math.inf,
-    seed: int | None = None,
+    order: Order | None = None,
     fill: int = 0,
     witness: Witness | None = None,
     watch: StoreWatch | None = None,
@@ -67,9 +69,8 @@ def run(
     grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
     memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
     hold the decoded code against. limit: instructions that a wave may run. limit_s: processor time in which
-    some wave must end, in seconds. seed: None steps all waves together; a
-    number runs the waves and workgroups in a random order, the workgroups in parts. fill: seeds what registers and LDS
-    hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS.
+    some wave must end, in seconds. order: None steps all waves together (see `order`). fill: seeds what registers and
+    LDS hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS.
 
     Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
     """
@@ -100,7 +101,6 @@ def run(
         program = _program(image, kernel, code.address + chosen.base, assembly)
         counts = np.zeros(len(program.instructions), np.int64)
         waves = -(-threads // chosen.wave_size)
-        order = None if seed is None else np.random.default_rng(seed)
         total = grid[0] * grid[1] * grid[2]
         one_wave = chosen.vgprs * chosen.wave_size * 4 + chosen.scratch_bytes * chosen.wave_size
         if waves * one_wave + lds > MOST_OF_A_GROUP:
@@ -108,8 +108,9 @@ def run(
                 f"{chosen.name}: registers, scratch and shared memory of a workgroup take {waves * one_wave + lds:,}"
             )
             raise Malformed(f"{asked} bytes; the emulator holds {MOST_OF_A_GROUP:,}")
-        batch = max(1, STATE_BYTES // (waves * one_wave + 3 * lds + 1))
-        batch = batch if order is None else min(batch, -(-total // BATCHES))
+        heard = waves > 1 and lds > 0 and hears(program.instructions, program.polls)
+        batch = max(1, STATE_BYTES // (waves * one_wave + (3 + 8 * waves * heard) * lds + 1))
+        batch = batch if order is None else min(batch, order.together(total))
         numbers = np.arange(total) if order is None else order.permutation(total)
         with np.errstate(all="ignore"):
             for first in range(0, total, batch):
@@ -117,10 +118,12 @@ def run(
                 groups = np.stack([here % grid[0], here // grid[0] % grid[1], here // (grid[0] * grid[1])], axis=1)
                 state = State(chosen, len(here) * waves, waves, lds, fill)
                 state.memory = space
-                state.shared = SharedMemory(state.lds, watched=waves > 1)
+                if heard:
+                    state.clocks = VectorClocks(len(here) * waves, waves, state.lds.shape[1])
+                state.shared = SharedMemory(state.lds, watched=waves > 1, clocks=state.clocks)
                 state.witness = witness.saw if witness else None
                 state.watch = watch
-                if not (witness or watch or conflicts):
+                if not (witness or watch or conflicts or heard):
                     state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order, limit_s)

@@ -2,8 +2,8 @@
 
     ds(instruction, kernel) ─► step(state, rows)
 
-Every address is held against the workgroup's LDS. A use of a byte that another wave used with no barrier between is
-noted as a race.
+Every address is held against the workgroup's LDS. A use of a byte that another wave used with nothing between that
+orders the two is noted as a race.
 """
 
 from __future__ import annotations
@@ -67,15 +67,19 @@ def ds(instruction: Instruction, kernel: KernelCode) -> Step:
         if found[2]:
             check_registers(kernel, data1, shape.registers)
         return _ds_store(address, list(zip(offsets, (data, data1))), shape)
-    found = re.match(r"^ds_(\w+)$", mnemonic)
     returns = "_rtn" in mnemonic
-    operation = atomics.named(mnemonic[3:].replace("_rtn", "")) if found else None
+    operation = atomics.named(re.sub(r"^cmp(st|store)_", "cmpswap_", mnemonic[3:].replace("_rtn", "")))
     if operation is None:
         raise unknown(instruction)
+    parts: tuple[int, ...] = (data,)
     if operation.compares:
-        raise unknown(instruction)
-    check_registers(kernel, data, operation.registers)
-    return _ds_atomic(address, offset, operation, data, result if returns else None)
+        # The new value, then the one to compare with: CDNA's first is the latter, RDNA3's the former (ISA guides).
+        parts = (data1, data) if mnemonic.startswith("ds_cmpst_") else (data, data1)
+    for one in parts:
+        check_registers(kernel, one, operation.size // 4)
+    if returns:
+        check_registers(kernel, result, operation.size // 4)
+    return _ds_atomic(address, offset, operation, parts, result if returns else None)
 
 
 def _ds_load(address: int, offsets: list[int], shape: Shape, result: int) -> Step:
@@ -144,13 +148,18 @@ def _ds_store(address: int, parts: list[tuple[int, int]], shape: Shape) -> Step:
     return step
 
 
-def _ds_atomic(address: int, offset: int, operation: atomics.Operation, data: int, result: int | None) -> Step:
+def _ds_atomic(
+    address: int, offset: int, operation: atomics.Operation, data: tuple[int, ...], result: int | None
+) -> Step:
+    shape = Shape(operation.size)
+
     def step(state: State, rows: Rows) -> None:
         active = state.lanes[rows]
         if not active.any():
             return
         groups, goal, waves = local(state, rows, address, offset, operation.size, active)
-        given = take(state, rows, data, Shape(4 * operation.registers), active)
+        given = np.concatenate([take(state, rows, one, shape, active) for one in data], axis=1)
+        state.shared.begin_atomic(groups, goal, waves)
 
         def load(index: Array) -> Array:
             flat = (groups[index] * state.shared.size + goal[index]).astype(U64)
@@ -163,6 +172,10 @@ def _ds_atomic(address: int, offset: int, operation: atomics.Operation, data: in
 
         key = (groups * state.shared.size + goal).astype(U64)
         before = atomics.perform(operation, key, given, load, store)
+        wins = (
+            (before == given[:, operation.size :]).all(axis=1) if operation.compares else np.ones(len(before), np.bool_)
+        )
+        state.shared.end_atomic(groups, goal, waves, wins, result is not None)
         if result is not None:
             values = np.zeros((*active.shape, operation.size), np.uint8)
             values[active] = before
@@ -181,7 +194,7 @@ def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tup
     """As `local`, for the byte in LDS of each active lane, uint32."""
     value = byte.astype(np.int64)
     if state.witness:
-        state.witness(value)
+        state.witness(value, rows, active)
     inside = state.shared.inside(value, size)
     if not inside.all():
         first = int(np.argmax(~inside))
@@ -197,5 +210,7 @@ def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tup
 def note_race(state: State, rows: Rows, active: Array, index: int, does: str, byte: int) -> None:
     """Tell of a race of the index-th active lane."""
     wave, lane = (int(axis[index]) for axis in np.nonzero(active))
-    message = f"it {does} byte {byte:,} of shared memory, which another wave used with no barrier between"
+    message = (
+        f"it {does} byte {byte:,} of shared memory, which another wave used with no barrier, flag or atomic between"
+    )
     state.note(WaveFault(RACE, message, int(numbers(state, rows)[wave]), lane))

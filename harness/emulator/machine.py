@@ -1,11 +1,10 @@
 """Running a kernel's waves: which step next, barriers, limits, counts.
 
-    DecodedProgram(kernel)            decoded instructions, each made a step when it is first reached
     Machine(program, state)    ─► run() ─► findings, counts
 
 All waves at one position step together, so that one operation on arrays serves them all. The lowest position goes
-first: waves that left a branch late catch up with those that skipped it. With a `seed` the waves of a workgroup run one
-after another, in a random order, from barrier to barrier.
+first: waves that left a branch late catch up with those that skipped it. With an `order` the waves of a workgroup run
+one after another from barrier to barrier; one that waits in a loop for another gives way.
 """
 
 from __future__ import annotations
@@ -16,119 +15,18 @@ import time
 import numpy as np
 
 from harness.emulator import scalar
-from harness.emulator.access import access
 from harness.emulator.arithmetic import Array
-from harness.emulator.code_object import KernelCode
-from harness.emulator.decoding import Instruction, decode, hold
-from harness.emulator.findings import (
-    BAD_JUMP,
-    BARRIER,
-    ENDLESS,
-    ILLEGAL,
-    KernelFault,
-    KernelFinding,
-    NoInstruction,
-    NotEmulated,
-)
+from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, KernelFault, KernelFinding, NotEmulated
+from harness.emulator.order import Order
+from harness.emulator.places import numbers
+from harness.emulator.program import DecodedProgram
 from harness.emulator.state import Rows, State, WaveFault
-from harness.emulator.vector import Step, vector
 
 FAIR_TURN = 64
 """So often the wave that has done least goes first: a wave that waits in a loop for another must not starve it."""
 
 MANY_INSTRUCTIONS = 20_000
 """A wave that has run fewer is not called endless, however long it took: a batch of many waves is slow."""
-
-
-_steps: dict[tuple[bytes, str, int, int, int], Step] = {}
-"""What was made in this process, by all that a step depends on."""
-
-
-class DecodedProgram:
-    """base: the address of the code as the kernel sees it."""
-
-    def __init__(self, kernel: KernelCode, base: int, assembly: str | None = None) -> None:
-        """Raises NotEmulated for code that the assembly contradicts, and for what cannot be decoded of it: with a
-        compiler's word for an instruction, the tables lack it. Without, it is a KernelFault."""
-        self.kernel, self.base = kernel, base
-        try:
-            self.instructions = decode(kernel)
-        except NoInstruction as none:
-            if assembly is not None:
-                raise
-            line = kernel.lines.get(none.at, (None, None))
-            raise KernelFault(
-                KernelFinding(
-                    ILLEGAL, f"{kernel.target} has no such instruction", kernel.name, f"the word 0x{none.word:08x}",
-                    none.at, line[1], line[0],
-                )
-            ) from None  # fmt: skip
-        if assembly is not None:
-            hold(self.instructions, assembly, kernel)
-        self.index = {one.offset: number for number, one in enumerate(self.instructions)}
-        self.steps: list[Step | None] = [None] * len(self.instructions)
-        self.branches = [scalar.branch(one) for one in self.instructions]
-        self.ends = self._ends()
-
-    def _ends(self) -> list[int]:
-        """Of each position: where the straight line from it ends, at an instruction that steers or before a goal."""
-        goals = {scalar.target(one) for one, test in zip(self.instructions, self.branches) if test is not None}
-        ends = [0] * len(self.instructions)
-        end = len(self.instructions)
-        for number in reversed(range(len(self.instructions))):
-            if self.steers(number):
-                end = number
-            ends[number] = end
-            if self.instructions[number].offset in goals:
-                end = number
-        return ends
-
-    def steers(self, number: int) -> bool:
-        """Whether an instruction does more than step to the next."""
-        name = self.instructions[number].mnemonic
-        return self.branches[number] is not None or name in (
-            "s_endpgm",
-            "s_barrier",
-            "s_setpc_b64",
-            "s_swappc_b64",
-            "s_call_b64",
-            "s_endpgm_saved",
-        )
-
-    def step(self, number: int) -> Step:
-        """Made when it is first wanted. Raises NotEmulated by name."""
-        made = self.steps[number]
-        if made is None:
-            made = self.steps[number] = self._made(self.instructions[number])
-        return made
-
-    def _made(self, one: Instruction) -> Step:
-        if one.mnemonic in scalar.NOTHING:
-            return lambda state, rows: None
-        if one.mnemonic == "s_getpc_b64":
-            return scalar.getpc(one, self.base)
-        kernel = self.kernel
-        key = (one.raw, kernel.target, kernel.vgprs, kernel.accum_offset, kernel.wave_size)
-        if key not in _steps:
-            _steps[key] = self._step_of(one)
-        return _steps[key]
-
-    def _step_of(self, one: Instruction) -> Step:
-        try:
-            if one.encoding.startswith("VOPD"):
-                from harness.emulator.dual import dual
-
-                return dual(one, self.kernel)
-            if one.encoding.startswith("VOP"):
-                return vector(one, self.kernel)
-            if one.encoding.startswith("SOP"):
-                return scalar.scalar(one, self.kernel)
-            return access(one, self.kernel)
-        except NotEmulated as error:
-            text = str(error)
-            raise NotEmulated(
-                text if " is not emulated" in text else f"{text} is not emulated: {one.where()}"
-            ) from None
 
 
 class Machine:
@@ -140,7 +38,7 @@ class Machine:
         state: State,
         groups: Array,
         limit: int,
-        order: np.random.Generator | None,
+        order: Order | None,
         limit_s: float = math.inf,
     ) -> None:
         """limit: instructions that a wave may run. limit_s: processor time in which some wave must end, in seconds."""
@@ -202,7 +100,9 @@ class Machine:
             row = int(np.arange(self.done.shape[0])[rows][np.argmax(self.done[rows])])
             raise KernelFault(self._finding(WaveFault(ENDLESS, f"a wave ran {self.limit:,} instructions", row)))
         if end == len(program.instructions):
-            raise KernelFault(self._finding(WaveFault(BAD_JUMP, "it runs past the end of the kernel")))
+            raise KernelFault(
+                self._finding(WaveFault(BAD_JUMP, "it runs past the end of the kernel", int(numbers(state, rows)[0])))
+            )
         self.at = end
         if not program.steers(end):
             state.position[rows] = end
@@ -217,9 +117,11 @@ class Machine:
             taken = test(state, rows)
             if state.witness and "_exec" not in one.mnemonic:
                 # Those skip what no lane would do: a lane mask that matters shows in addresses and stored values.
-                state.witness(taken)
-            goal = self._goal(scalar.target(one)) if taken.any() else 0
+                state.witness(taken, rows, None)
+            goal = self._goal(scalar.target(one), int(numbers(state, rows)[taken][0])) if taken.any() else 0
             state.position[rows] = np.where(taken, goal, number + 1)
+            if self.order is not None and number in program.waits:
+                self.rank[numbers(state, rows)[taken]] = self.rank.max() + 1  # the others first: it waits for one
             return
         if one.mnemonic == "s_barrier":
             state.position[rows] = number + 1
@@ -235,18 +137,18 @@ class Machine:
         assert jump is not None
         addresses = jump(state, rows, program.base)
         if state.witness:
-            state.witness(addresses)
-        state.position[rows] = [self._goal(int(address) - program.base) for address in addresses]
+            state.witness(addresses, rows, None)
+        goals = zip(addresses, numbers(state, rows))
+        state.position[rows] = [self._goal(int(address) - program.base, int(row)) for address, row in goals]
 
-    def _goal(self, offset: int) -> int:
+    def _goal(self, offset: int, row: int) -> int:
         if offset not in self.program.index:
             kernel, one = self.program.kernel, self.program.instructions[self.at]
             if offset in kernel.functions:  # only the kernel's own code is decoded
                 called = f"{kernel.name} calls {kernel.functions[offset]} ({one.where()})"
                 raise NotEmulated(f"calls of functions are not emulated: {called}")
-            raise KernelFault(
-                self._finding(WaveFault(BAD_JUMP, f"it goes to byte {offset:,}, where no instruction begins"))
-            )
+            message = f"it goes to byte {offset:,}, where no instruction begins"
+            raise KernelFault(self._finding(WaveFault(BAD_JUMP, message, row)))
         return self.program.index[offset]
 
     def _release(self, rows: Rows) -> None:
@@ -281,7 +183,7 @@ class Machine:
     def _one_a_group(self, ready: Array) -> Array:
         """Of each workgroup the ready wave whose turn it is."""
         per_group = self.state.waves_per_group
-        rank = np.where(ready, self.rank, per_group).reshape(-1, per_group)
+        rank = np.where(ready, self.rank, np.iinfo(np.int64).max).reshape(-1, per_group)
         chosen = np.zeros_like(rank, np.bool_)
         chosen[np.arange(rank.shape[0]), rank.argmin(axis=1)] = True
         return chosen.reshape(-1) & ready

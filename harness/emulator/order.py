@@ -2,22 +2,26 @@
 
     watch = StoreWatch(address);    run(.., watch=watch)     watch.stores: who wrote that byte, in turn
 
-Hardware promises no order. A launch is run in two, and where its bits differ, it is run again with an eye on the first
-byte that does. Atomics depend on the order by nature: sums of floats are rounded in another sequence, and tickets are
-drawn in another one. So a kernel that executed atomics is not accused; a kernel without any has waves or workgroups
-that write to one place, or read what another one writes, with nothing between them.
+Hardware promises no order. A launch is run in others than all waves side by side, and where its bits differ, it is run
+again with an eye on the first byte that does. In the orders of `InTurn` each workgroup sees what all before it wrote,
+from the first on or from the last on: of two that depend on each other one order shows it.
+
+Atomics on integers that return nothing commute, and leave the same bits in any order. Others depend on it by nature:
+sums of floats are rounded in another sequence, and tickets are drawn in another one. So a kernel that executed such
+ones is not accused; any other has waves or workgroups that write to one place, or read what another one writes, with
+nothing between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from harness.emulator.arithmetic import U64, Array
-from harness.emulator.findings import ORDER, KernelFinding
+from harness.emulator.findings import ORDER, ORDER_OF_WORKGROUPS, KernelFinding
 from harness.emulator.memory import Allocation
 from harness.emulator.places import numbers
 from harness.emulator.state import Rows, State, WaveFault
@@ -30,9 +34,62 @@ BATCHES = 3
 """A launch whose order is random is run in so many parts, one after another: workgroups that step together would all
 read what is there before any of them writes."""
 
+IN_TURN_INSTRUCTIONS = 50_000
+"""Launches are run in turn until so many instructions were run once: nothing steps together there."""
+
 PATIENCE = 8
 """How many times as many instructions a wave may run in another order, before the comparison is given up: it may wait
 for a workgroup of a later part."""
+
+
+class Order(Protocol):
+    """In which sequence workgroups run, and the waves of each. words: as messages have it."""
+
+    words: str
+
+    def permutation(self, count: int) -> Array:
+        """The numbers from 0 to count - 1."""
+
+    def together(self, workgroups: int) -> int:
+        """How many workgroups of a launch run side by side."""
+
+
+class Shuffled:
+    """At random; each barrier shuffles the waves again. The same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.words = f"in a random order of waves and workgroups (seed {seed})"
+        self._generator = np.random.default_rng(seed)
+
+    def permutation(self, count: int) -> Array:
+        return self._generator.permutation(count)
+
+    def together(self, workgroups: int) -> int:
+        return -(-workgroups // BATCHES)
+
+
+class InTurn:
+    """One workgroup after another, and one of its waves after another, from the first on or from the last on."""
+
+    def __init__(self, last_first: bool) -> None:
+        self._last_first = last_first
+        self.words = (
+            f"where waves and workgroups run one after another, the {'last' if last_first else 'first'} one first"
+        )
+
+    def permutation(self, count: int) -> Array:
+        return np.arange(count)[:: -1 if self._last_first else 1]
+
+    def together(self, workgroups: int) -> int:
+        return 1
+
+
+def orders(executed: int) -> list[Callable[[], Order]]:
+    """In which a launch is run beside the first one. executed: instructions of the process so far, counted once."""
+    found: list[Callable[[], Order]] = [lambda: Shuffled(SEED)]
+    if executed <= IN_TURN_INSTRUCTIONS:
+        found += [lambda: InTurn(True), lambda: InTurn(False)]
+    return found
 
 
 class StoreWatch:
@@ -73,10 +130,18 @@ def difference(memory: Sequence[Allocation], before: Sequence[Array]) -> OrderDi
     return None
 
 
-def said(kernel: str, found: OrderDifference, stores: Sequence[KernelFinding], atomics: Sequence[str]) -> KernelFinding:
-    """In words; with the instruction, line and wave of the last store there, where one was seen."""
-    message = f"byte {found.offset:,} of {found.name} is another in a random order of waves and workgroups (seed {SEED}"
-    message += f"; {found.count:,} bytes are)"
+def said(
+    kernel: str,
+    found: OrderDifference,
+    words: str,
+    one_wave: bool,
+    stores: Sequence[KernelFinding],
+    atomics: Sequence[str],
+) -> KernelFinding:
+    """In words; with the instruction, line and wave of the last store there, where one was seen. words: of the order.
+    one_wave: whether a workgroup has no other wave."""
+    message = f"byte {found.offset:,} of {found.name} is another {words}; {found.count:,} bytes are"
+    kind = ORDER_OF_WORKGROUPS if one_wave or len({one.workgroup for one in stores}) > 1 else ORDER
     writers = list(dict.fromkeys((one.workgroup, one.wave) for one in stores))
     if atomics:
         message += f"; it uses {', '.join(atomics)}, and what those leave depends on the order by nature"
@@ -86,8 +151,8 @@ def said(kernel: str, found: OrderDifference, stores: Sequence[KernelFinding], a
         message += "; one wave writes it, so it read what others write, with nothing between"
     last = stores[-1] if stores else None
     if last is None:
-        return KernelFinding(ORDER, message, kernel)
+        return KernelFinding(kind, message, kernel)
     return KernelFinding(
-        ORDER, message, kernel, last.instruction, last.address, last.line, last.file, last.workgroup, last.wave,
+        kind, message, kernel, last.instruction, last.address, last.line, last.file, last.workgroup, last.wave,
         last.lane,
     )  # fmt: skip

@@ -24,6 +24,8 @@ class Global:
         return state.doors.global_access(rows, state.memory.native, kind, goals, limit, writing, data)
 
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
+        if state.clocks and state.clocks.polling:
+            state.clocks.saw_load(state, rows, chosen, addresses)
         try:
             return state.memory.load(addresses, size)
         except Outside as outside:

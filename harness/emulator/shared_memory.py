@@ -2,23 +2,31 @@
 
 A race is two waves of one workgroup at one byte, one of them writing, without a barrier between them: it is found by
 who touched what, whether or not the order happened to matter. Atomics do not race with each other. Nor do waves that
-write the value that is there already: compilers let several waves store one replicated value.
+write the value that is there already: compilers let several waves store one replicated value. Where waves wait for each
+other's flags or atomics, `clocks` tells which of them one has heard of, and an access that it has heard of is no race.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.emulator.arithmetic import Array
 from harness.emulator.memory import gather, scatter
 
+if TYPE_CHECKING:
+    from harness.emulator.clocks import VectorClocks
+
 NOBODY, MANY, ATOMIC, ALIKE = 0, 255, 254, 253
 
 
 class SharedMemory:
-    """bytes: uint8 [workgroup, size]. watched: whether races are looked for."""
+    """bytes: uint8 [workgroup, size]. watched: whether races are looked for. clocks: who has heard of whom; None where
+    barriers alone can tell."""
 
-    def __init__(self, data: Array, watched: bool) -> None:
+    def __init__(self, data: Array, watched: bool, clocks: VectorClocks | None = None) -> None:
+        self.clocks = clocks
         self.bytes, self.watched = data, watched and data.size > 0
         self._flat = data.reshape(-1)
         self.size = data.shape[1]
@@ -38,10 +46,18 @@ class SharedMemory:
         """uint8 [n, size], and the first of n that races. groups, waves: of each; waves count from 1 in a group."""
         flat = groups * self.size + offsets
         raced = None
-        if self.watched:
+        clocks = self.clocks
+        if self.watched and clocks and clocks.polling:
+            self._hear(flat, clocks.rows(groups, waves))
+        elif self.watched:
             writer = gather(self._writer, flat.astype(np.uint64), size)
             mine = waves[:, None]
             wrong = (writer != NOBODY) & (writer != mine) & (writer != ALIKE)
+            if clocks:
+                rows = clocks.rows(groups, waves)
+                clocks.tick(rows)
+                wrong &= clocks.unheard(clocks.wrote, flat, size, rows)
+                clocks.note(clocks.read, flat, size, rows)
             if wrong.any():
                 raced = int(np.argmax(wrong.any(axis=1)))
             self._note(self._reader, flat, size, waves)
@@ -57,9 +73,22 @@ class SharedMemory:
             mine = waves[:, None]
             changes = gather(self._flat, where, size) != values
             other = (writer != NOBODY) & (writer != mine)
-            wrong = (reader != NOBODY) & (reader != mine) | (other & (writer != ATOMIC) if atomic else other)
+            of_reader = (reader != NOBODY) & (reader != mine)
+            if self.clocks:
+                rows = self.clocks.rows(groups, waves)
+                if not atomic:
+                    self.clocks.tick(rows)
+                other &= self.clocks.unheard(self.clocks.wrote, flat, size, rows)
+                of_reader &= self.clocks.unheard(self.clocks.read, flat, size, rows)
+                noted = changes.any(axis=1) | (not atomic)
+                self.clocks.note(self.clocks.wrote, flat[noted], size, rows[noted])
+            wrong = of_reader | (other & (writer != ATOMIC) if atomic else other)
             wrong &= changes
-            marks = np.where(other & ~changes, np.uint8(ALIKE), np.uint8(ATOMIC) if atomic else mine)
+            as_atomic = (writer == ATOMIC) & ~other if self.clocks and not atomic else np.full(writer.shape, atomic)
+            marks = np.where(as_atomic, np.uint8(ATOMIC), mine)
+            marks = np.where(other & ~changes & ~(as_atomic & (writer == ATOMIC)), np.uint8(ALIKE), marks)
+            if self.clocks and not atomic:
+                self._unlock(flat[as_atomic[:, 0]], rows[as_atomic[:, 0]])
             scatter(self._writer, where, np.ascontiguousarray(marks))
             scatter(self._flat, where, values)
             # Two waves of this very step at one byte: one mark stays, and one value.
@@ -71,6 +100,48 @@ class SharedMemory:
             return raced
         scatter(self._flat, flat.astype(np.uint64), values)
         return raced
+
+    def begin_atomic(self, groups: Array, offsets: Array, waves: Array) -> None:
+        """Before atomics of these lanes: what stores left at their places is not lost."""
+        if self.watched and self.clocks:
+            rows = self.clocks.rows(groups, waves)
+            self.clocks.tick(rows)
+            for row, place in _pairs(rows, groups * self.size + offsets):
+                self._last(row, place)
+
+    def end_atomic(self, groups: Array, offsets: Array, waves: Array, changed: Array, returned: bool) -> None:
+        """After them: those to whom something was returned hear, and those that changed something (bool [n]) tell."""
+        if self.watched and self.clocks:
+            rows, flat = self.clocks.rows(groups, waves), groups * self.size + offsets
+            tell = set(_pairs(rows[changed], flat[changed]))
+            for row, place in sorted(_pairs(rows, flat)):
+                if returned:
+                    self.clocks.hear(row, place)
+                if (row, place) in tell:
+                    self.clocks.leave(row, place)
+
+    def _hear(self, flat: Array, rows: Array) -> None:
+        assert self.clocks is not None
+        self.clocks.tick(rows)
+        for row, place in _pairs(rows, flat):
+            self._last(row, place)
+            self.clocks.hear(row, place)
+
+    def _last(self, row: int, place: int) -> None:
+        """Tell the clocks of a plain store that was the last at a place."""
+        assert self.clocks is not None
+        mark = int(self._writer[place])
+        if NOBODY < mark < ALIKE:
+            first = row - row % self.clocks.waves_per_group
+            self.clocks.wrote_alone(place, first + mark - 1, int(self.clocks.wrote[place, mark - 1]))
+        elif mark != ATOMIC:
+            self.clocks.forget(row, place)
+
+    def _unlock(self, flat: Array, rows: Array) -> None:
+        """Plain stores to places of atomics, by waves that have heard of all of those: they tell as an atomic does."""
+        assert self.clocks is not None
+        for row, place in _pairs(rows, flat):
+            self.clocks.wrote_alone(place, row, int(self.clocks.now[row]))
 
     def _note(self, marks: Array, flat: Array, size: int, waves: Array) -> None:
         where = flat.astype(np.uint64)
@@ -86,6 +157,13 @@ class SharedMemory:
             part = slice(group * self.size, (group + 1) * self.size)
             self._writer[part] = NOBODY
             self._reader[part] = NOBODY
+        if self.clocks:
+            self.clocks.meet(group)
+
+
+def _pairs(rows: Array, flat: Array) -> list[tuple[int, int]]:
+    """Waves and places, each pair once, in the order of lanes."""
+    return list(dict.fromkeys(zip(rows.tolist(), flat.tolist())))
 
 
 def _bytes(flat: Array, chosen: Array) -> Array:

@@ -23,6 +23,7 @@ from harness.emulator.native import Doors
 from harness.emulator.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
+    from harness.emulator.clocks import VectorClocks
     from harness.emulator.order import StoreWatch
 
 Rows = Any
@@ -41,18 +42,20 @@ class WaveFault(Exception):
 class State:
     """fill: seeds what registers and LDS hold before they are written.
 
-    witness(values, rows): told of every address, stored value and branch, or None. watch: told of every store to global
+    witness(values, rows, lanes): told of every address, stored value and branch, or None; lanes [wave, lane] are those
+    that the values are of, None where they are of whole waves. watch: told of every store to global
     memory, or None. conflicts(bytes, size, lanes): told of every access to LDS, or None. note(fault): told of what is
-    wrong and does not end the run. doors: to what is compiled, which tells none of these; None where one is to be told,
-    or nothing is compiled.
+    wrong and does not end the run. clocks: which waves have heard of each other, or None. doors: to what is compiled,
+    which tells none of these; None where one is to be told, or nothing is compiled.
     """
 
     memory: GlobalMemory
     shared: SharedMemory
-    witness: Callable[[Array], None] | None = None
+    witness: Callable[[Array, Rows, Array | None], None] | None = None
     watch: StoreWatch | None = None
     conflicts: Callable[[Array, int, Array], None] | None = None
     note: Callable[[WaveFault], None]
+    clocks: VectorClocks | None = None
     doors: Doors | None = None
 
     def __init__(self, kernel: KernelCode, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:

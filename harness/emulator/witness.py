@@ -2,6 +2,7 @@
 
     first = Witness();          run(.., fill=1, witness=first)
     second = Witness(first);    run(.., fill=2, witness=second)     second.differs: the first event that is not the same
+    third = second.once_more(); run(.., fill=1, witness=third)      second.named(third): the same, with wave and lane
 
 Registers and LDS start with random bits. Two launches whose bits differ, in the same memory and order, must compute
 the same addresses, branches and stored values. Compilers read undefined registers where it does not matter, and that
@@ -17,23 +18,27 @@ import numpy as np
 
 from harness.emulator.arithmetic import Array
 from harness.emulator.findings import UNINITIALISED, KernelFinding
-from harness.emulator.state import WaveFault
+from harness.emulator.places import numbers
+from harness.emulator.state import Rows, WaveFault
 
 if TYPE_CHECKING:
     from harness.emulator.machine import Machine
 
 MAX_EVENTS = 2_000_000
+MESSAGE = "what it branches on, or where or what it loads or stores, depends on a value that nothing wrote"
 
 
 class Witness:
-    """before: the witness of the first launch. differs: the finding, once there is one."""
+    """before: the witness of the first launch. wanted: the event whose values are kept. differs: the finding, once
+    there is one."""
 
     machine: Machine
 
-    def __init__(self, before: Witness | None = None) -> None:
-        self._before, self._next = before, 0
+    def __init__(self, before: Witness | None = None, wanted: int | None = None) -> None:
+        self._before, self._next, self._wanted = before, 0, wanted
         self.marks: list[int] = []
         self._places: tuple[Array, ...] = ()
+        self._kept: tuple[Array, Array, Array | None] | None = None
         self.differs: KernelFinding | None = None
 
     def same_place(self, *arrays: Array) -> tuple[Array, ...]:
@@ -41,15 +46,44 @@ class Witness:
         self._places = self._before._places if self._before else arrays
         return self._places
 
-    def saw(self, values: Array) -> None:
-        """Called by the instructions."""
+    def saw(self, values: Array, rows: Rows, lanes: Array | None) -> None:
+        """Called by the instructions; see `State`."""
         if self.differs is not None or self._next >= MAX_EVENTS:
             return
         mark = zlib.crc32(np.ascontiguousarray(values).view(np.uint8).reshape(-1).data)
         mark = zlib.crc32(self.machine.at.to_bytes(4, "little"), mark)
+        different = False
         if self._before is None:
             self.marks.append(mark)
-        elif self._next >= len(self._before.marks) or self._before.marks[self._next] != mark:
-            message = "what it branches on, or where or what it loads or stores, depends on a value that nothing wrote"
-            self.differs = self.machine._finding(WaveFault(UNINITIALISED, message))
+        else:
+            different = self._next >= len(self._before.marks) or self._before.marks[self._next] != mark
+        if different or self._next == self._wanted:
+            waves = numbers(self.machine.state, rows)
+            self._kept = np.array(values), waves, None if lanes is None else lanes.copy()
+        if different:
+            self.differs = self.machine._finding(WaveFault(UNINITIALISED, MESSAGE))
+            return
         self._next += 1
+
+    def once_more(self) -> Witness:
+        """A witness of the first launch again, that keeps what this one found different."""
+        return Witness(self._before, self._next)
+
+    def named(self, other: Witness) -> KernelFinding | None:
+        """What differs, with the first wave and lane of which it does."""
+        if self.differs is None or self._kept is None or other._kept is None:
+            return self.differs
+        (mine, waves, lanes), (theirs, _, their_lanes) = self._kept, other._kept
+        if lanes is not None and their_lanes is not None and (lanes != their_lanes).any():
+            wave, lane = (int(axis[0]) for axis in np.nonzero(lanes != their_lanes))
+            return self._at(int(waves[wave]), lane)
+        first = int(np.argmax((mine != theirs).reshape(len(mine), -1).any(axis=1)))
+        if lanes is None:
+            return self._at(int(waves[first]), None)
+        wave, lane = (int(axis[first]) for axis in np.nonzero(lanes))
+        return self._at(int(waves[wave]), lane)
+
+    def _at(self, row: int, lane: int | None) -> KernelFinding:
+        assert self.differs is not None
+        self.machine.at = self.machine.program.index[self.differs.address]
+        return self.machine._finding(WaveFault(UNINITIALISED, MESSAGE, row, lane))

@@ -1,0 +1,124 @@
+"""Which loads of a kernel wait for a flag: they are read again and again until what they give lets the wave go on.
+
+    polls(instructions, goals) ─► positions of such loads
+
+A compiler's code does not say that a load is atomic: `ds_read_b32` it is, as for any data. But an ordinary load from a
+fixed address is never left inside a loop that stores nothing. So a load polls if it stands in a loop that changes no
+memory and meets no barrier, its address is the same in each round, and a branch of the loop depends on what it gives.
+LLVM puts a copy of the first round before such a loop: a load spelt alike that decides whether the loop is entered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.emulator.decoding import Instruction
+from harness.emulator.state import EXEC, VCC
+
+SCC = -1
+BEFORE_THE_LOOP = 16
+"""So many instructions before a loop its copy of the first round may begin."""
+
+_LOAD = re.compile(r"^(ds_(read|load)|flat_load|global_load|buffer_load)_(?!.*lds)")
+_MEMORY = ("DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "VFLAT", "VGLOBAL", "VSCRATCH")
+_CACHES = ("buffer_inv", "buffer_wbl2", "buffer_gl0_inv", "buffer_gl1_inv")
+_SOURCES = ("src0", "src1", "src2", "vsrc0", "vsrc1", "ssrc0", "ssrc1", "srcx0", "srcy0", "vsrcx1", "vsrcy1")
+_ADDRESS = ("addr", "vaddr", "saddr", "srsrc", "soffset")
+_OFF = (124, 127)
+"""RDNA3's and CDNA's word for no scalar register in an address."""
+
+_RESULTS = ("vdst", "sdst", "vdstx", "vdsty")
+
+
+def polls(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> frozenset[int]:
+    """goals: of each branch's position the position it goes to. Returns positions of loads."""
+    found: set[int] = set()
+    for end, start in goals.items():
+        if start > end:
+            continue
+        body = range(start, end + 1)
+        if any(_changes(instructions[at]) for at in body):
+            continue
+        for at in body:
+            if _loads(instructions[at]) and _fixed(instructions, at, body) and _decides(instructions, at, body, body):
+                found.add(at)
+                first = _first_round(instructions, instructions[at], start)
+                if first is not None:
+                    found.add(first)
+    return frozenset(found)
+
+
+def _first_round(instructions: Sequence[Instruction], load: Instruction, start: int) -> int | None:
+    """The copy of `load` that stands before the loop at `start`."""
+    for at in range(start - 1, max(start - BEFORE_THE_LOOP, 0) - 1, -1):
+        one = instructions[at]
+        if _changes(one):
+            return None
+        places = ("offset", "offset0", "offset1")
+        alike = one.mnemonic == load.mnemonic and all(one.fields.get(n) == load.fields.get(n) for n in places)
+        if alike and _decides(instructions, at, range(at, start), ()):
+            return at
+    return None
+
+
+def _loads(one: Instruction) -> bool:
+    return bool(_LOAD.match(one.mnemonic)) and not one.fields.get("lds")
+
+
+def _changes(one: Instruction) -> bool:
+    """Whether it changes memory, meets a barrier or ends the wave."""
+    if one.mnemonic in ("s_barrier", "s_endpgm"):
+        return True
+    return one.encoding.startswith(_MEMORY) and not _loads(one) and one.mnemonic not in _CACHES
+
+
+def _fixed(instructions: Sequence[Instruction], load: int, body: Iterable[int]) -> bool:
+    """Whether the load's address is the same in each round: what sets it is set outside the loop."""
+    one = instructions[load]
+    names = ("addr",) if one.mnemonic.startswith("flat_") else _ADDRESS
+    first = [one.fields[name] for name in names if name in one.fields and one.fields[name] not in _OFF]
+    address = {register + more for register in first for more in (0, 1)}
+    written = set().union(*(_written(instructions[at]) for at in body))
+    return not any(
+        _written(instructions[at]) & address and _read(instructions[at]) & written for at in body if at != load
+    )
+
+
+def _decides(instructions: Sequence[Instruction], load: int, body: Iterable[int], again: Iterable[int]) -> bool:
+    """Whether a branch, or who takes part, depends on what the load gives. again: the second round."""
+    held = {instructions[load].fields["vdst" if "vdst" in instructions[load].fields else "vdata"]}
+    for at in (*body, *again):
+        one = instructions[at]
+        if _condition(one) & held:
+            return True
+        if _read(one) & held:
+            held |= _written(one)
+    return False
+
+
+def _condition(one: Instruction) -> set[int]:
+    """What a conditional branch looks at; a wave's lanes, where they are changed, decide as well."""
+    for words, register in (("vcc", VCC), ("exec", EXEC), ("scc", SCC)):
+        if one.mnemonic.startswith(f"s_cbranch_{words}"):
+            return {register}
+    return set()
+
+
+def _read(one: Instruction) -> set[int]:
+    found = {one.fields[name] for name in _SOURCES if name in one.fields}
+    if "cndmask" in one.mnemonic:
+        found.add(VCC)
+    if one.mnemonic.startswith("s_cselect"):
+        found.add(SCC)
+    return found
+
+
+def _written(one: Instruction) -> set[int]:
+    first = {one.fields[name] for name in _RESULTS if name in one.fields}
+    if one.encoding.startswith("VOPC"):
+        first = {VCC}
+    if one.mnemonic.startswith("v_cmpx") or "saveexec" in one.mnemonic:
+        first.add(EXEC)
+    sets_scc = one.encoding.startswith("SOP") and not one.encoding.startswith("SOPP")
+    return first | {register + 1 for register in first} | ({SCC} if sets_scc else set())
