@@ -29,6 +29,7 @@ from harness.model import Case, Problem, Tolerance
 WORST_SHOWN = 5
 RANGES_SHOWN = 6
 BITWISE_NEAR = 1e-6
+HINT = "  hint    "
 
 
 def report(
@@ -55,6 +56,11 @@ def report(
             + (f", this output {comparison.error:.2g}" if comparison.error is not None else "")
         )
     return "\n".join([*lines, f"reproduce: {reproduce}"])
+
+
+def has_hint(report: str | None) -> bool:
+    """Whether a line of `report` is a hint."""
+    return report is not None and any(line.startswith(HINT) for line in report.splitlines())
 
 
 def _in_one_place(difference: Difference) -> Difference:
@@ -103,7 +109,7 @@ def _lines(
     with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
         near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
         found = hints.hints(axes, difference.expected, difference.actual, previous, sampled, near)
-        lines += [f"  hint    {hint}" for hint in found]
+        lines += [f"{HINT}{hint}" for hint in found]
     return lines
 
 
