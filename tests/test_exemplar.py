@@ -10,11 +10,13 @@ from harness.model import Case, CaseCheck, Verdict
 MB = 1e6
 
 
-def wrong(mb, hint=False):
+def wrong(mb, hint=False, secret=False):
     """A check of a case that moves so many megabytes."""
     report = f"case mb={mb}\n{HINT}head 5 holds head 4" if hint else f"case mb={mb}"
     case = Case(parameters={"mb": mb})
-    return CaseCheck(case=case, verdict=Verdict.WRONG_ANSWER, tolerance=None, excess={}, error=None, report=report)
+    return CaseCheck(
+        case=case, verdict=Verdict.WRONG_ANSWER, tolerance=None, excess={}, error=None, report=report, secret=secret
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,8 +28,21 @@ def wrong(mb, hint=False):
         ([wrong(500), wrong(2), wrong(100)], 2),
         ([wrong(500), wrong(100), wrong(300)], 100),
         ([wrong(500)], 500),
+        ([wrong(3, hint=True, secret=True), wrong(1)], 1),
+        ([wrong(3, secret=True), wrong(4, secret=True)], 4),
     ],
-    ids=["the largest", "with a hint", "no hint of one element", "a small one", "none is small", "one"],
+    ids=(
+        [
+            "the largest",
+            "with a hint",
+            "no hint of one element",
+            "a small one",
+            "none is small",
+            "one",
+            "a stated one",
+            "none is stated",
+        ]
+    ),
 )
 def test_the_case_shown_is_the_largest_of_the_small_ones_and_rather_one_with_a_hint(cases, shown):
     assert SMALL_BYTES < 100 * MB

@@ -1,7 +1,7 @@
 """Of several wrong test cases the one whose report is shown in full. The others have their line in the list of cases.
 
 A report of one element, or of a gigabyte, says little: shown is the largest of the small cases, and rather one of about
-that size whose report has a hint.
+that size whose report has a hint. Cases drawn in secret come last: everybody knows the others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ looks like a known mistake."""
 
 def most_telling(wrong: Sequence[CaseCheck], bytes_of: Callable[[Case], float]) -> CaseCheck:
     """Of the checks in `wrong`, which has one at least. `bytes_of`: what a case moves."""
+    wrong = [check for check in wrong if not check.secret] or wrong
     if len(wrong) == 1:
         return wrong[0]
     sizes = [bytes_of(check.case) for check in wrong]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -38,18 +38,23 @@ def report(
     comparison: CheckedCall,
     reproduce: str,
     previous: Mapping[str, torch.Tensor] | None = None,
+    left: Mapping[str, torch.Tensor] | None = None,
+    recognised: Callable[[], str | None] = lambda: None,
 ) -> str:
     """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem.
 
-    `previous`: what hints.sampled has taken of the outputs that the call before should have given.
+    `previous`: what hints.sampled has taken of the outputs that the call before should have given. `left`: what memory
+    that was supplied held before the call. `recognised`: a hint that takes long to find, for where there is no other.
     """
     tolerances = problem.tolerances_for(case)
     name = list(tolerances)[-1]
     lines = [f"case {case.label}"]
     for difference in comparison.differences:
         if difference.excess(name, tolerances[name]).ratio > 1:
-            before = (previous or {}).get(difference.name)
-            lines += _lines(problem, _in_one_place(difference), name, tolerances, before)
+            before = [(values or {}).get(difference.name) for values in (previous, left)]
+            lines += _lines(problem, _in_one_place(difference), name, tolerances, *before)
+    if not any(line.startswith(HINT) for line in lines) and (hint := recognised()):
+        lines.append(f"{HINT}{hint}")
     if comparison.reference_error is not None:
         lines.append(
             f"for scale: the reference itself is {comparison.reference_error:.2g} (rel L2) from exact arithmetic"
@@ -76,6 +81,7 @@ def _lines(
     name: str,
     tolerances: dict[str, Tolerance],
     previous: torch.Tensor | None,
+    left: torch.Tensor | None,
 ) -> list[str]:
     if difference.structural is not None:
         return [f"{difference.name}: {difference.structural}"]
@@ -104,6 +110,9 @@ def _lines(
     sampled = difference.selection.axis if difference.selection is not None else None
     along = [(axis, _along(where, dim)) for dim, axis in enumerate(axes[: where.dim()]) if dim != sampled]
     lines += [f"  {axis:<7} {text}" for axis, text in along if text]
+    if left is not None and left.shape == difference.actual.shape:
+        if hint := hints.kept(difference.expected, difference.actual, left):
+            return [*lines, f"{HINT}{hint}"]
     if difference.is_state:
         return lines
     with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
