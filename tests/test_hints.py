@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_judging import judge
 
-from harness.judge.hints import SAMPLED, hints, sampled
+from harness.judge.hints import SAMPLED, hints, kept, sampled
 from harness.model import Verdict
 
 AXES = ("token", "head", "dim")
@@ -34,6 +34,15 @@ def shifted(by):
     return got
 
 
+def holed(value, dtype=torch.float32, heads=slice(5, 6)):
+    """Noisy, and right but for one head."""
+    got = noisy(WANT).to(dtype)
+    got[:, heads] = value
+    if value != value:
+        got.view({2: torch.int16, 4: torch.int32}[got.itemsize])[:, heads] = -1
+    return got
+
+
 SOME = [0, 1, 2, 3, 4, 4, 6, 7]
 KNOWN = {
     "scaled up": (1.01 * WANT, "it is 1.01 x the expected"),
@@ -56,6 +65,11 @@ KNOWN = {
         "it is laid out as [head, token, dim], not as [token, head, dim]",
     ),
     "zeros": (torch.zeros_like(WANT), "it is nothing but zeros: perhaps it was never written"),
+    "one head zero": (holed(0), "192 of 1,536 elements are zero, and the others right: perhaps never written"),
+    "one head fresh": (
+        holed(math.nan, torch.bfloat16),
+        "192 of 1,536 elements are NaN, and the others right: computed so (0 / 0, inf - inf), or never written",
+    ),
     "never written": (
         torch.full_like(WANT, math.nan).view(torch.int32).fill_(-1).view(torch.float32),
         "all elements hold the bytes 0xFF",
@@ -66,7 +80,7 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_known_mistake_is_called_by_its_name(name):
     got, said = KNOWN[name]
-    (hint,) = hints(AXES, WANT, got)
+    (hint,) = hints(AXES, WANT.to(got.dtype), got)
     assert hint.startswith(said), hint
 
 
@@ -86,6 +100,7 @@ UNKNOWN = {
     "noise": WANT + 0.3 * normal(*WANT.shape, seed=1),
     "another answer": normal(*WANT.shape, seed=2),
     "NaN that was computed": torch.full_like(WANT, math.nan),
+    "one head zero and one wrong": torch.cat([holed(0)[:, :7], normal(12, 1, 16, seed=4)], dim=1),
     "some rows wrong": torch.cat([WANT[:9], normal(3, 8, 16, seed=3)]),
     "one head moved and one wrong": torch.cat([moved(1, SOME)[:, :7], normal(12, 1, 16, seed=4)], dim=1),
 }
@@ -124,6 +139,9 @@ def test_what_is_near_by_chance_is_not_taken_for_another_slice():
     assert hints(AXES, alike, got) == []  # as near to one of four heads as to another
     got[:, 5] = alike[:, 2]
     assert hints(AXES, alike, got) == ["head 5 holds head 2"]
+    pairs = WANT[:, [0, 0, 2, 2, 4, 4, 6, 6]]
+    swapped = pairs[:, [0, 4, 2, 3, 4, 5, 6, 7]]
+    assert hints(AXES, pairs, swapped) == ["head 1 holds head 4"]  # head 0 is right, though it is also what head 1 is
     tiny = normal(1, 8, 4)
     assert hints(AXES, tiny, tiny[:, SOME]) == []
 
@@ -155,6 +173,17 @@ def test_a_long_output_is_compared_at_some_positions():
 def test_any_float_has_hints_and_integers_and_scalars_have_none(dtype):
     assert hints(AXES, WANT.to(dtype), moved(1, SOME).to(dtype)) == ["head 5 holds head 4"]
     assert hints(AXES, WANT.int(), 2 * WANT.int()) == hints((), torch.tensor(1.0), torch.tensor(2.0)) == []
+
+
+def test_memory_that_was_supplied_and_is_as_before_is_known():
+    want, before = normal(12, 8, 16, seed=1), normal(12, 8, 16, seed=2)
+    got = want.clone()
+    got[:, 5] = before[:, 5]
+    assert kept(want, got, before) == "192 elements hold what was there before the call: never written"
+    assert kept(want, want + 1, before) == kept(want, want, before) == ""
+    got[:3] += 1
+    assert kept(want, got, before) == ""  # more is wrong than that
+    assert kept(torch.tensor([7]), torch.tensor([6]), torch.tensor([6])).startswith("1 element holds what was there")
 
 
 def test_the_report_has_the_hint_and_the_verdict_is_the_same(toy_root):

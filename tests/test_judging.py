@@ -200,7 +200,7 @@ def test_a_failing_submission_gets_its_verdict_and_a_sentence(toy_root, source, 
 def test_the_message_of_a_wrong_answer_says_in_a_line_where_and_what_is_wrong(toy_root):
     run = judge(toy_root, "def custom_kernel(data):\n    return data[0].double() * 2\n", timed=False)
     what = "y: its dtype is float64, not float32"
-    assert run.ending.message == f"2 of 2 test cases are wrong; the first is rows=4 cols=8: {what}"
+    assert run.ending.message == f"2 of 2 test cases are wrong; the one shown is rows=4 cols=8: {what}"
 
 
 ONE_ROW = "    - {rows: 4, cols: 8}\n"

@@ -96,8 +96,9 @@ def eval_(
     from harness.machine.device import detect
     from harness.render import junit as junit_xml
     from harness.verbs import eval as evaluation
+    from harness.verbs.forewarning import of_interpreting
 
-    task = catalog.load_problem(root, problem)
+    whole = task = catalog.load_problem(root, problem)
     watch_over(task)
     chosen = bool(named or words)
     with contextlib.ExitStack() as stack:
@@ -113,6 +114,9 @@ def eval_(
             task = choose(task, here.kind, named, words)
         waiting = evaluation.submissions_to_judge(root, task, files, here, quick or chosen, allow_unsandboxed)
         told = stack.enter_context(narration(as_json))
+        for submission in waiting if chosen and here.kind == "cpu" else ():
+            if line := of_interpreting(root, whole, task, submission):
+                told(line)
 
         def stored(run: Run) -> None:
             if run.ranked and run.submission_sha256 != waiting[-1].sha256:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.catalog import load_submission
 from harness.catalog.choice import choose
 from harness.cli.options import narrate
 from harness.model import Problem
@@ -26,10 +27,13 @@ def watch(
     from harness.machine.device import detect
     from harness.render import watch as rendered
     from harness.verbs import watch as verb
+    from harness.verbs.forewarning import of_interpreting
 
-    here = detect(root, device)
+    whole, here = problem, detect(root, device)
     if named or words:
         problem = choose(problem, here.kind, named, words)
+        if here.kind == "cpu" and (line := of_interpreting(root, whole, problem, load_submission(problem, file))):
+            narrate(line)
     narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
     try:
         verb.watch(

@@ -194,13 +194,16 @@ def check(
     from harness.render import check as rendered
     from harness.render import junit as junit_xml
     from harness.verbs import check as checkup
+    from harness.verbs.forewarning import of_interpreting
 
-    task = catalog.load_problem(root, problem)
+    whole = task = catalog.load_problem(root, problem)
     watch_over(task)
     if named or words:
         task = choose_to_check(task, named, words)
     with narration(as_json) as told:
         submission = catalog.load_submission(task, file)
+        if task is not whole and (line := of_interpreting(root, whole, task, submission)):
+            told(line)
         found = checkup.check(root, task, submission, targets, emit, told, stop_at_first, not no_run)
     if junit:
         junit_xml.write(junit, [junit_xml.of_checkup(found)])

@@ -6,13 +6,14 @@ A problem in another project's form brings a checker of its own (opaque.py); `Re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 
 from harness.judge import mismatch
 from harness.judge.check import compare, differences, overruns
 from harness.judge.inputs import Call
+from harness.judge.mistakes import Mistakes
 from harness.judge.reply import CallReply
 from harness.judge.stage import Snapshot
 from harness.judge.tally import Tally
@@ -23,7 +24,7 @@ class Checker:
     """Of one problem, by its tolerances."""
 
     def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+        self._problem, self._mistakes = problem, Mistakes(problem)
 
     def check(
         self,
@@ -44,7 +45,11 @@ class Checker:
         found = differences(call, reply, snapshot, tolerances)
         checked = compare(call, found + overruns(call, overrun), tolerances)
         met = checked.tolerance
-        report = mismatch.report(self._problem, case, checked, reproduce, previous) if met is None else None
+        report = None
+        if met is None:
+            outputs = [difference for difference in found if not difference.is_state]
+            recognised = partial(self._mistakes.recognised, call, outputs, tolerances) if everything else _nothing
+            report = mismatch.report(self._problem, case, checked, reproduce, previous, _left(call), recognised)
         check = CaseCheck(
             case=case,
             verdict=Verdict.ACCEPTED if met is not None else Verdict.WRONG_ANSWER,
@@ -55,3 +60,18 @@ class Checker:
             report=report,
         )
         return check, reduce(Tally.__add__, (each.tally for each in found if each.tally is not None), Tally())
+
+
+def _left(call: Call) -> dict[str, torch.Tensor]:
+    """What memory that is looked at held before the call, by the names of inputs and of the outputs that lie there."""
+    expected = call.expectation
+    poured = {name: tensor for name, (tensor, _) in zip(call.input_names, call.places, strict=True)}
+    found = {name: poured[name] for name in expected.state}
+    of = {want.data_ptr(): name for name, want in expected.state.items() if want.numel()}
+    return found | {
+        name: poured[of[want.data_ptr()]] for name, want in expected.outputs.items() if want.data_ptr() in of
+    }
+
+
+def _nothing() -> None:
+    """No time for hints: the call is one of those that are timed."""

@@ -9,6 +9,7 @@ sit          one benchmark case timed
 from __future__ import annotations
 
 import statistics
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -32,7 +33,7 @@ from harness.judge.session import Session
 from harness.judge.sitting import Sitting
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Limits, Manner, Skipped, Tolerance, Verdict
-from harness.progress import Narrate, Step, tell
+from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
 
 MOST_VOIDS, VOIDS_A_CALL = 60, 1
@@ -43,6 +44,9 @@ MOST_WAITS = 5
 
 CALLS_TO_CHANGE = 2
 """Times as many more calls are made before another manner is tried: a host is slow for some calls, not for others."""
+
+LONG_S = 10.0
+"""A call that takes longer is worth a word before the next."""
 
 OF_NO_CASE = (Verdict.TIMEOUT, Verdict.INFRASTRUCTURE_ERROR)
 """How tests may end after a call that failed, without changing what is said of it."""
@@ -177,12 +181,17 @@ class Entrant:
         """`repeats` judgements of `case`, of which the worst counts; stops at the first that is wrong."""
         checks: list[CaseCheck] = []
         with self.caller.series(seeds, case) as series:
-            for _ in range(repeats * series.dealer.steps):
+            count = repeats * series.dealer.steps
+            for number in range(count):
+                began = time.monotonic()
                 check, _ = self.caller.put(session, series, self.clocks.for_checks, everything=True)
                 assert check is not None
                 checks.append(check)
                 if check.verdict is not Verdict.ACCEPTED:
                     break
+                took_s, left = time.monotonic() - began, count - number - 1
+                if left and took_s > LONG_S:
+                    self._narrate(f"{left} more of this case, with other values: {about(left * took_s)}")
             self.tally_of_tests += series.tally
         return worst_of(checks)
 
@@ -203,6 +212,8 @@ class Entrant:
     def _pace(self, session: Session, series: Series) -> Pace:
         caller, constants, calls = self.caller, self.caller.constants, self._sampling.pilot_calls
         caller.put_timed(session, series, self.clocks.for_checks)  # compiles; nothing is learnt from it
+        if caller.untimed:  # an interpreted call may take a minute
+            return Pace(count=0, manner=self.clocks.for_checks.manner)
         manner: Manner | None = self.clocks.for_checks.manner
         if self.clocks.encloses:
             manner = first_manner(constants.pour_ns.get(series.case.key, 0.0))

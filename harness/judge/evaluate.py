@@ -16,6 +16,7 @@ from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.baselines import Baselines
 from harness.judge.constants import constant
 from harness.judge.emulation import EMULATION, Emulation
+from harness.judge.exemplar import most_telling
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
@@ -103,7 +104,7 @@ def evaluate(
                 _measurement(timings, trial, reference, device, config.confidence, sampling.processes)
                 for timings in trial.timings
             ]
-            ending = _ending(trial)
+            ending = _ending(trial, reference)
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
             if entrant.caller.emulated:
                 surroundings |= {"emulated": entrant.caller.emulated, "emulated_instructions": entrant.caller.executed}
@@ -204,17 +205,17 @@ def _constants(trial: Trial) -> tuple[Constant, ...]:
     return measured or ((constant(Manner.STOPPED, null_ns),) if null_ns else ())
 
 
-def _ending(trial: Trial) -> Ending:
+def _ending(trial: Trial, reference: Reference) -> Ending:
     """The verdict where nothing ended the trial early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
-        first = failed[0]
-        reasons = (first.report or "").splitlines()[1:]  # below the case
+        shown = most_telling(failed, reference.most_bytes)
+        reasons = (shown.report or "").splitlines()[1:]  # below the case
         cases = "test case" if len(trial.checks) == 1 else "test cases"
-        these = "is wrong; it is" if len(failed) == 1 else "are wrong; the first is"
-        message = f"{len(failed)} of {len(trial.checks)} {cases} {these} {first.case.label}"
+        these = "is wrong; it is" if len(failed) == 1 else "are wrong; the one shown is"
+        message = f"{len(failed)} of {len(trial.checks)} {cases} {these} {shown.case.label}"
         message += f": {reasons[0]}" if reasons else ""
-        return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=first.report)
+        return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=shown.report)
     how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""
     how += f" (emulated {trial.entrant.caller.emulated})" if trial.entrant.caller.emulated else ""
     untimed = f"; it could not be timed: {trial.unclockable}" if trial.unclockable else ""

@@ -4,7 +4,8 @@
     moved        token t holds token t+1; head h holds head h^1; head 5 holds head 4
     laid out     as [dim, head] and not as [head, dim]
     stale        the previous call's output
-    unwritten    nothing but zeros, or the bytes that fresh memory is filled with
+    unwritten    zeros, or the bytes that fresh memory is filled with, alone or where all else is right
+    kept         what was there before the call, in memory that was supplied
 
 No verdict depends on a hint. It tells indices and one factor of a few digits, which is less than the worst elements
 beside it, each with its expected value. Long axes are compared at some positions only.
@@ -82,6 +83,7 @@ def hints(
     unwritten = _unwritten(want, got)
     if unwritten:
         return [unwritten]
+    missing = _missing(want, got, near)
     unit, scaled = _unit(sampled(want)), _scaled_each(want, got)
     want, got = _tamed(want, unit), _tamed(got, unit)
     previous = None if previous is None else _tamed(previous, unit)
@@ -91,6 +93,8 @@ def hints(
         return []
     if not bool(here.any()):
         return ["it is nothing but zeros: perhaps it was never written"]
+    if missing:
+        return [missing]
     if previous is not None and previous.shape == here.shape and _close(_distance(here, previous), own, near):
         return ["it is the previous call's output"]
     scaled = scaled or _scaled(here, expected, own, near)
@@ -112,6 +116,36 @@ def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
         return ""
     some = "all elements hold" if count == got.numel() else f"{count:,} elements hold"
     return f"{some} the bytes 0xFF, which fresh memory is filled with: they were never written"
+
+
+def _missing(want: torch.Tensor, got: torch.Tensor, near: float) -> str:
+    """Whether some elements are zero or NaN, and all others right."""
+    kinds = {
+        ("zero", "perhaps never written"): (got == 0) & (want != 0),
+        ("NaN", "computed so (0 / 0, inf - inf), or never written"): float64(got).isnan() & ~float64(want).isnan(),
+    }
+    for (what, why), empty in kinds.items():
+        count = int(empty.sum())
+        rest = torch.where(empty, want, got)
+        if LEAST <= count < got.numel() and bool(rest.isfinite().all()):
+            filled = torch.where(empty, 0.0, got)
+            right = float64(want)
+            away, away_rest = ((float64(each) - right).norm() for each in (filled, rest))
+            if _close(float(away_rest / right.norm()), float(away / right.norm()), near):
+                return f"{count:,} of {got.numel():,} elements are {what}, and the others right: {why}"
+    return ""
+
+
+def kept(want: torch.Tensor, got: torch.Tensor, before: torch.Tensor) -> str:
+    """Whether at least half of what is wrong in memory that was supplied lies there as `before` the call; in words, ""
+    if not. All three are of one shape and dtype."""
+    wrong = bits(got) != bits(want)
+    same = wrong & (bits(got) == bits(before.to(got.device)))
+    count = int(same.sum())
+    if not count or 2 * count < int(wrong.sum()):
+        return ""
+    verb = "element holds" if count == 1 else "elements hold"
+    return f"{count:,} {verb} what was there before the call: never written"
 
 
 def _scaled(got: torch.Tensor, want: torch.Tensor, own: float, near: float) -> str:
@@ -158,7 +192,7 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: flo
         inside = (source >= 0) & (source < length) & (source != torch.arange(length, device=want.device))
         found = expected[source.clamp(0, length - 1)]
         distance = (slices - found).norm(dim=1) / found.norm(dim=1).clamp(min=1e-30)
-        follows = inside & (distance <= near) & (distance * NEARER <= own)
+        follows = inside & (own > 0) & (distance <= near) & (distance * NEARER <= own)
         fixed = (source == torch.arange(length, device=want.device)) & (own <= near)
         if bool(follows.any()) and int((follows | fixed).sum()) >= SHARE * min(length, int((inside | fixed).sum())):
             holds = written.format(a=name, last=length - 1)
@@ -174,7 +208,7 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: flo
         torch.cdist(expected, expected, compute_mode=exactly)[nearest.indices] > near * sizes[nearest.indices, None]
     )
     second = torch.where(unlike, distances, float("inf")).min(dim=1).values
-    held = (nearest.values <= near) & (nearest.values * NEARER <= own) & (nearest.values * NEARER <= second)
+    held = (own > 0) & (nearest.values <= near) & (nearest.values * NEARER <= own) & (nearest.values * NEARER <= second)
     if not 0 < int(held.sum()) <= MOST_MOVED or bool((~held & (own > near)).any()):
         return ""
     places = held.nonzero().flatten().tolist()

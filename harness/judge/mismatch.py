@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from harness.model import Case, Problem, Tolerance
 WORST_SHOWN = 5
 RANGES_SHOWN = 6
 BITWISE_NEAR = 1e-6
+HINT = "  hint    "
 
 
 def report(
@@ -37,24 +38,34 @@ def report(
     comparison: CheckedCall,
     reproduce: str,
     previous: Mapping[str, torch.Tensor] | None = None,
+    left: Mapping[str, torch.Tensor] | None = None,
+    recognised: Callable[[], str | None] = lambda: None,
 ) -> str:
     """The report on a call that met no tolerance: against the loosest. Names of axes come from the problem.
 
-    `previous`: what hints.sampled has taken of the outputs that the call before should have given.
+    `previous`: what hints.sampled has taken of the outputs that the call before should have given. `left`: what memory
+    that was supplied held before the call. `recognised`: a hint that takes long to find, for where there is no other.
     """
     tolerances = problem.tolerances_for(case)
     name = list(tolerances)[-1]
     lines = [f"case {case.label}"]
     for difference in comparison.differences:
         if difference.excess(name, tolerances[name]).ratio > 1:
-            before = (previous or {}).get(difference.name)
-            lines += _lines(problem, _in_one_place(difference), name, tolerances, before)
+            before = [(values or {}).get(difference.name) for values in (previous, left)]
+            lines += _lines(problem, _in_one_place(difference), name, tolerances, *before)
+    if not any(line.startswith(HINT) for line in lines) and (hint := recognised()):
+        lines.append(f"{HINT}{hint}")
     if comparison.reference_error is not None:
         lines.append(
             f"for scale: the reference itself is {comparison.reference_error:.2g} (rel L2) from exact arithmetic"
             + (f", this output {comparison.error:.2g}" if comparison.error is not None else "")
         )
     return "\n".join([*lines, f"reproduce: {reproduce}"])
+
+
+def has_hint(report: str | None) -> bool:
+    """Whether a line of `report` is a hint."""
+    return report is not None and any(line.startswith(HINT) for line in report.splitlines())
 
 
 def _in_one_place(difference: Difference) -> Difference:
@@ -70,6 +81,7 @@ def _lines(
     name: str,
     tolerances: dict[str, Tolerance],
     previous: torch.Tensor | None,
+    left: torch.Tensor | None,
 ) -> list[str]:
     if difference.structural is not None:
         return [f"{difference.name}: {difference.structural}"]
@@ -98,12 +110,15 @@ def _lines(
     sampled = difference.selection.axis if difference.selection is not None else None
     along = [(axis, _along(where, dim)) for dim, axis in enumerate(axes[: where.dim()]) if dim != sampled]
     lines += [f"  {axis:<7} {text}" for axis, text in along if text]
+    if left is not None and left.shape == difference.actual.shape:
+        if hint := hints.kept(difference.expected, difference.actual, left):
+            return [*lines, f"{HINT}{hint}"]
     if difference.is_state:
         return lines
     with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
         near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
         found = hints.hints(axes, difference.expected, difference.actual, previous, sampled, near)
-        lines += [f"  hint    {hint}" for hint in found]
+        lines += [f"{HINT}{hint}" for hint in found]
     return lines
 
 

@@ -13,7 +13,9 @@ from harness.render.document import Part, Prose, Table
 
 _CASE = r"(?:\w+=\S+ )*\w+=\S+"
 """A case's label, as messages have it."""
-_WRONG = re.compile(rf"(\d+ of \d+ test cases? (?:are|is) wrong); (?:the first|it) is {_CASE}: (.*)", re.DOTALL)
+_WHICH = "(?:the one shown|the first|it) is"
+"""The first: in runs from before 2026-11-24."""
+_WRONG = re.compile(rf"(\d+ of \d+ test cases? (?:are|is) wrong); {_WHICH} {_CASE}: (.*)", re.DOTALL)
 _CALL = re.compile(rf"a (?:timed )?call with {_CASE} (.*)", re.DOTALL)
 OTHER_COLUMNS = 45
 """Characters that a submission's name, its verdict and the lines take beside what was seen."""

@@ -1,0 +1,30 @@
+"""Of several wrong test cases the one whose report is shown in full. The others have their line in the list of cases.
+
+A report of one element, or of a gigabyte, says little: shown is the largest of the small cases, and rather one of about
+that size whose report has a hint. Cases drawn in secret come last: everybody knows the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.judge.mismatch import has_hint
+from harness.model import Case, CaseCheck
+
+SMALL_BYTES = 64 << 20
+"""What a case moves at most that a person likes to judge again and again."""
+
+COMPARABLE = 64.0
+"""So many times smaller than the largest, a case is passed over even if its report has a hint: of a few elements much
+looks like a known mistake."""
+
+
+def most_telling(wrong: Sequence[CaseCheck], bytes_of: Callable[[Case], float]) -> CaseCheck:
+    """Of the checks in `wrong`, which has one at least. `bytes_of`: what a case moves."""
+    wrong = [check for check in wrong if not check.secret] or wrong
+    if len(wrong) == 1:
+        return wrong[0]
+    sizes = [bytes_of(check.case) for check in wrong]
+    most = max((size for size in sizes if size <= SMALL_BYTES), default=min(sizes))
+    fitting = [(check, size) for check, size in zip(wrong, sizes, strict=True) if most / COMPARABLE <= size <= most]
+    return max(fitting, key=lambda each: (has_hint(each[0].report), each[1]))[0]

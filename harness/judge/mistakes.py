@@ -1,0 +1,129 @@
+"""What a problem knows of wrong answers: problems/NAME/mistakes.py, tried on a call whose output is wrong.
+
+    inputs of the call ─► mistakes(data) ─► (in words, the outputs that this mistake gives), one after another
+    the call's outputs ─► close to those within the strictest tolerance, and far from what is right? ─► a hint
+
+The file is optional and no part of the problem's hash: no verdict depends on it. It is asked about small calls only,
+and for some seconds of an evaluation. If it fails itself, the hint says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.judge.difference import Difference, float64, read
+from harness.judge.hints import NEARER
+from harness.judge.inputs import Call
+from harness.model import Problem, Tolerance
+from harness.wire.tree import unflatten
+
+FILE = "mistakes.py"
+
+MOST_BYTES = 32 << 20
+"""Of a call's inputs. The CPU cases of the bundled problems have 5 MB at most."""
+
+MOST_S = 10.0
+"""For the mistakes of all calls of an evaluation together. All CPU cases of a bundled problem take 1 to 6 s of one core
+where no mistake is recognised (EPYC, 2026-11-23)."""
+
+LEAST = 8
+"""Elements that a mistake changes: of fewer some are alike by chance."""
+
+Mistake = tuple[str, Any]
+"""What it looks like in words, and the output or the outputs that it gives, of their shapes in any float dtype. Where
+one is NaN anything may stand."""
+
+
+def wrong_scales(sm_scale: float, head_dim: int) -> Iterator[tuple[str, float]]:
+    """Softmax scales that are taken for `sm_scale`, each in words: of what problems with a softmax have in common."""
+    known = {
+        "the scores were not scaled": 1.0,
+        "every key weighed alike: the output is the mean of the values": 0.0,
+        f"the softmax scale were 1 / {head_dim}, as if 1 / sqrt({head_dim}) were applied twice": 1 / head_dim,
+        f"scores were multiplied by sqrt({head_dim}) and not divided by it": math.sqrt(head_dim),
+        "log2(e) were missing from the softmax scale, which exp2 needs": sm_scale * math.log(2),
+        "log2(e) were in the softmax scale, and then exp and not exp2 taken": sm_scale / math.log(2),
+    }
+    yield from ((words, scale) for words, scale in known.items() if not math.isclose(scale, sm_scale))
+
+
+class Mistakes:
+    """Those of one problem, for the calls of one evaluation."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._path = problem, problem.folder / FILE
+        self._left_s = MOST_S
+        self._mistakes: Callable[[Any], Iterator[Mistake]] | None = None
+
+    def recognised(self, call: Call, outputs: Sequence[Difference], tolerances: dict[str, Tolerance]) -> str | None:
+        """Which mistake gives these wrong outputs of `call`, in words; None if none known does."""
+        whole = call.expectation.selection is None and all(each.actual is not None for each in outputs)
+        inputs_bytes = sum(tensor.numel() * tensor.itemsize for tensor, _ in call.places)
+        if not whole or inputs_bytes > MOST_BYTES or self._left_s <= 0 or not self._path.exists():
+            return None
+        began = time.monotonic()
+        try:
+            self._mistakes = self._mistakes or _imported(self._path)
+            for words, found in self._mistakes(_data(call)):
+                given = found if isinstance(found, tuple | list) else (found,)
+                if len(given) == len(outputs) and _is_it(outputs, given, tolerances):
+                    return f"as if {words}"
+                if time.monotonic() - began > self._left_s:
+                    break
+        except (Exception, SystemExit) as error:  # the organiser's mistake must not cost a verdict
+            return f"none: {self._path} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        finally:
+            self._left_s -= time.monotonic() - began
+        return None
+
+
+def _imported(path: Path) -> Callable[[Any], Iterator[Mistake]]:
+    spec = importlib.util.spec_from_file_location(f"podium_mistakes_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Callable[[Any], Iterator[Mistake]] = module.mistakes
+    return found
+
+
+def _data(call: Call) -> Any:
+    """The inputs as they were before the call."""
+    return unflatten(call.request["tree"], lambda number: call.places[number][0].clone())
+
+
+def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], tolerances: dict[str, Tolerance]) -> bool:
+    """Whether the outputs are those of a mistake: within the strictest tolerance of what it gives, and in the rows
+    that it changes so many times as near to that as to what is right."""
+    name, tolerance = next(iter(tolerances.items()))
+    changed = False
+    for output, mistaken in zip(outputs, given, strict=True):
+        want = float64(output.expected)
+        if mistaken.shape != want.shape or output.actual is None:
+            return False
+        known = ~mistaken.isnan()
+        wrong = torch.where(known, mistaken.to(want.device), 0.0).to(output.expected.dtype)
+        got = torch.where(known, output.actual.to(want.device), torch.zeros_like(wrong))
+        held = Difference(
+            output.name, wrong, actual=got, elements=wrong.numel(), mismatches=dict.fromkeys(tolerances, 0)
+        )
+        read([held], tolerances, keep=False)
+        if held.excess(name, tolerance).ratio > 1:
+            return False
+        away = torch.where(known, float64(wrong) - want, 0.0)
+        rows = (away != 0).any(dim=-1, keepdim=True) & known
+        if int((away != 0).sum()) < LEAST:
+            continue
+        to_right, to_wrong = (
+            float(torch.where(rows, float64(got) - each, 0.0).norm()) for each in (want, float64(wrong))
+        )
+        if not to_wrong * NEARER <= to_right:
+            return False
+        changed = True
+    return changed

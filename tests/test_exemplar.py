@@ -1,0 +1,63 @@
+"""Of several wrong cases the report shows one that says something."""
+
+import pytest
+from test_judging import judge
+
+from harness.judge.exemplar import SMALL_BYTES, most_telling
+from harness.judge.mismatch import HINT
+from harness.model import Case, CaseCheck, Verdict
+
+MB = 1e6
+
+
+def wrong(mb, hint=False, secret=False):
+    """A check of a case that moves so many megabytes."""
+    report = f"case mb={mb}\n{HINT}head 5 holds head 4" if hint else f"case mb={mb}"
+    case = Case(parameters={"mb": mb})
+    return CaseCheck(
+        case=case, verdict=Verdict.WRONG_ANSWER, tolerance=None, excess={}, error=None, report=report, secret=secret
+    )
+
+
+@pytest.mark.parametrize(
+    ("cases", "shown"),
+    [
+        ([wrong(1e-5), wrong(3), wrong(2)], 3),
+        ([wrong(3), wrong(1, hint=True), wrong(2, hint=True)], 2),
+        ([wrong(3), wrong(1e-5, hint=True)], 3),
+        ([wrong(500), wrong(2), wrong(100)], 2),
+        ([wrong(500), wrong(100), wrong(300)], 100),
+        ([wrong(500)], 500),
+        ([wrong(3, hint=True, secret=True), wrong(1)], 1),
+        ([wrong(3, secret=True), wrong(4, secret=True)], 4),
+    ],
+    ids=(
+        [
+            "the largest",
+            "with a hint",
+            "no hint of one element",
+            "a small one",
+            "none is small",
+            "one",
+            "a stated one",
+            "none is stated",
+        ]
+    ),
+)
+def test_the_case_shown_is_the_largest_of_the_small_ones_and_rather_one_with_a_hint(cases, shown):
+    assert SMALL_BYTES < 100 * MB
+    found = most_telling(cases, lambda case: case.parameters["mb"] * MB)
+    assert found.case.parameters["mb"] == shown
+
+
+def test_the_report_is_of_a_larger_case_and_every_case_keeps_its_line(toy_root):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    text = path.read_text()
+    path.write_text(
+        text.replace("    - {rows: 4, cols: 8}\n    - {rows: 3", "    - {rows: 1, cols: 1}\n    - {rows: 3")
+    )
+    assert path.read_text() != text
+    run = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 3\n", timed=False)
+    assert [check.case.label for check in run.checks] == ["rows=1 cols=1", "rows=3 cols=5"]
+    assert run.ending.message.startswith("2 of 2 test cases are wrong; the one shown is rows=3 cols=5: y: ")
+    assert run.ending.detail == run.checks[1].report and "'rows=3 cols=5' --seed" in run.ending.detail

@@ -1,0 +1,86 @@
+"""Before a case is interpreted that takes long it is said so, and it is interpreted no more often than it must be."""
+
+from pathlib import Path
+
+import pytest
+from test_cli import submit
+
+from harness import catalog
+from harness.catalog.choice import choose
+from harness.catalog.config import load_config
+from harness.judge import entrant
+from harness.judge.evaluate import evaluate
+from harness.machine.device import detect
+from harness.verbs.forewarning import of_interpreting
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SMALL = "batch_size=1 seq_len=129 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=False"
+
+TRITON = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)
+
+def custom_kernel(data):
+    x = data[0]
+    y = torch.empty_like(x)
+    double[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    print("called")
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("problem", "name", "case", "told"),
+    [
+        ("prefill", "triton_flash", "3", "64 times the work of the largest test case"),
+        ("kv_replicate", "triton_fused", "1", "218 times the work of the largest test case"),
+        (
+            "prefill",
+            "triton_flash",
+            "batch_size=1 seq_len=129 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=False",
+            None,
+        ),
+        ("prefill", "torch_sdpa", "3", None),
+    ],
+)
+def test_a_triton_file_is_forewarned_of_a_case_much_larger_than_those_for_a_cpu(problem, name, case, told):
+    whole = catalog.load_problem(ROOT, problem)
+    submission = catalog.load_submission(whole, ROOT / "submissions" / problem / f"{name}.py")
+    line = of_interpreting(ROOT, whole, choose(whole, "cpu", [case], []), submission)
+    assert (line is None) == (told is None) and (told or "") in (line or "")
+    if line:
+        smaller = line.partition("--case '")[2].rstrip("'")
+        assert smaller in {each.label for each in whole.cpu.test} and "is ended after 60 s a call" in line
+
+
+@pytest.mark.parametrize("verb", ["check", "eval"])
+def test_it_is_told_before_anything_is_judged(podium, toy_root, verb):
+    path = submit(toy_root, "mine", TRITON)
+    more = ["--target", "sm_90"] if verb == "check" else []
+    code, _, told = podium(verb, "double", str(path), "--case", "1", *more)
+    lines = told.splitlines()
+    assert code == 0 and lines[0].startswith("Triton kernels are interpreted here"), told
+    assert "rows=64 cols=64 is 128 times" in lines[0] and "--case 'rows=4 cols=8'" in lines[0]
+
+
+def test_a_benchmark_case_is_interpreted_once(toy_root):
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.load_submission(problem, submit(toy_root, "mine", TRITON))
+    chosen = choose(problem, "cpu", ["1"], [])
+    run = evaluate(chosen, submission, detect(toy_root, "cpu"), load_config(toy_root), chosen=True)
+    assert run.ending.message.endswith("through Triton's interpreter") and run.output.count("called") == 1
+
+
+def test_after_a_long_call_it_is_said_how_long_the_next_takes(toy_root, monkeypatch):
+    monkeypatch.setattr(entrant, "LONG_S", 0.0)
+    problem = catalog.load_problem(toy_root, "double")
+    source = "def custom_kernel(data):\n    return data[0] * 2\n"
+    submission = catalog.load_submission(problem, submit(toy_root, "mine", source))
+    lines = []
+    evaluate(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), timed=False, narrate=lines.append)
+    assert lines.count("1 more of this case, with other values: about 1 s") == 2

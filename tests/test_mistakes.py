@@ -1,0 +1,158 @@
+"""A problem's own mistakes.py: a wrong answer that is just what a known mistake gives is called that, and no other."""
+
+import importlib.util
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from test_judging import judge
+
+from harness import catalog
+from harness.judge import mistakes
+from harness.judge.difference import Difference
+from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, wrong_scales
+from harness.judge.reference import members, open_reference
+from harness.judge.seeds import OneSeed
+from harness.machine.device import detect
+from harness.model import Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+BUNDLED = sorted(path.parent.name for path in (ROOT / "problems").glob(f"*/{FILE}"))
+SEED = 5
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A busy machine finds what another does."""
+    monkeypatch.setattr(mistakes, "MOST_S", 600.0)
+
+
+def kernel_of(problem, control):
+    path = ROOT / "problems" / problem / "controls" / f"{control}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.custom_kernel
+
+
+def recognised(name, kernel):
+    """By label, what each CPU test case of one call that `kernel` answers is taken for; without what is None."""
+    problem = catalog.load_problem(ROOT, name)
+    reference, known, found = open_reference(problem, detect(ROOT, "cpu")), Mistakes(problem), {}
+    for case in problem.cpu.test:
+        with closing(reference.dealer(case, OneSeed(SEED))) as dealer:
+            call = dealer.deal(everything=True)
+            if dealer.steps == 1:
+                got = members(kernel(reference.generate(case, SEED)))
+                pairs = zip(call.expectation.outputs.items(), got, strict=True)
+                outputs = [Difference(name, want, actual=each, elements=want.numel()) for (name, want), each in pairs]
+                found[case.label] = known.recognised(call, outputs, problem.tolerances_for(case))
+    return {label: said for label, said in found.items() if said is not None}
+
+
+OWN_HIDDEN = ("as if the causal mask hid each query's own key", "as if the new keys and values were left out")
+"""Of one query its own key is all that is new."""
+
+KNOWN = {
+    ("prefill", "causal_off_by_one"): "as if the causal mask showed one key too many",
+    ("prefill", "own_key_hidden"): "as if the causal mask hid each query's own key: < where <= is due",
+    ("prefill", "non_causal"): "as if there were no causal mask",
+    ("prefill", "missing_scale"): "as if the scores were not scaled",
+    ("prefill", "wrong_kv_head"): "as if query head h read KV head h % Hkv, not h // (Hq // Hkv)",
+    ("fmha", "last_key_dropped"): "as if the last key were left out",
+    ("fmha", "mean_of_values"): "as if every key weighed alike: the output is the mean of the values",
+    ("fmha", "padding_counted"): "as if keys beyond the end, up to 16, counted with the score 0",
+    ("kv_decode", "seed_kernel"): "as if keys beyond the end, up to a multiple of",
+    ("kv_decode", "causal_without_self"): OWN_HIDDEN,
+    ("kv_decode", "ignores_new_keys"): "as if the new keys and values were left out",
+    ("kv_decode", "drops_partial_block"): "as if the last, partial block of",
+    ("kv_decode", "causal_sees_next"): "as if the causal mask showed one key too many",
+    ("kv_decode", "no_scale"): "as if the scores were not scaled",
+    ("mla", "rope_ignored"): "as if the rope dims were left out of the scores",
+    ("mla", "values_from_dim_64"): "as if values began at dim 64 and not at dim 0",
+    ("mla", "unscaled_fp8"): "as if the scale of the fp8 cache were left out",
+}
+
+
+@pytest.mark.parametrize(("problem", "control"), KNOWN, ids=map("/".join, KNOWN))
+def test_a_wrong_control_is_called_by_its_mistake_and_by_no_other(problem, control):
+    found = recognised(problem, kernel_of(problem, f"wrong_answer/{control}"))
+    assert found and all(said.startswith(KNOWN[problem, control]) for said in found.values()), found
+
+
+OTHERS = [
+    ("prefill", "wrong_answer/one_tile_skipped"),
+    ("fmha", "wrong_answer/light_values_not_read"),
+    ("kv_decode", "wrong_answer/every_second_key"),
+    ("mla", "wrong_answer/every_second_token"),
+]
+
+
+@pytest.mark.parametrize(("problem", "control"), OTHERS, ids=map("/".join, OTHERS))
+def test_what_is_wrong_otherwise_is_called_nothing(problem, control):
+    assert recognised(problem, kernel_of(problem, control)) == {}
+
+
+@pytest.mark.parametrize("problem", BUNDLED)
+def test_each_mistake_has_outputs_of_the_due_shapes_and_what_is_right_is_none(problem, monkeypatch):
+    seen = set()
+    compared = mistakes._is_it
+
+    def shapes_too(outputs, given, tolerances):
+        assert [each.shape for each in given] == [each.expected.shape for each in outputs]
+        seen.add(given[0].dtype)
+        return compared(outputs, given, tolerances)
+
+    monkeypatch.setattr(mistakes, "_is_it", shapes_too)
+    reference = open_reference(catalog.load_problem(ROOT, problem), detect(ROOT, "cpu"))
+    assert recognised(problem, lambda data: reference.expect(data, None)) == {} and seen
+
+
+MISTAKES = """
+def mistakes(data):
+    {what}
+    yield "rows were added", 2 * data[0] + 1
+"""
+ADDS_ONE = "def custom_kernel(data):\n    return data[0] * 2 + 1\n"
+
+
+def with_mistakes(root, what):
+    (root / "problems" / "double" / FILE).write_text(MISTAKES.format(what=what))
+
+
+def test_the_hint_is_in_the_report_and_the_file_is_no_part_of_the_problem_s_hash(toy_root):
+    before = catalog.load_problem(toy_root, "double").sha256
+    with_mistakes(toy_root, "yield 'columns were added', 2 * data[0] + 3")
+    run = judge(toy_root, ADDS_ONE, timed=False)
+    assert "  hint    as if rows were added" in run.ending.detail.splitlines()
+    assert run.problem_sha256 == before
+
+
+def test_a_mistake_that_fails_itself_costs_no_verdict(toy_root):
+    with_mistakes(toy_root, "raise KeyError('x')")
+    run = judge(toy_root, ADDS_ONE, timed=False)
+    path = toy_root / "problems" / "double" / FILE
+    assert run.ending.verdict is Verdict.WRONG_ANSWER
+    assert f"  hint    none: {path} failed: KeyError: 'x'" in run.ending.detail.splitlines()
+
+
+def test_where_a_mistake_gives_nan_anything_may_stand_and_of_nothing_else_it_tells_nothing(toy_root):
+    with_mistakes(toy_root, "y = 2 * data[0] + 1; y[1] = float('nan'); yield 'but for a row', y; return")
+    said = judge(toy_root, "def custom_kernel(d):\n    y = d[0] * 2 + 1\n    y[1] = 99\n    return y\n", timed=False)
+    assert "as if but for a row" in said.ending.detail
+    with_mistakes(toy_root, "yield 'anything', data[0] * float('nan'); return")
+    assert "as if" not in judge(toy_root, ADDS_ONE, timed=False).ending.detail
+
+
+def test_a_large_call_is_not_tried(toy_root, monkeypatch):
+    with_mistakes(toy_root, "")
+    assert "as if" in judge(toy_root, ADDS_ONE, timed=False).ending.detail
+    monkeypatch.setattr(mistakes, "MOST_BYTES", 4 * 4 * 8 - 1)
+    run = judge(toy_root, ADDS_ONE, timed=False)
+    assert MOST_BYTES > 1 << 20
+    assert ["as if" in check.report for check in run.checks] == [False, True]
+
+
+def test_a_scale_that_is_right_is_none_of_the_wrong_ones():
+    assert 1.0 not in [scale for _, scale in wrong_scales(1.0, 64)]
+    assert len(list(wrong_scales(64**-0.5, 64))) == 6
