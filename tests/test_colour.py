@@ -100,9 +100,7 @@ for words in ({evaluation}, {replay}):
     print("next", flush=True)
 """
     judged, replayed, _ = shown_on_a_terminal([sys.executable, "-c", program]).split("next\r\n")
-    assert (
-        "\x1b[31mwrong answer\x1b[0m: wrong on double" in judged and "  \x1b[31mwrong\x1b[0m  close: " in judged
-    )
+    assert "\x1b[31mwrong answer\x1b[0m: wrong on double" in judged and "  \x1b[31mwrong\x1b[0m  close: " in judged
     assert replayed.startswith("\x1b[32maccepted\x1b[0m: rows=3")
 
 
