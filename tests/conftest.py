@@ -273,6 +273,17 @@ def _servers_are_kept():
     forked.MOST_SERVERS = 10
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _anchors_are_small():
+    """The judge's own matrix product tells how fast the machine is, which no test asks of it. Thirty of its full size
+    took a sixth of what a timed evaluation of `double` takes."""
+    import torch
+
+    from harness.judge import anchor
+
+    anchor.MATRIX["cpu"] = (32, torch.float32)
+
+
 MUST_HAVE = os.environ.get("PODIUM_MUST_HAVE", "").split()
 """Programs that a test may not be skipped for the want of: .ci/run has installed them."""
 
@@ -296,7 +307,7 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser):
-    words = "with `make test`: slow tests marked ci, and of each file's others the first that tries something new"
+    words = "with `make test`: the slow tests that are marked ci, too"
     parser.addoption("--short", action="store_true", help=words)
 
 
@@ -310,18 +321,11 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("short"):
         # `all` of its marks, of which a quick test has none: one may be a parameter's, and another the test's own.
-        chosen = [item for item in items if all(mark.kwargs.get("ci") for mark in item.iter_markers("slow"))]
-        tried = set(map(_of_a_kind, chosen))
-        first = {item.path: item for item in reversed(items) if _of_a_kind(item) not in tried}
-        kept = {*chosen, *first.values()}
-        left_out = [item for item in items if item not in kept]
-        items[:] = [item for item in items if item in kept]
+        kept = [item for item in items if all(mark.kwargs.get("ci") for mark in item.iter_markers("slow"))]
+        chosen = set(kept)
+        left_out = [item for item in items if item not in chosen]
+        items[:] = kept
         config.hook.pytest_deselected(items=left_out)
-
-
-def _of_a_kind(item):
-    """The test without its parameters."""
-    return item.nodeid.partition("[")[0]
 
 
 def pytest_deselected(items):

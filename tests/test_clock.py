@@ -15,13 +15,14 @@ from test_sandbox import CPU
 from harness import catalog
 from harness.judge.calls import Caller, WrongTimedCall
 from harness.judge.clock import StopClock, Void
+from harness.judge.clocks import Clocks
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import Seeds, new_master_seed
 from harness.judge.session import Session
 from harness.judge.stage import Snapshot
 from harness.machine.device import detect
-from harness.model import NO_ISOLATION, Verdict
+from harness.model import NO_ISOLATION, Manner, Verdict
 from harness.sandbox import tiers
 from harness.sandbox.scratch import scratch
 from harness.wire.flusher import Flusher
@@ -83,6 +84,18 @@ def test_a_call_that_is_wrong_at_its_end_and_right_a_little_later_was_not_over_a
     if not mends:
         with pytest.raises(WrongTimedCall):
             subject._caller.put_timed(subject.session, subject._series, Early())
+
+
+def test_caches_are_flushed_before_a_call_that_is_timed_and_left_alone_before_one_that_is_only_checked(
+    worker, monkeypatch
+):
+    subject, clocks, flushed = worker("def custom_kernel(data):\n    return data[0] * 2\n"), Clocks(CPU), []
+    flush = Flusher.flush
+    monkeypatch.setattr(Flusher, "flush", lambda self: (flushed.append(self), flush(self)))
+    for clock, flushes in ((clocks.for_checks, 0), (clocks.of(Manner.STOPPED), 1)):
+        flushed.clear()
+        check, _ = subject._caller.put(subject.session, subject._series, clock, everything=True)
+        assert check.verdict is ACCEPTED and len(flushed) == flushes
 
 
 PATCHED = {

@@ -11,7 +11,7 @@ import pytest
 
 from harness.records.store import Store
 from harness.render import colour, compare
-from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
+from tests.test_cli import CHECKOUT, HONEST, WRONG, submit
 from tests.test_store import SUBMISSION, make_run
 
 TEXT = """\
@@ -88,10 +88,20 @@ def shown_on_a_terminal(words: list[str], **environment: str) -> str:
 
 def test_eval_and_replay_colour_their_verdict_on_a_terminal(toy_root, forking):
     wrong, honest = (str(submit(toy_root, name, text)) for name, text in (("wrong", WRONG), ("honest", HONEST)))
-    out = shown_on_a_terminal(command(toy_root, "eval", "double", wrong, "--device", "cpu"))
-    assert "\x1b[31mwrong answer\x1b[0m: wrong on double" in out and "  \x1b[31mwrong\x1b[0m  close: " in out
-    replay = command(toy_root, "replay", "double", honest, "rows=3 cols=5", "--seed", "1", "--device", "cpu")
-    assert shown_on_a_terminal(replay).startswith("\x1b[32maccepted\x1b[0m: rows=3")
+    evaluation = ["eval", "double", wrong, "--device", "cpu"]
+    replay = ["replay", "double", honest, "rows=3 cols=5", "--seed", "1", "--device", "cpu"]
+    program = f"""
+import pathlib
+from harness.cli import main
+from harness.machine import lock
+lock.FOLDERS = (pathlib.Path({str(toy_root)!r}, "tmp"),)
+for words in ({evaluation}, {replay}):
+    main(["--root", {str(toy_root)!r}, *words])
+    print("next", flush=True)
+"""
+    judged, replayed, _ = shown_on_a_terminal([sys.executable, "-c", program]).split("next\r\n")
+    assert "\x1b[31mwrong answer\x1b[0m: wrong on double" in judged and "  \x1b[31mwrong\x1b[0m  close: " in judged
+    assert replayed.startswith("\x1b[32maccepted\x1b[0m: rows=3")
 
 
 def test_a_list_of_runs_is_coloured_on_a_terminal_and_in_no_other_form(toy_root):

@@ -445,7 +445,7 @@ def custom_kernel(data):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_the_readme_s_commands_do_what_it_says(copy):
     template = (copy / "problems" / "mla" / "template.py").read_text()
     (copy / "mine.py").write_text(template + HEAD_MISPLACED)

@@ -418,9 +418,18 @@ def test_every_verb_that_shows_a_table_has_both_forms():
     assert tables <= set(with_option("as_json")) & set(with_option("as_markdown"))
 
 
-@pytest.mark.slow
-def test_the_forms_of_a_verb_are_one_document_each_and_exclude_each_other(podium, mine):
-    for verb in ("eval", "leaderboard", "show", "compare", "problems", "doctor", "verify", "check", "profile"):
+SHOWN = ("eval", "leaderboard", "show", "compare", "problems", "verify")
+
+
+@pytest.mark.parametrize(
+    "verbs",
+    [
+        pytest.param(SHOWN, id="shown", marks=pytest.mark.slow(ci=True)),
+        pytest.param(("doctor", "check", "profile"), id="looked into", marks=pytest.mark.slow),
+    ],
+)
+def test_the_forms_of_a_verb_are_one_document_each_and_exclude_each_other(podium, mine, verbs):
+    for verb in verbs:
         words = words_for(verb, mine)
         code, out, _ = podium(verb, *words, "--json")
         assert code == 0 and json.loads(out), verb

@@ -134,7 +134,7 @@ class TestWhatTheJudgeSays:
         (line,) = [line for line in report.splitlines() if line.startswith("reproduce: ")]
         assert f"{FOLDERS / 'vectoradd'}" in line or "./tests/folders/vectoradd" in line
 
-    @pytest.mark.slow
+    @pytest.mark.slow(ci=True)
     def test_a_reported_case_is_replayed_with_the_same_inputs(self, toy_root, podium):
         path = FOLDERS / "vectoradd/solutions/wrong/without_last_row.py"
         problem = catalog.load_problem(toy_root, str(FOLDERS / "vectoradd"))

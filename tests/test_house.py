@@ -92,7 +92,7 @@ def test_a_circle_of_rooms_is_found_and_has_no_floors(toy):
         house.floors(graph)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_a_timed_call_goes_down_from_the_verb_to_the_worker_and_back_up_once():
     found = house.way()
     assert (found.down[0].module, found.down[-1].module) == ("harness.verbs.eval", "harness.judge.session")

@@ -111,7 +111,7 @@ def assert_values(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     assert len(wrong) == 0, f"{what}: {len(wrong)} differ, first {got[wrong[0]]} not {expected[wrong[0]]}"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_every_fp8_code_casts_exactly_to_every_wider_float() -> None:
     for name, kind, _, _ in FORMATS:

@@ -78,7 +78,7 @@ def test_there_are_ten_kinds():
         assert sorted(path.stem for path in (TASKS / kind).glob("*.py")) == NAMES
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_a_timed_run_has_a_score_and_its_case_is_named_by_its_constants(toy_root, roomy):
     run = judge(toy_root, TASKS / "2_weights.py", TASKS / "right/2_weights.py")
     assert run.score is not None and run.ranked, run.unranked_because

@@ -170,12 +170,11 @@ class Waiting:
 @pytest.fixture
 def spare(monkeypatch):
     monkeypatch.setattr(spares, "Started", Waiting)
-    monkeypatch.setattr(spares.tiers, "strongest", lambda device: SimpleNamespace(bubblewrap=True))
     return spares.Spare()
 
 
 def plan(problem, device="cpu"):
-    return spares.Plan(problem, SimpleNamespace(kind=device), 1, None)
+    return spares.Plan(problem, SimpleNamespace(kind=device), 1, None, SimpleNamespace(bubblewrap=True))
 
 
 def test_a_worker_is_started_for_the_next_call_of_a_plan_and_judges_no_other(spare):

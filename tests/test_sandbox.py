@@ -393,7 +393,7 @@ def test_a_process_that_takes_too_much_memory_is_ended_and_it_is_said_why(isolat
         assert "memory" in (inside.enclosure.excess() or "")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_a_page_that_many_share_counts_once(isolation, monkeypatch):
     """A hundred idle children of a process with 100 MB have 10 GB if each page counts for each; later 12 copy it."""
     monkeypatch.setattr("harness.sandbox.enclosure._max_memory_bytes", lambda: 1 << 30)

@@ -53,7 +53,7 @@ def serve(root, *words, **variables):
     return process, found[1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_the_real_judge_judges_what_is_submitted_and_both_print_one_run(podium, toy_root, file, monkeypatch):
     (toy_root / "configs" / "competitions").mkdir()
     (toy_root / "configs" / "competitions" / "double.yml").write_text(f"{DOUBLE}profile: true\n")

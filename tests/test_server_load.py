@@ -17,7 +17,7 @@ def root(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_killed_at_random_moments_the_server_loses_nothing_and_stores_nothing_twice(root):
     seed = random.randrange(10**6)
     print(f"seed {seed}")

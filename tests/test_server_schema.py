@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from served import TOKEN, Server
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 def test_no_request_that_schemathesis_makes_ends_in_a_500(toy_root):
     server = Server(toy_root)
     client = server.person("ada")

@@ -1,8 +1,12 @@
 """The table of `verify`: what each control must get, what it got, and how much of each tolerance it takes."""
 
 import json
+from pathlib import Path
 
 import pytest
+
+from harness.machine.device import detect
+from harness.sandbox import tiers
 
 TOLERANCE = "close: {rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}"
 FACTORS = {"accepted/exact": 2.0, "accepted/rough": 2.02, "wrong_answer/lenient": 2.02, "wrong_answer/off": 2.4}
@@ -69,3 +73,17 @@ def test_as_json_a_control_has_the_figures_of_its_row(podium, controls):
     assert rough["excess"]["close"]["limit"] == "rel_l2"
     assert [rough["excess"][name]["ratio"] for name in ("close", "rough")] == pytest.approx([10, 0.1], rel=1e-3)
     assert (lenient["due"], lenient["got"], len(lenient["faults"])) == ("wrong_answer", "accepted", 2)
+
+
+def test_controls_are_forked_and_confined_also_where_namespaces_hold(podium, controls, monkeypatch):
+    cpu = detect(Path(__file__).resolve().parents[1], "cpu")
+    held = (each for each in tiers.candidates(cpu) if each.bubblewrap and tiers.holds(each, cpu))
+    namespaces = next(held, None)
+    if namespaces is None or not namespaces.landlock:
+        pytest.skip("bubblewrap is not installed or does not work here, or the kernel lacks Landlock")
+    monkeypatch.setitem(tiers._found, cpu.torch_device, namespaces)
+    trusted = tiers.for_trusted(cpu)
+    assert trusted.confines and not trusted.bubblewrap and tiers.strongest(cpu) is namespaces
+    forked = "2.0\nimport sys\nassert 'harness.sandbox.fork_server' in sys.orig_argv"
+    controls(**{"accepted/forked": forked})
+    assert rows_of(podium("verify", "double", "--markdown")[1])[1]["accepted/forked"][1] == "accepted"

@@ -18,8 +18,9 @@ from harness.judge.entrant import Entrant
 from harness.judge.null_worker import NullWorker
 from harness.judge.reference import Reference
 from harness.judge.spare import Plan, Spare, Started
-from harness.model import Device, Submission
+from harness.model import Device, Isolation, Submission
 from harness.progress import Narrate
+from harness.sandbox import tiers
 from harness.wire.flusher import Flusher
 
 
@@ -27,7 +28,7 @@ class Assembly:
     """What is the same for all that is judged together: the clocks, the flush buffers, the deadline.
 
     `threads` is how many a worker computes in. A duel of many `pairs` takes as many times longer than an evaluation,
-    and so does one with baselines.
+    and so does one with baselines. `isolation`: of all workers; by default the strongest that holds.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Assembly:
         threads: int | None = None,
         pairs: int = 1,
         emulation: Emulation = EMULATION,
+        isolation: Isolation | None = None,
     ) -> None:
+        self._isolation = isolation or tiers.strongest(device)
         self._reference, self._device, self._sampling, self._emulation = reference, device, sampling, emulation
         if device.kind != "cpu":
             torch.cuda.set_device(device.torch_device)  # of the current one are streams, events, the hold
@@ -55,7 +58,7 @@ class Assembly:
     ) -> Iterator[Entrant]:
         """`submission`, in a scratch directory of its own; in that of `spare` if its worker is one for this."""
         with contextlib.ExitStack() as stack:
-            plan = Plan(self._reference.problem, self._device, self._threads, self._emulation)
+            plan = Plan(self._reference.problem, self._device, self._threads, self._emulation, self._isolation)
             # It imports torch while the clocks and buffers below are made.
             started = spare.take(plan) if spare is not None else None
             started = started or Started(plan)
@@ -71,6 +74,7 @@ class Assembly:
                 narrate,
                 threads=self._threads,
                 emulation=self._emulation,
+                isolation=self._isolation,
                 emulates=self._emulation.of(submission.text) if self._device.kind == "cpu" else None,
                 clocks=self.clocks,
                 flusher=self.flusher,
@@ -89,7 +93,9 @@ class Assembly:
         return Flusher(self._device.flush_bytes, self._device.torch_device)
 
     def null_worker(self) -> NullWorker:
-        return NullWorker(self._reference, self._device, self._threads, self._deadline, self._sampling.fresh)
+        return NullWorker(
+            self._reference, self._device, self._threads, self._deadline, self._sampling.fresh, self._isolation
+        )
 
 
 KEPT, KEPT_ON_A_CPU = 1 << 20, 32 << 20

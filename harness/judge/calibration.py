@@ -11,7 +11,7 @@ from harness.judge.clock import Answer, Clock
 from harness.judge.clocks import Clocks
 from harness.judge.constants import CAP_CALLS, Unusable, cap, measure
 from harness.judge.null_worker import NullWorker
-from harness.model import Case
+from harness.model import Case, Manner
 from harness.progress import Narrate, Step, tell
 from harness.ranking import stats
 
@@ -37,7 +37,7 @@ def calibrate(
     does not work on a GPU, the worker's takes its place in `clocks`."""
     if on_cpu:
         with new_series("null", cases[0]) as series:
-            calls = [caller.put_null(null.ready(), series, clocks.for_checks) for _ in range(CAP_CALLS)]
+            calls = [caller.put_null(null.ready(), series, clocks.of(Manner.STOPPED)) for _ in range(CAP_CALLS)]
         null_ns = [answer.elapsed_ns for answer in calls]
         caller.constants.null_ns, caller.constants.most_null_ns = stats.interquartile_mean(null_ns), cap(null_ns)
     if not clocks.encloses:

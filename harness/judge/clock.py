@@ -77,9 +77,13 @@ class StopClock:
     all of its group. The snapshot is taken then, and only then may the worker say what it has returned.
 
     A null call is one whose worker stops again at once: the least that a call takes is subtracted, and no more.
+    Without `flushes` caches are left as they are, for calls whose time does not count.
     """
 
     manner = Manner.STOPPED
+
+    def __init__(self, flushes: bool = True) -> None:
+        self._flushes = flushes
 
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
         session.map(call.arena)
@@ -107,7 +111,8 @@ class StopClock:
         stopped = leash.others_stopped()
         before = leash.others()
         stage.pour()
-        stage.flush()
+        if self._flushes:
+            stage.flush()
         ran = leash.ran_while_stopped() or leash.others_ran(before, SETTLING_NS)
         began_ns = leash.resume()
         ended_ns = session.await_stop()

@@ -32,7 +32,7 @@ from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
 from harness.judge.tally import Tally
-from harness.model import Case, CaseCheck, Device, Limits, Manner, Skipped, Tolerance, Verdict
+from harness.model import Case, CaseCheck, Device, Isolation, Limits, Manner, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
 
@@ -76,12 +76,13 @@ class Entrant:
         deadline: Deadline,
         emulation: Emulation = EMULATION,
         emulates: str | None = None,
+        isolation: Isolation | None = None,
         first: Session | None = None,
     ) -> None:
         self._reference, self._device, self.folder = reference, device, folder
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
         self._threads, self._emulation, self.deadline = threads, emulation, deadline
-        self.clocks = clocks
+        self.clocks, self._isolation = clocks, isolation
         self.caller = Caller(reference, path, device, flusher, deadline, emulates)
         self._waiting = first
         self.printed = ""
@@ -146,6 +147,7 @@ class Entrant:
             self.deadline,
             fresh=fresh,
             emulation=self._emulation,
+            isolation=self._isolation,
         )
 
     def check_tests(self, session: Session) -> Iterator[CaseCheck]:

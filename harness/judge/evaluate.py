@@ -33,6 +33,7 @@ from harness.model import (
     Device,
     Ending,
     Estimate,
+    Isolation,
     Label,
     Manner,
     Measurement,
@@ -64,6 +65,7 @@ def evaluate(
     stop_at_first: bool = False,
     threads: int | None = None,
     emulation: Emulation = EMULATION,
+    isolation: Isolation | None = None,
     allow_unsandboxed: bool = False,
     master_seed: str | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -73,16 +75,16 @@ def evaluate(
 ) -> Run:
     """Judge `submission` on `device`. `timed=False` stops after the test cases, or where `profiles` are asked for takes
     those (`profiled`); `stop_at_first` after the first that is wrong. `chosen`: `problem` has only some of its cases,
-    and the run is not ranked. `threads` is how many a worker on
-    a CPU may compute in (default: one a processor), `emulation` what becomes there of kernels that need a GPU. A run
-    that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another never. What must
-    have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it fits.
-    `baselines` are timed in turns with it.
+    and the run is not ranked. `threads` is how many a worker on a CPU may compute in (default: one a processor),
+    `emulation` what becomes there of kernels that need a GPU, `isolation` what confines it (default: the strongest that
+    holds). A run that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another
+    never. What must have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it
+    fits. `baselines` are timed in turns with it.
 
     Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-    isolation = tiers.strongest(device)
+    isolation = isolation or tiers.strongest(device)
     surroundings = environment.describe(device, isolation)
     be_a_quiet_neighbour(device.kind)
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
@@ -93,7 +95,7 @@ def evaluate(
     measurements: list[Measurement] = []
     if device.kind == "cpu":
         emulation.prepare(submission.text)
-    assembly = Assembly(reference, device, sampling, threads, 1 + len(baselines), emulation)
+    assembly = Assembly(reference, device, sampling, threads, 1 + len(baselines), emulation, isolation)
     with assembly.entrant(submission, master_seed, narrate, spare) as entrant:
         in_turns = Baselines(baselines, lambda source: assembly.entrant(source, master_seed), narrate)
         null_worker = assembly.null_worker

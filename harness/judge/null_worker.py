@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from harness.judge.deadline import Deadline
 from harness.judge.reference import Reference
 from harness.judge.session import Session
-from harness.model import Device
-from harness.sandbox import tiers
+from harness.model import Device, Isolation
 from harness.sandbox.scratch import scratch
 
 
@@ -16,11 +15,19 @@ class NullWorker:
     """A worker and a directory where no submission has ever been, for calls that compute nothing."""
 
     def __init__(
-        self, reference: Reference, device: Device, threads: int, deadline: Deadline | None, fresh: bool = True
+        self,
+        reference: Reference,
+        device: Device,
+        threads: int,
+        deadline: Deadline | None,
+        fresh: bool,
+        isolation: Isolation,
     ) -> None:
         with ExitStack() as stack:
-            folder = stack.enter_context(scratch(b"", tiers.strongest(device).new_uid()))
-            self.session = Session(reference.problem, device, folder, threads, deadline, fresh=fresh)
+            folder = stack.enter_context(scratch(b"", isolation.new_uid()))
+            self.session = Session(
+                reference.problem, device, folder, threads, deadline, fresh=fresh, isolation=isolation
+            )
             stack.callback(self.session.kill)
             self._stack = stack.pop_all()
         self._loaded = False

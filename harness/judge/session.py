@@ -30,7 +30,7 @@ from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.printed import Printed
 from harness.judge.reply import Aftermath, CallReply, Fault, ProfileReply, reported_failure, violation, well_formed
 from harness.judge.whereabouts import Whereabouts, last_of, traceback_of
-from harness.model import Device, Problem, Verdict
+from harness.model import Device, Isolation, Problem, Verdict
 from harness.sandbox import tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.leash import Ended, Leash
@@ -53,7 +53,7 @@ STOPPED_ITSELF = "the submission stopped its own process"
 
 
 class Session:
-    """A worker process for one submission on one device, confined as well as this machine can.
+    """A worker process for one submission on one device, confined by `isolation` (default: as well as can be here).
 
     `scratch` is a directory made by `sandbox.scratch`: it holds the submission and its caches. What it is asked counts
     against `deadline`. A `fresh` one has an interpreter of its own; on a CPU any other is forked from one that has
@@ -70,6 +70,7 @@ class Session:
         *,
         fresh: bool = False,
         emulation: Emulation = EMULATION,
+        isolation: Isolation | None = None,
     ) -> None:
         self.limits = emulation.limits(problem.limits)
         self.deadline, self._killed = deadline, False
@@ -90,7 +91,7 @@ class Session:
         with theirs:
             self._enclosure = Enclosure(
                 worker_program.program(reported, theirs.fileno(), told_fd, device, threads),
-                tiers.strongest(device),
+                isolation or tiers.strongest(device),
                 device,
                 scratch,
                 hidden=worker_program.hidden(problem),

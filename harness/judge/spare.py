@@ -17,19 +17,19 @@ from harness.errors import InfrastructureError
 from harness.judge.deadline import Deadline
 from harness.judge.emulation import Emulation
 from harness.judge.session import Session
-from harness.model import Device, Problem
-from harness.sandbox import tiers
+from harness.model import Device, Isolation, Problem
 from harness.sandbox.scratch import give, scratch
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker is started for; `threads` is how many it computes in."""
+    """What a worker is started for; `threads` is how many it computes in. It is confined by `isolation`."""
 
     problem: Problem
     device: Device
     threads: int
     emulation: Emulation
+    isolation: Isolation
 
 
 class Started:
@@ -38,8 +38,15 @@ class Started:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         with contextlib.ExitStack() as stack:
-            self._folder = stack.enter_context(scratch(b"", tiers.strongest(plan.device).new_uid()))
-            self.session = Session(plan.problem, plan.device, self._folder, plan.threads, emulation=plan.emulation)
+            self._folder = stack.enter_context(scratch(b"", plan.isolation.new_uid()))
+            self.session = Session(
+                plan.problem,
+                plan.device,
+                self._folder,
+                plan.threads,
+                emulation=plan.emulation,
+                isolation=plan.isolation,
+            )
             stack.callback(self.session.kill)
             self._stack = stack.pop_all()
 
@@ -75,7 +82,7 @@ class Spare:
         plan = self._plan
         if plan is None or self._waiting is not None or plan.device.kind != "cpu":
             return
-        if tiers.strongest(plan.device).bubblewrap:  # without them workers are forked, in milliseconds
+        if plan.isolation.bubblewrap:  # without them workers are forked, in milliseconds
             with contextlib.suppress(OSError, InfrastructureError):  # the next evaluation says why none can be started
                 self._waiting = Started(plan)
 

@@ -26,6 +26,7 @@ HOW_TO_GET_ONE = (
 
 
 _found: dict[str, Isolation] = {}
+_forking: dict[str, Isolation] = {}
 _looking = threading.Lock()
 
 
@@ -39,6 +40,20 @@ def strongest(device: Device) -> Isolation:
             held = (candidate for candidate in candidates(device) if holds(candidate, device))
             _found[device.torch_device] = next(held, NO_ISOLATION)
         return _found[device.torch_device]
+
+
+def for_trusted(device: Device) -> Isolation:
+    """What confines sources whose author is trusted with code in the judge itself, as whoever wrote a problem's
+    reference.py is with its controls: on a CPU the strongest in which workers are forked, and not the strongest of all.
+    There a worker starts in milliseconds, and in namespaces in seconds."""
+    found = strongest(device)
+    if device.kind != "cpu" or not found.bubblewrap:
+        return found
+    with _looking:
+        if device.torch_device not in _forking:
+            forking = (each for each in candidates(device) if not each.bubblewrap and each.confines)
+            _forking[device.torch_device] = next((each for each in forking if holds(each, device)), found)
+        return _forking[device.torch_device]
 
 
 def require(device: Device) -> None:

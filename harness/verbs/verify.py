@@ -20,6 +20,7 @@ from harness.errors import ProblemError, judging
 from harness.machine import lock
 from harness.model import Device, Excess, Problem, Run, Submission, Verdict
 from harness.progress import Narrate, Step, tell
+from harness.sandbox import tiers
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         where = "controls" if problem.foreign is None else "solutions/correct and solutions/wrong"
         raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / where}")
     config = load_config(root)
+    # Another project's files are not the author's of this problem.
+    isolation = tiers.for_trusted(device) if problem.foreign is None else tiers.strongest(device)
     # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
     at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" and problem.foreign is None else 1
     judged_on = problem
@@ -66,7 +69,7 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         line = f"{problem.name}: {submission.name}"
         tell(narrate, Step("control", submission.name, len(judged), len(controls), line))
         with judging(submission.name):
-            run = evaluate(judged_on, submission, device, config, timed=False, threads=1)
+            run = evaluate(judged_on, submission, device, config, timed=False, threads=1, isolation=isolation)
         judged.append(submission.name)
         tell(narrate, Step("control", submission.name, len(judged), len(controls)))
         return _result(submission.name, due, run, problem)
