@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import catalog
-from harness.cluster.placement import Placement
+from harness.cluster.link import Link
 from harness.library.request import Request
 from harness.model import Run, Submission
 from harness.ranking import stats
@@ -24,12 +24,12 @@ from harness.ranking import stats
 CONFIDENCE = 0.95
 
 
-def judged(placement: Placement, root: Path, submission: Submission, cards: Sequence[str], count: int) -> dict:
+def judged(link: Link, root: Path, submission: Submission, cards: Sequence[str], count: int) -> dict:
     """`count` runs of `submission` on each of `cards` at once: the runs by card, and the seconds that all took."""
 
     def on(card: str) -> list[Run]:
         request = Request(root=root, problem=submission.problem, submission=submission, device=card, depth="full")
-        return [placement.judge(request) for _ in range(count)]
+        return [link.judge(request) for _ in range(count)]
 
     began = time.monotonic()
     with ThreadPoolExecutor(len(cards)) as executor:
@@ -52,21 +52,21 @@ def main() -> None:
     root = catalog.default_root()
     problem = catalog.load_problem(root, asked.problem)
     submission = next(each for each in catalog.submissions(root, problem) if each.name in problem.baselines)
-    with Placement(asked.cluster, root) as placement:
-        device = placement.device(asked.device)
-        cards = placement.cards(device.slug)
+    with Link(asked.cluster, root) as link:
+        device = link.device(asked.device)
+        cards = link.cards(device.slug)
         if max(asked.cards) > len(cards):
             raise SystemExit(f"there are {len(cards)} cards of {device.name}")
         print(f"{submission.name} of {problem.name}, {asked.submissions} runs a card, {device.name}")
-        judged(placement, root, submission, cards[: max(asked.cards)], 1)  # compilations are kept from here on
+        judged(link, root, submission, cards[: max(asked.cards)], 1)  # compilations are kept from here on
         one_an_hour, alone = 0.0, {}
         for card in cards[: max(asked.cards)]:
-            found = judged(placement, root, submission, [card], asked.submissions)
+            found = judged(link, root, submission, [card], asked.submissions)
             alone[card] = found["runs"][card]
             one_an_hour += 3600 * asked.submissions / found["seconds"] / max(asked.cards)
         print(f"1 card: {one_an_hour:.0f} submissions an hour, the mean of each card alone")
         for count in (count for count in asked.cards if count > 1):
-            found = judged(placement, root, submission, cards[:count], asked.submissions)
+            found = judged(link, root, submission, cards[:count], asked.submissions)
             an_hour = 3600 * count * asked.submissions / found["seconds"]
             efficiency = an_hour / count / one_an_hour
             print(f"{count} cards: {an_hour:.0f} submissions an hour, {efficiency:.0%} of {count} × one")

@@ -43,6 +43,7 @@ from harness.cluster.placement import Placement  # noqa: E402
 from harness.cluster.watching import JobEnded  # noqa: E402
 from harness.errors import PodiumError  # noqa: E402
 from harness.library.request import Request  # noqa: E402
+from harness.server.store import Database  # noqa: E402
 
 
 def processes(word):
@@ -264,10 +265,7 @@ def custom_kernel(data):
         good, slow = FOLDER / "good.py", FOLDER / "slow.py"
         good.write_text(SLEEPS.format(s=0))
         slow.write_text(SLEEPS.format(s=300))
-        url = "http://127.0.0.1:8123"
-        words = ["--root", str(ROOT), "serve", "--cluster", ADDRESS, "--port", "8123"]
-        with open(FOLDER / "served.txt", "w") as log:
-            server = subprocess.Popen([sys.executable, "-m", "harness", *words], stdout=log, stderr=log)
+        url, server = serve("served.txt")
 
         def runners():
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/runner_queue/CPU", timeout=5) as answer:
@@ -336,18 +334,129 @@ def custom_kernel(data):
         }
 
 
+def serve(log_file):
+    """A server's address and its process."""
+    words = ["--root", str(ROOT), "serve", "--cluster", ADDRESS, "--port", "8123"]
+    with open(FOLDER / log_file, "w") as log:
+        return "http://127.0.0.1:8123", subprocess.Popen(
+            [sys.executable, "-m", "harness", *words], stdout=log, stderr=log
+        )
+
+
+def head_died():
+    """kill -9 of the head while `eval` and a server judge. `eval` is typed again when there is another head, and the
+    server goes on by itself."""
+    os.environ.update({"RAY_gcs_rpc_server_reconnect_timeout_s": "5"})  # as Ray's 60 s, in less time
+    begin_cluster()
+    folder = ROOT / "submissions" / "double"
+    names = ("headless_quick", "headless_slow")
+    files = []
+    for name, sleep_s in zip(names, (0, 15), strict=True):
+        files.append(str(folder / f"{name}.py"))
+        Path(files[-1]).write_text(SLEEPS.format(s=sleep_s) + f"# {name}\n")
+    words = ["eval", "double", "--quick", "--cluster", ADDRESS]
+    (ROOT / "configs" / "competitions").mkdir(exist_ok=True)
+    limits = "limits: {per_hour: 100, waiting: 10}\n"
+    (ROOT / "configs" / "competitions" / "double.yml").write_text(f"title: Twice\nproblem: double\n{limits}")
+    database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
+    client = database.people.add("grace")
+    url, server = serve("headless.txt")
+    said = {}
+
+    def submit(number):
+        file = FOLDER / f"headless{number}.py"
+        file.write_text(SLEEPS.format(s=5) + f"# {number} of grace\n")
+        environment = {**os.environ, "PODIUM_SERVER": url, "PODIUM_CLIENT_ID": client}
+        said[number] = podium("submit", str(file), "--mode", "test", "--json", environment=environment)
+
+    def stored(name):
+        return len(list((ROOT / "results" / "local").glob(f"double/*/*-{name}.json")))
+
+    try:
+        with open(FOLDER / "eval.txt", "w") as log:
+            command = [sys.executable, "-m", "harness", "--root", str(ROOT), *words, *files]
+            evaluation = subprocess.Popen(command, stdout=log, stderr=log)
+        until(lambda: "serves" in (FOLDER / "headless.txt").read_text(), 90)
+        sending = [threading.Thread(target=submit, args=(number,)) for number in range(3)]
+        for each in sending:
+            each.start()
+        judged = until(lambda: stored(names[0]), 120)
+        waiting = until(lambda: database.queue.totals().get("running"), 60)
+        for number in processes("gcs_server"):
+            os.kill(number, signal.SIGKILL)
+        code = evaluation.wait(60)
+        before = [stored(name) for name in names]
+        main(["--root", str(ROOT), "node", "--stop"])
+        judges_gone = gone(lambda: processes("ray::judge_job"))
+        begin_cluster()
+        again = podium(*words, files[1]).returncode
+        for each in sending:
+            each.join(240)
+        server.send_signal(signal.SIGTERM)
+        ended = server.wait(90)
+    finally:
+        server.kill()
+    with database.connections.reading() as rows:
+        runs = [run for (run,) in rows("SELECT id FROM runs")]
+        numbers = [number for (number,) in rows("SELECT id FROM submissions")]
+    each = [len(database.queue.runs(number)) for number in numbers]
+    database.close()
+    files = [path.stem for path in (ROOT / "results" / "trials").glob("*/*/*.json")]
+    return {
+        "judged": judged,
+        "waiting": waiting,
+        "code": code,
+        "said": (FOLDER / "eval.txt").read_text()[-1500:],
+        "before": before,
+        "judges_gone": judges_gone,
+        "again": again,
+        "after": [stored(name) for name in names],
+        "codes": [said[number].returncode for number in sorted(said)],
+        "told": [said[number].stderr[-500:] for number in sorted(said)],
+        "runs": sorted(runs) == sorted(files),
+        "each": each,
+        "ended": ended,
+        "log": (FOLDER / "headless.txt").read_text()[-3000:],
+    }
+
+
+def begin_cluster():
+    node.start(ROOT, True, None, "127.0.0.1", print, port=6397)
+    node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+
+
 def podium(*words, environment=None):
     command = [sys.executable, "-m", "harness", "--root", str(ROOT), *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
 
 
 def play():
-    found = {}
-    node.start(ROOT, True, None, "127.0.0.1", print, port=6397)
-    node.start(ROOT, False, ADDRESS, "127.0.0.1", print)
+    found, chosen = {}, sys.argv[3:]
+    if chosen != ["head_died"]:
+        play_on_one_head(found, chosen)
+    if not chosen or "head_died" in chosen:
+        found["head_died"] = played("head_died", head_died)
+        main(["--root", str(ROOT), "node", "--stop"])
+        (FOLDER / "found.json").write_text(json.dumps(found, indent=1, default=str))
+
+
+def played(name, scene):
+    """What the scene found, or how it failed."""
+    began = time.monotonic()
+    try:
+        return scene()
+    except Exception:
+        return {"failed": traceback.format_exc()}
+    finally:
+        print(name, f"{time.monotonic() - began:.1f} s", flush=True)
+
+
+def play_on_one_head(found, chosen):
+    begin_cluster()
     with Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6) as placement:
         scene = Scene(placement)
-        names = sys.argv[3:] or [
+        scenes = {"lost": lambda: scene.killed("lost", 3)}
+        names = [name for name in chosen if name != "head_died"] or [
             "over_the_command_line",
             "census",
             "strange",
@@ -362,12 +471,7 @@ def play():
             "served",
         ]
         for name in names:
-            began = time.monotonic()
-            try:
-                found[name] = scene.killed("lost", 3) if name == "lost" else getattr(scene, name)()
-            except Exception:
-                found[name] = {"failed": traceback.format_exc()}
-            print(name, f"{time.monotonic() - began:.1f} s", flush=True)
+            found[name] = played(name, scenes.get(name) or getattr(scene, name))
             (FOLDER / "found.json").write_text(json.dumps(found, indent=1, default=str))
     found["left"] = {"stopped": main(["--root", str(ROOT), "node", "--stop"]), "ray": processes("raylet")}
     (FOLDER / "found.json").write_text(json.dumps(found, indent=1, default=str))

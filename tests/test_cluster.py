@@ -147,5 +147,20 @@ def test_a_server_judges_on_the_cluster_and_on_a_node_that_joins_late_and_its_en
     assert found["judging"] and found["code"] == 0 and found["judges_gone"], found["log"]
 
 
+def test_eval_says_that_its_head_is_gone_keeps_what_is_stored_and_judges_the_rest_when_there_is_another(scene):
+    found = scene("head_died")
+    assert found["judged"] and found["code"] == 30
+    assert "error: the cluster at 127.0.0.1:6397 is lost" in found["said"]
+    assert found["before"] == [1, 0]
+    assert found["judges_gone"] and found["again"] == 0 and found["after"] == [1, 1]
+
+
+def test_a_server_whose_head_dies_gives_every_submission_its_verdict_and_stores_each_run_once(scene):
+    found = scene("head_died")
+    assert found["waiting"] and found["codes"] == [0, 0, 0], [found["told"], found["log"]]
+    assert found["runs"] and found["each"] == [1] * len(found["each"]) and len(found["each"]) >= 3
+    assert found["ended"] == 0, found["log"]
+
+
 def test_node_stop_ends_all_of_ray_s_processes(scene):
     assert scene("left") == {"stopped": 0, "ray": []}

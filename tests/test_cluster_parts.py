@@ -10,12 +10,15 @@ import time
 import pytest
 
 from harness import catalog
-from harness.cluster import census, engine, facts, job, node, parcel
+from harness.cluster import census, engine, facts, job, link, node, parcel
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
 from harness.cluster.facts import Card, Inventory
+from harness.cluster.link import ClusterLost, Link
 from harness.cluster.pins import Pins, agreed, differences, labels
+from harness.cluster.watching import JobEnded
 from harness.errors import InfrastructureError, UsageError
+from harness.library.request import Request
 from harness.model import Device
 from tests.test_comparison import run
 
@@ -294,7 +297,53 @@ def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):
                 each.kill()
 
 
-def test_nothing_but_a_cluster_imports_ray():
-    code = "import sys, harness.cli, harness.verbs.eval, harness.library; print('ray' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_no_module_imports_ray_and_an_evaluation_without_a_cluster_imports_neither_it_nor_the_cluster(toy_root):
+    source = toy_root / "submissions" / "double" / "mine.py"
+    source.write_text("def custom_kernel(data):\n    return data[0] * 2\n")
+    code = """
+import importlib, pkgutil, sys
+import harness.cli
+code = harness.cli.main(["--root", sys.argv[1], "eval", "double", sys.argv[2], "--quick"])
+evaluated = [name for name in sys.modules if name.startswith(("ray", "harness.cluster"))]
+import harness.cluster
+for module in pkgutil.walk_packages(harness.cluster.__path__, "harness.cluster."):
+    importlib.import_module(module.name)
+print(code, evaluated, "ray" in sys.modules, file=sys.stderr)
+"""
+    command = [sys.executable, "-c", code, str(toy_root), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "0 [] False"
+
+
+@pytest.fixture
+def request_of(toy_root):
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.submission_of(problem, b"# any\n", "mine", "mine.py")
+    return Request(root=toy_root, problem="double", submission=submission, device="cpu", depth="quick")
+
+
+def test_a_job_whose_process_of_ray_s_dies_is_told_so_in_one_sentence(toy_root, request_of):
+    with (
+        Link("auto", toy_root, driver="tests.dying_driver") as way,
+        pytest.raises(ClusterLost, match=r"the cluster at auto is lost: .* ended with status 1"),
+    ):
+        way.judge(request_of)
+
+
+def test_a_patient_link_has_another_process_judge_what_the_lost_one_had(toy_root, request_of):
+    told = []
+    with Link("auto", toy_root, patient=True, driver="tests.dying_driver") as way:
+        assert way.judge(request_of, told.append).submission == "mine"
+    assert len(told) == 1 and "it is judged anew when a cluster answers" in told[0]
+
+
+def test_a_job_that_is_ended_while_there_is_no_cluster_waits_for_none(toy_root, request_of, monkeypatch):
+    monkeypatch.setattr(link, "AGAIN_S", 3600.0)
+    with Link("auto", toy_root, patient=True, driver="tests.dying_driver") as way:
+        jobs = []
+
+        def told(line):
+            jobs[0].close()
+
+        with pytest.raises(JobEnded):
+            way.judge(request_of, told, jobs.append)

@@ -102,12 +102,12 @@ def eval_(
     watch_over(task)
     chosen = bool(named or words)
     with contextlib.ExitStack() as stack:
-        placement = None
+        link = None
         if cluster is not None:
-            from harness.cluster.placement import Placement
+            from harness.cluster.link import Link
 
-            placement = stack.enter_context(Placement(cluster, root))
-        here = detect(root, device) if placement is None else placement.device(device)
+            link = stack.enter_context(Link(cluster, root))
+        here = detect(root, device) if link is None else link.device(device)
         if chosen:
             if not files:
                 raise UsageError("--case and -k need the FILE that is to be judged")
@@ -122,11 +122,11 @@ def eval_(
             if run.ranked and run.submission_sha256 != waiting[-1].sha256:
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
-        if placement is not None:
+        if link is not None:
             from harness.cluster import fleet
 
             runs = fleet.judge(
-                placement,
+                link,
                 root,
                 task,
                 waiting,
@@ -134,7 +134,7 @@ def eval_(
                 quick,
                 told,
                 stored,
-                card=device if device in placement.cards(here.slug) else None,
+                card=device if device in link.cards(here.slug) else None,
                 allow_unsandboxed=allow_unsandboxed,
                 stop_at_first=stop_at_first,
             )

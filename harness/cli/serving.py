@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,15 +72,15 @@ def serve(
         return
     if devices:
         raise UsageError("--device does not go with --cluster, which uses the cards of its nodes", "leave out --device")
-    from harness.cluster.placement import Placement
+    from harness.cluster.link import Link
     from harness.server.program import gpu_name
 
     def has() -> dict[str, tuple[str, ...]]:
-        found = placement.models()
+        found = link.models()
         return {"CPU" if each.kind == "cpu" else gpu_name(each.name): (each.slug,) * count for each, count in found}
 
-    with Placement(cluster, root, lonely_s=math.inf) as placement:
-        run(*words, behind_proxy=behind_proxy, judge=placement.judge, elsewhere=has)
+    with Link(cluster, root, patient=True) as link:
+        run(*words, behind_proxy=behind_proxy, judge=link.judge, elsewhere=has)
 
 
 @verbs.group("user")

@@ -1,8 +1,8 @@
 """Evaluations on many machines: a Ray cluster places them, and the judge is the same as of `eval`.
 
-    eval --cluster ─► placement ── judge_job, a Ray task ──► job ─► harness.library.judges ─► the run
-                         │  attempts: which result counts             on one card of one node
-                         └─ pins: which nodes may judge   ◄── facts: what a node has
+    eval --cluster ─► link ═► driver ─► placement ── judge_job, a Ray task ──► job ─► harness.library.judges ─► the run
+                                           │  attempts: which result counts            on one card of one node
+                                           └─ pins: which nodes may judge   ◄── facts: what a node has
 
 engine       Ray itself, imported late: nothing else needs it
 facts        what a machine has: cards, versions, the sandbox, the hash of the code
@@ -10,6 +10,8 @@ pins         what a job asks of a node, and where a node differs
 parcel       a problem's files, sent by their hash
 job          the task: the judge as a process of its own
 attempts     which result of a job counts
+driver       the process that speaks with Ray, which Ray ends where its head is lost
+link         the way to that process, and to another one where it is lost
 placement    jobs placed, and tried again where they are lost
 watching     one job's attempts, watched
 calibration  the same submissions on every card: `doctor --calibrate --fleet`

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import catalog
-from harness.cluster.placement import Placed, Placement
+from harness.cluster.link import Link
+from harness.cluster.watching import Placed
 from harness.errors import InfrastructureError, UsageError
 from harness.library.request import Request
 from harness.model import Device, Problem, Run, Submission
@@ -23,13 +24,13 @@ KERNELS = 4
 """As many are judged on each card. More tell little more: degrees of freedom come from cards."""
 
 
-def calibrate(root: Path, placement: Placement, device: Device, narrate: Narrate) -> FleetCalibration:
+def calibrate(root: Path, link: Link, device: Device, narrate: Narrate) -> FleetCalibration:
     """Judge KERNELS submissions on every card like `device`, store what came of it and return it.
 
     Those are taken, baselines first, that are ranked on the first card. Raises UsageError where there are too few
     cards, InfrastructureError where too few submissions are ranked.
     """
-    cards = placement.cards(device.slug)
+    cards = link.cards(device.slug)
     if len(cards) < LEAST_CARDS:
         raise UsageError(
             f"the cluster has {len(cards)} of {device.slug}: what a card adds takes {LEAST_CARDS} to measure",
@@ -47,7 +48,7 @@ def calibrate(root: Path, placement: Placement, device: Device, narrate: Narrate
 
     def judged(submission: Submission, card: str) -> Run:
         request = Request(root=root, problem=problem.name, submission=submission, device=card, depth="full")
-        run = placement.judge(request, lambda line: None, started)
+        run = link.judge(request, lambda line: None, started)
         with telling:
             narrate(f"{submission.name} on {card}: {run.ending.verdict.words}{_why(run)}")
         return run

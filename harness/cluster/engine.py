@@ -75,11 +75,16 @@ def make_token() -> Path | None:
     return path
 
 
-def connect(address: str) -> Any:
-    """The module `ray`, connected to the cluster at `auto`, HOST:PORT or ray://HOST:PORT. Raises UsageError for another
-    word, InfrastructureError where nothing answers."""
+def check_address(address: str) -> None:
+    """Raises UsageError for what is none of `auto`, HOST:PORT and ray://HOST:PORT."""
     if address != "auto" and not re.fullmatch(r"(ray://)?[^/\s:]+:\d+", address):
         raise UsageError(f"{address!r} is no address of a cluster", "give auto, HOST:PORT or ray://HOST:PORT")
+
+
+def connect(address: str) -> Any:
+    """The module `ray`, connected to the cluster at `address`. Raises UsageError for what is no address,
+    InfrastructureError where nothing answers."""
+    check_address(address)
     ray = load()
     check_token()
     if address.startswith("ray://") and importlib.util.find_spec("grpc") is None:

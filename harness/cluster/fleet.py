@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.cluster.placement import Placed, Placement
+from harness.cluster.link import Link
+from harness.cluster.watching import Placed
 from harness.library.request import Request
 from harness.model import Device, Problem, Run, Submission, outcome
 from harness.progress import Narrate
@@ -18,7 +19,7 @@ MOST_AT_ONCE = 64
 
 
 def judge(
-    placement: Placement,
+    link: Link,
     root: Path,
     problem: Problem,
     submissions: Sequence[Submission],
@@ -32,7 +33,7 @@ def judge(
     stop_at_first: bool = False,
 ) -> list[Run]:
     """Judge `submissions` on cards like `device`, wherever one is free or on this `card`, and store each run; the runs
-    in the order of the submissions. Ctrl-C ends all of them. Raises as `verbs.eval.judge` and `Placement.judge`."""
+    in the order of the submissions. Ctrl-C ends all of them. Raises as `verbs.eval.judge` and `Link.judge`."""
     if not submissions:
         return []
     store = Store(root)
@@ -59,7 +60,7 @@ def judge(
             stop_at_first=stop_at_first,
             allow_unsandboxed=allow_unsandboxed,
         )
-        return placement.judge(request, tell, started)
+        return link.judge(request, tell, started)
 
     tell(f"judging {len(submissions)} on the cluster's {device.name}")
     tell(problem.limits.sentence)

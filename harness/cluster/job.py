@@ -34,6 +34,9 @@ ALIVE_S = 2.0
 Said = dict[str, Any]
 """What a job yields has one of these keys: begun, told, alive, refused, error, run."""
 
+Task = Callable[[str, list[Any]], Iterator[Said]]
+"""As `judge_job`."""
+
 
 class ClusterJob(Value):
     """What is to be judged, on a card of which model, and what the node must have. `parcel` is the hash of the
@@ -54,9 +57,9 @@ class ClusterJob(Value):
     confined: bool = False
 
 
-def judge_job(asked: str, parcels: list[Any]) -> Iterator[Said]:
+def judge_job(asked: str, parcels: list[Any], judge: type[Judge] = Judge) -> Iterator[Said]:
     """The task. `asked` is a ClusterJob as JSON; `parcels` holds a reference to the problem's files, which are fetched
-    where this node lacks them."""
+    where this node lacks them. `judge` stands in the real one's place in tests of the cluster itself."""
     import ray
 
     found = facts.now()
@@ -68,10 +71,12 @@ def judge_job(asked: str, parcels: list[Any]) -> Iterator[Said]:
     given = [str(name) for name in ray.get_gpu_ids()]
     card = job.card or (given[0] if given else found.cards[0].id)
     with _noted(job, card):
-        yield from perform(job, found, card, lambda: ray.get(parcels[0]))
+        yield from perform(job, found, card, lambda: ray.get(parcels[0]), judge)
 
 
-def perform(job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], bytes]) -> Iterator[Said]:
+def perform(
+    job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], bytes], judge: type[Judge] = Judge
+) -> Iterator[Said]:
     """Judge `job` on this machine, of which these facts were `found`. `fetch` brings the problem's files.
 
     Closing the iterator, or any exception in it, ends the judge.
@@ -100,12 +105,12 @@ def perform(job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], by
             confined=job.confined,
         )
         pinned = {"CUDA_VISIBLE_DEVICES": job.card} if job.card and job.kind == "cuda" else {}
-        judge = Judge(clean(os.environ) | pinned)
+        process = judge(clean(os.environ) | pinned)
     except PodiumError as error:
         yield _error(error)
         return
     said: queue.Queue[Said] = queue.Queue()
-    asking = threading.Thread(target=_ask, args=(judge, request, said, where), daemon=True)
+    asking = threading.Thread(target=_ask, args=(process, request, said, where), daemon=True)
     try:
         asking.start()
         while True:
@@ -117,7 +122,7 @@ def perform(job: ClusterJob, found: Inventory, card: str, fetch: Callable[[], by
             if not {"run", "error"}.isdisjoint(item):
                 return
     finally:
-        judge.close()
+        process.close()
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from harness.catalog.config import load_config
 from harness.cluster import census, engine, facts, parcel
 from harness.cluster.attempts import Attempts
 from harness.cluster.census import Node
-from harness.cluster.job import ClusterJob, judge_job
+from harness.cluster.job import ClusterJob, Task, judge_job
 from harness.cluster.pins import Pins, agreed
 from harness.cluster.watching import LOOK_S, Placed, Watched
 from harness.errors import InfrastructureError, UsageError
@@ -45,7 +45,7 @@ class Placement:
     """The way to a cluster. Threads may share it; closing it ends its jobs. Raises as `engine.connect`.
 
     `pins` hold for all jobs; by default they are this Podium's own code and the versions that most cards of a model
-    have, as the nodes are when the first job on that model is placed.
+    have, as the nodes are when the first job on that model is placed. `task` stands in the real one's place in tests.
     """
 
     def __init__(
@@ -56,10 +56,11 @@ class Placement:
         pins: Pins | None = None,
         silent_s: float = SILENT_S,
         lonely_s: float = LONELY_S,
+        task: Task = judge_job,
     ) -> None:
         self.ray = engine.connect(address)
         self._root, self.silent_s, self.lonely_s = root, silent_s, lonely_s
-        self._task = self.ray.remote(judge_job)
+        self._task = self.ray.remote(task)
         self._pins, self._agreed = pins, dict[tuple[str, bool], Pins]()
         self._nodes: list[Node] = []
         self._parcels: dict[str, tuple[str, Any]] = {}

@@ -94,7 +94,7 @@ class Watched:
             again = f", attempt {job.attempt}" if job.attempt > 1 else ""
             self._narrate(f"{name}: judged on {where['node']}, {where['card']}{again}")
         elif "told" in said:
-            self._narrate(said["told"])
+            self._narrate(f"{name}: {said['told']}")
         elif "run" in said:
             run = Run.model_validate(said["run"])
             if not said["source_sha256"] == run.submission_sha256 == job.submission.sha256:

@@ -91,7 +91,7 @@ class Judge:
                 self.close()
                 raise
         if "error" in answer:
-            raise _error(**answer["error"])
+            raise as_raised(**answer["error"])
         return answer["answer"]
 
     def _told(self, request: dict[str, Any] | None) -> dict[str, Any]:
@@ -190,7 +190,8 @@ def _step(*, sample: list[int] | None, check: dict[str, Any] | None, **told: Any
     return Step(check=judged, sample=(sample[0], sample[1]) if sample else None, **told)
 
 
-def _error(kind: str, message: str, hint: str | None) -> PodiumError:
+def as_raised(kind: str, message: str, hint: str | None) -> PodiumError:
+    """The error that another process raised, of which it told these."""
     found = getattr(errors, kind, None)
     return found(message, hint) if isinstance(found, type) and issubclass(found, PodiumError) else PodiumError(message)
 

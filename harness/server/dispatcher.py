@@ -64,7 +64,7 @@ class Closable(Protocol):
 
 
 Judging = Callable[[Request, Narrate, Callable[[Closable], None]], Run]
-"""As `judges.judge_apart`, or a cluster's `Placement.judge`."""
+"""As `judges.judge_apart`, or a cluster's `Link.judge`."""
 
 Done = TypeVar("Done")
 

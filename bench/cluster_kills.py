@@ -1,0 +1,170 @@
+"""Many jobs on a cluster of two nodes on this machine whose parts are killed at random, with a judge that answers at
+once (bench/instant.py).
+
+    python -m bench.cluster_kills [--jobs 200] [--every 8] [--seed 1]     takes root, unshare and ip, for namespaces
+    python -m bench.cluster_kills serve ROOT --port 0                     the server; the first starts it
+
+All jobs are sent to a server, which judges them on the cluster. Every few seconds one is killed by SIGKILL: of ten
+times about six a worker that has a job, three a raylet, which is then started anew, one the head, after which all of
+Ray is started anew. The first three are one of each. Prints what was killed, and last a line of JSON. Fails if a
+submission that was accepted has no verdict or not exactly one run, or if results/ holds other runs than the database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.server_load import PATIENCE_S, Load, ServerProcess, check, prepare
+from harness.cluster import node
+from harness.cluster.link import Link
+
+HERE = Path(__file__).resolve().parents[1]
+ALONE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+ADDRESS = "127.0.0.1:6397"
+RECONNECT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+"""After how many seconds without its head Ray gives up, instead of 60."""
+
+FIRST = ["head", "worker", "raylet"]
+WEIGHTS = [6, 3, 1]
+CLIENTS = 4
+
+
+def serve(root: Path, port: int) -> None:
+    """A server that judges on the cluster."""
+    from harness.server.program import serve as run
+
+    def has() -> dict[str, tuple[str, ...]]:
+        return {"CPU": tuple(device.slug for device, count in link.models() for _ in range(count))}
+
+    with Link(ADDRESS, root, patient=True, driver="bench.instant") as link:
+        database = str(root / "results" / "server" / "podium.sqlite")
+        run(root, database, "127.0.0.1", port, judge=link.judge, elsewhere=has)
+
+
+def begin(root: Path) -> None:
+    """A head, which is a node too, and another node."""
+    node.start(root, True, None, "127.0.0.1", _quiet, port=int(ADDRESS.rpartition(":")[2]))
+    join(root)
+
+
+def join(root: Path) -> None:
+    """Another node."""
+    node.start(root, False, ADDRESS, "127.0.0.1", _quiet)
+
+
+def _quiet(line: str) -> None:
+    pass
+
+
+def processes(word: str) -> Iterator[int]:
+    """The numbers of those whose program or title has `word` in it."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            first = (folder / "cmdline").read_bytes().partition(b"\0")[0]
+        except OSError:
+            continue
+        if word.encode() in first:
+            yield int(folder.name)
+
+
+def kill(root: Path, what: str, chance: random.Random) -> bool:
+    """Kill it, and start anew what does not come again by itself; False if there is none at present."""
+    names = {"worker": "ray::instant_job", "raylet": "/raylet/raylet", "head": "/gcs/gcs_server"}
+    found = sorted(processes(names[what]))
+    if not found:
+        return False
+    os.kill(chance.choice(found), signal.SIGKILL)
+    if what == "raylet":
+        join(root)
+    elif what == "head":
+        node.stop()
+        begin(root)
+    return True
+
+
+def judged(root: Path, jobs: int, every_s: float, seed: int) -> tuple[Counter[str], float]:
+    """What was killed until all `jobs` had verdicts, and how many seconds that took. Raises AssertionError."""
+    chance, killed = random.Random(seed), Counter[str]()
+    begin(root)
+    server = ServerProcess(root, module="bench.cluster_kills")
+    load = Load(root, server.url, CLIENTS, "leaderboard")
+    begun = time.monotonic()
+    try:
+        threads = load.begin(jobs)
+        for thread in threads:
+            thread.join()
+        first = list(FIRST)
+        while load.database.queue.totals().keys() & {"pending", "running"}:
+            assert time.monotonic() - begun < 2 * PATIENCE_S, f"no verdicts: {load.database.queue.totals()}"
+            time.sleep(chance.uniform(0.5, 1.5) * every_s)
+            what = first[0] if first else chance.choices(FIRST, WEIGHTS)[0]
+            if kill(root, what, chance):
+                killed[what] += 1
+                first = first[1:]
+                print(f"{time.monotonic() - begun:.0f} s: {what}; {load.database.queue.totals()}", flush=True)
+        seconds = time.monotonic() - begun
+    finally:
+        load.stopped.set()
+        server.end()
+        node.stop()
+    load.found.kills = sum(killed.values())
+    check(root, load.database, load.found, ordered=False)
+    load.database.close()
+    return killed, seconds
+
+
+def inside(jobs: int, every_s: float, seed: int) -> None:
+    """In namespaces, where Ray's ports are nobody's."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with tempfile.TemporaryDirectory(prefix="podium-kills-") as folder:
+        for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+            (Path(folder) / name).mkdir()
+            os.environ[name] = str(Path(folder) / name)
+        for name in [name for name in os.environ if name.startswith("RAY_")]:
+            del os.environ[name]
+        os.environ.update(RECONNECT)
+        root = Path(folder) / "root"
+        root.mkdir()
+        prepare(root)
+        try:
+            killed, seconds = judged(root, jobs, every_s, seed)
+        except BaseException:
+            print((root / "server.log").read_text()[-3000:], file=sys.stderr)
+            raise
+    print(f"each of {jobs} has its verdict and one run; {sum(killed.values())} kills, {seconds:.0f} s")
+    print(json.dumps({"jobs": jobs, "killed": killed, "seconds": round(seconds), "seed": seed}))
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("what", nargs="?", choices=["kill", "inside", "serve"], default="kill", help=argparse.SUPPRESS)
+    words.add_argument("root", nargs="?", type=Path, help=argparse.SUPPRESS)
+    words.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    words.add_argument("--jobs", type=int, default=200)
+    words.add_argument("--every", type=float, default=8.0, help="seconds between two kills, on average")
+    words.add_argument("--seed", type=int, default=random.randrange(10**6))
+    given = words.parse_args()
+    if given.what == "serve":
+        serve(given.root, given.port)
+    elif given.what == "inside":
+        inside(given.jobs, given.every, given.seed)
+    else:
+        print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; seed {given.seed}", flush=True)
+        command = [sys.executable, "-m", "bench.cluster_kills", "inside"]
+        command += ["--jobs", str(given.jobs), "--every", str(given.every), "--seed", str(given.seed)]
+        raise SystemExit(subprocess.run([*ALONE, *command], cwd=HERE).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""A cluster whose judge answers at once, as the tests of killing its parts need it.
+
+python -m bench.instant CONNECTION_FD ADDRESS ROOT LONELY_S      Ray's process of a link
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bench.stand_in import run_of
+from harness.cluster import driver
+from harness.cluster.job import Said, judge_job
+from harness.library.judges import Judge
+from harness.library.request import Request
+from harness.progress import Narrate
+
+JUDGE_S = 0.5
+
+
+class InstantJudge(Judge):
+    """Takes the place of the process that judges: it answers in the worker itself, after JUDGE_S."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None, gives_way: bool = False) -> None:
+        pass
+
+    def ask(self, request: dict[str, Any], narrate: Narrate) -> Any:
+        time.sleep(JUDGE_S)
+        return run_of(Request.model_validate(request["judge"])).model_dump(mode="json")
+
+    def close(self) -> None:
+        pass
+
+
+def instant_job(asked: str, parcels: list[Any]) -> Iterator[Said]:
+    """The cluster's task, with that judge."""
+    yield from judge_job(asked, parcels, InstantJudge)
+
+
+if __name__ == "__main__":
+    from bench.instant import instant_job as task  # by its module's name, by which nodes find it
+
+    driver.main(task)

@@ -1,0 +1,111 @@
+"""The process that speaks with Ray for a `Link`: where its head is lost, Ray ends it without a word to Python.
+
+    python3 -P -m harness.cluster.driver CONNECTION_FD ADDRESS ROOT LONELY_S
+
+It reads one JSON object a message: `id` and one of judge (a request), end (the id of a job), device, cards, models. It
+answers with the same id: told (a line), and last answer or error. The answer to id 0 says that it is connected. It ends
+with its jobs as soon as the connection ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from harness.cluster.job import Task, judge_job
+from harness.cluster.placement import Placement
+from harness.cluster.watching import Placed
+from harness.errors import InfrastructureError, PodiumError
+from harness.library.request import Request
+
+LOOK_S = 2.0
+"""Between two looks at the head. Ray notices one that has gone a minute after such a look, and one that was started
+anew at the same address at the next."""
+
+
+def main(task: Task = judge_job) -> None:
+    """Answer until the connection ends. `task` stands in the real one's place in tests of the cluster itself."""
+    number, address, root, lonely_s = sys.argv[1:]
+    answers = _Answers(Connection(int(number)))
+    with answers.errors_of(0):
+        placement = Placement(address, Path(root), lonely_s=float(lonely_s), task=task)
+        threading.Thread(target=_look, args=(placement,), daemon=True).start()
+        answers.send(0, answer=None)
+        with placement:
+            answers.serve(placement)
+
+
+def _look(placement: Placement) -> None:
+    while True:
+        with contextlib.suppress(Exception):  # what matters is that Ray asks its head
+            placement.ray.nodes()
+        time.sleep(LOOK_S)
+
+
+class _Answers:
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._sending = connection, threading.Lock()
+        self._jobs: dict[int, Placed] = {}
+
+    def serve(self, placement: Placement) -> None:
+        """Answer each message in a thread of its own until no more come."""
+        while True:
+            try:
+                message = json.loads(self._connection.recv_bytes())
+            except (EOFError, OSError):
+                return
+            if "end" in message:
+                if (job := self._jobs.get(message["end"])) is not None:
+                    job.close()
+            else:
+                threading.Thread(target=self._answer, args=(placement, message), daemon=True).start()
+
+    def send(self, number: int, **said: Any) -> None:
+        """One message. Nobody may be there any more to read it."""
+        with self._sending, contextlib.suppress(OSError):
+            self._connection.send_bytes(json.dumps({"id": number, **said}).encode())
+
+    @contextlib.contextmanager
+    def errors_of(self, number: int) -> Iterator[None]:
+        """Within it, an error is the answer to this message."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, PodiumError):  # a bug of ours, or Ray's words: it must not be waited for in vain
+                error = InfrastructureError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            kind = type(error).__name__
+            self.send(number, error={"kind": kind, "message": error.message, "hint": error.hint})
+
+    def _answer(self, placement: Placement, message: dict[str, Any]) -> None:
+        number = message["id"]
+        with self.errors_of(number):
+            self.send(number, answer=self._found(placement, number, message))
+
+    def _found(self, placement: Placement, number: int, message: dict[str, Any]) -> Any:
+        if "judge" in message:
+            request = Request.model_validate(message["judge"])
+            try:
+                run = placement.judge(
+                    request,
+                    lambda line: self.send(number, told=str(line)),
+                    lambda job: self._jobs.update({number: job}),
+                )
+            finally:
+                self._jobs.pop(number, None)
+            return run.model_dump(mode="json")
+        if "device" in message:
+            return placement.device(message["device"]).model_dump(mode="json")
+        if "cards" in message:
+            return placement.cards(message["cards"])
+        return [[device.model_dump(mode="json"), count] for device, count in placement.models()]
+
+
+if __name__ == "__main__":
+    main()
