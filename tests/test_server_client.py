@@ -5,6 +5,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -235,3 +237,25 @@ def test_no_verb_but_serve_imports_fastapi():
     )
     done = subprocess.run([sys.executable, "-c", words], cwd=CHECKOUT, capture_output=True, text=True)
     assert done.stdout == "False False\n"
+
+
+@pytest.mark.parametrize("answer", ["{}", "[1]", "null", '"x"', '[{"name": "a"}]', "<html>", ""])
+def test_a_server_that_is_not_podiums_is_said_to_be_another(podium, file, monkeypatch, answer):
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *words):
+            pass
+
+    monkeypatch.setenv("PODIUM_CLIENT_ID", "abc")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        for words in (["status"], ["status", "3"], ["submit", file()]):
+            code, out, err = podium(*words, "--server", address)
+            assert (code, out) == (30, "") and "is it Podium's address?" in err and "Traceback" not in err
+        server.shutdown()

@@ -1,4 +1,4 @@
-"""Our own small client: `podium submit` and `podium status`. Needs nothing but the standard library.
+"""Our own small client: `podium submit` and `podium status`. Needs nothing of what the server needs.
 
 It speaks the interface of popcorn-cli and reads the key `podium` of its answers besides. Who asks is known by the
 `cli_id` of ~/.popcorn.yaml, or by $PODIUM_CLIENT_ID.
@@ -19,7 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
 from harness.errors import InfrastructureError, PodiumError, UsageError, did_you_mean
+from harness.model import Run, Verdict
 
 TIMEOUT_S = 60.0
 POLL_S = 1.0
@@ -29,6 +32,49 @@ PATIENCE_S = 120.0
 MOST_ANSWER = 128 << 20
 CONFIG = ".popcorn.yaml"
 _DIRECTIVE = re.compile(r"^(?:#|//)!POPCORN\s+(leaderboard|gpus?)\s+(.+)$")
+
+
+class _Accepted(BaseModel):
+    class Details(BaseModel):
+        id: int
+
+    details: Details
+
+
+class _Competition(BaseModel):
+    name: str
+    gpu_types: list[str]
+
+
+class _Listed(BaseModel):
+    class State(BaseModel):
+        mode: str
+        state: str
+        error: str | None
+
+    id: int
+    leaderboard_name: str
+    file_name: str
+    podium: State
+
+
+class _Shown(BaseModel):
+    class State(BaseModel):
+        state: str
+        verdict: Verdict | None
+
+    class Job(BaseModel):
+        status: str | None
+        error: str | None
+
+    id: int
+    done: bool
+    job: Job
+    podium: State
+
+
+class _Decided(BaseModel):
+    run: Run | None
 
 
 class Client:
@@ -49,28 +95,29 @@ class Client:
         ).encode()
         body += source + f"\r\n--{boundary}--\r\n".encode()
         where = f"/submission/{_part(competition)}/{_part(gpu)}/{_part(mode)}"
-        answer = self._ask("POST", where, body, f"multipart/form-data; boundary={boundary}")
+        answer = self._ask("POST", where, body, f"multipart/form-data; boundary={boundary}", form=_Accepted)
         return int(answer["details"]["id"])
 
     def competitions(self) -> list[dict[str, Any]]:
         """What there is to enter."""
-        found: list[dict[str, Any]] = self._ask("GET", "/leaderboards")
+        found: list[dict[str, Any]] = self._ask("GET", "/leaderboards", form=list[_Competition])
         return found
 
     def submissions(self, competition: str | None, limit: int) -> list[dict[str, Any]]:
         """One's own, the newest first."""
         query = {"limit": str(limit)} | ({"leaderboard": competition} if competition else {})
-        found: list[dict[str, Any]] = self._ask("GET", f"/user/submissions?{urllib.parse.urlencode(query)}")
+        where = f"/user/submissions?{urllib.parse.urlencode(query)}"
+        found: list[dict[str, Any]] = self._ask("GET", where, form=list[_Listed])
         return found
 
     def submission(self, number: int) -> dict[str, Any]:
         """One of one's own."""
-        found: dict[str, Any] = self._ask("GET", f"/user/submissions/{number}")
+        found: dict[str, Any] = self._ask("GET", f"/user/submissions/{number}", form=_Shown)
         return found
 
     def run(self, number: int) -> dict[str, Any] | None:
         """The run that decided a submission, as `podium show --json` prints it; None if there is none."""
-        found: dict[str, Any] | None = self._ask("GET", f"/user/submissions/{number}/run")["run"]
+        found: dict[str, Any] | None = self._ask("GET", f"/user/submissions/{number}/run", form=_Decided)["run"]
         return found
 
     def wait(self, number: int, told: Callable[[str], None]) -> dict[str, Any]:
@@ -95,7 +142,8 @@ class Client:
                 return found
             time.sleep(POLL_S)
 
-    def _ask(self, method: str, path: str, body: bytes | None = None, kind: str | None = None) -> Any:
+    def _ask(self, method: str, path: str, body: bytes | None = None, kind: str | None = None, *, form: Any) -> Any:
+        """The answer, which has at least what `form` has. Raises UsageError, InfrastructureError."""
         headers = {"Accept": "application/json"}
         if self._id is not None:
             headers["X-Popcorn-Cli-Id"] = self._id
@@ -104,12 +152,17 @@ class Client:
         request = urllib.request.Request(self._url + path, body, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                return json.loads(answer.read(MOST_ANSWER))
+                found = json.loads(answer.read(MOST_ANSWER))
+                TypeAdapter(form).validate_python(found)
+                return found
         except urllib.error.HTTPError as error:
             raise _refused(error) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise InfrastructureError(f"{self._url} does not answer: {reason}") from None
+        except ValidationError:
+            said = f"{self._url} does not answer as Podium does"
+            raise InfrastructureError(said, "is it Podium's address?") from None
         except ValueError:
             raise InfrastructureError(f"{self._url} answers what is no JSON", "is it Podium's address?") from None
 
@@ -197,6 +250,8 @@ def choose(client: Client, path: Path, competition: str | None, gpu: str | None)
     said = directives(path)
     there = {each["name"]: each for each in client.competitions()}
     name = competition or said.get("leaderboard") or (next(iter(there)) if len(there) == 1 else None)
+    if not there:
+        raise UsageError("the server has no competition", "its organisers open one")
     if name is None:
         raise UsageError(f"there are {len(there)} competitions", f"name one with --competition: {', '.join(there)}")
     if name.lower() not in there:
