@@ -67,10 +67,11 @@ def module(tmp_path, monkeypatch):
 
 
 @contextlib.contextmanager
-def enclosed(*words: str, warm: tuple[str, ...] = WARM):
+def enclosed(*words: str, warm: tuple[str, ...] = WARM, **told: str):
     """`words` run by harness.sandbox.confined, whose output is a file."""
     with scratch(b"", ISOLATION.new_uid()) as folder:
-        enclosure = Enclosure(Program("harness.sandbox.confined", words), ISOLATION, CPU, folder, warm=warm)
+        program = Program("harness.sandbox.confined", words)
+        enclosure = Enclosure(program, ISOLATION, CPU, folder, environment=told, warm=warm)
         try:
             yield enclosure, folder
         finally:
@@ -79,8 +80,8 @@ def enclosed(*words: str, warm: tuple[str, ...] = WARM):
             enclosure.stdout.close()
 
 
-def printed(*words: str, warm: tuple[str, ...]) -> str:
-    with enclosed(*words, warm=warm) as (enclosure, folder):
+def printed(*words: str, warm: tuple[str, ...], **told: str) -> str:
+    with enclosed(*words, warm=warm, **told) as (enclosure, folder):
         status = enclosure.wait(60)
         assert status == 0, enclosure.stdout.read()
         return (folder / "work" / "printed").read_text()
@@ -91,6 +92,16 @@ def test_a_forked_process_is_in_the_state_of_one_started_from_nothing(module):
     forked_, fresh = (json.loads(printed(name, "a word", warm=warm)) for warm in (WARM, ()))
     assert forked_ == fresh
     assert forked_["status"]["NoNewPrivs"] == ["1"] and forked_["arguments"] == ["a word"]
+
+
+def test_workers_that_are_told_different_things_share_a_server_and_each_is_told_its_own(module):
+    name = module("import os\nprint(os.environ['PODIUM_EMULATE_WAVE_S'], os.environ['OMP_NUM_THREADS'])")
+    words = [(limit, threads) for threads in ("1", "2") for limit in ("5", "60")]
+    before = set(forked._servers.values())
+    for limit, threads in words:
+        told = {"PODIUM_EMULATE_WAVE_S": limit, "OMP_NUM_THREADS": threads}
+        assert printed(name, warm=WARM, **told).split() == [limit, threads]
+    assert len(set(forked._servers.values()) - before) == 2, "torch reads the number of threads when it is imported"
 
 
 def test_it_has_imported_what_the_server_has(module):

@@ -58,7 +58,9 @@ class Enclosure:
         with contextlib.ExitStack() as stack:
             server = None
             if warm and isinstance(program, Program) and sys.platform == "linux" and not isolation.bubblewrap:
-                server = stack.enter_context(forked.server(warm, around[_NONE]))
+                # What a worker is told is read when it is at work: those of other limits share a server.
+                shared = {name: text for name, text in around[_NONE].items() if not name.startswith("PODIUM_")}
+                server = stack.enter_context(forked.server(warm, shared))
             rules = _policy(isolation, device, scratch, hidden, (server.pid,) if server is not None else ())
             self._uid = rules.uid
             self._report, report = os.pipe()
