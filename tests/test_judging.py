@@ -168,7 +168,7 @@ def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
     ("source", "verdict", "words"),
     [
         ("import torch", Verdict.COMPILE_ERROR, "no custom_kernel"),
-        ("custom_kernel = 7", Verdict.COMPILE_ERROR, "custom_kernel that is a int"),
+        ("custom_kernel = 7", Verdict.COMPILE_ERROR, "custom_kernel of type int"),
         ("def custom_kernel(data:\n    pass", Verdict.COMPILE_ERROR, "line 1"),
         ("import no_such_module_anywhere", Verdict.RUNTIME_ERROR, "no_such_module_anywhere"),
         ("def custom_kernel(data):\n    return data[0] / {}['a']", Verdict.RUNTIME_ERROR, "KeyError"),
@@ -177,7 +177,7 @@ def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
         ("import os\ndef custom_kernel(data):\n    os.kill(os.getpid(), 40)", Verdict.RUNTIME_ERROR, "by signal 40"),
         ("import os\nos._exit(3)", Verdict.RUNTIME_ERROR, "exited with status 3 during loading"),
         ("import ctypes\ndef custom_kernel(data):\n    ctypes.string_at(0)", Verdict.RUNTIME_ERROR, "SIGSEGV"),
-        ("def custom_kernel(data):\n    return None", Verdict.WRONG_ANSWER, "NoneType"),
+        ("def custom_kernel(data):\n    return None", Verdict.WRONG_ANSWER, "custom_kernel returned nothing (None)"),
         ("def custom_kernel(data):\n    return data[0][:-1] * 2", Verdict.WRONG_ANSWER, "its shape is"),
         ("def custom_kernel(data):\n    return data[0].double() * 2", Verdict.WRONG_ANSWER, "float64, not float32"),
         (

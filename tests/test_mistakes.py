@@ -25,6 +25,7 @@ SEED = 5
 def patient(monkeypatch):
     """A busy machine finds what another does."""
     monkeypatch.setattr(mistakes, "MOST_S", 600.0)
+    monkeypatch.setattr(mistakes, "MOST_VAIN", 100)
 
 
 def kernel_of(problem, control):
@@ -151,6 +152,15 @@ def test_a_large_call_is_not_tried(toy_root, monkeypatch):
     run = judge(toy_root, ADDS_ONE, timed=False)
     assert MOST_BYTES > 1 << 20
     assert ["as if" in check.report for check in run.checks] == [False, True]
+
+
+def test_after_some_calls_in_vain_no_further_one_is_tried(toy_root, monkeypatch):
+    monkeypatch.setattr(mistakes, "MOST_VAIN", 1)
+    with_mistakes(toy_root, "if len(data[0]) == 4: return")
+    run = judge(toy_root, ADDS_ONE, timed=False)
+    assert ["as if" in check.report for check in run.checks] == [False, False]
+    monkeypatch.setattr(mistakes, "MOST_VAIN", 2)
+    assert "as if" in judge(toy_root, ADDS_ONE, timed=False).checks[1].report
 
 
 def test_a_scale_that_is_right_is_none_of_the_wrong_ones():

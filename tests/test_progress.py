@@ -17,6 +17,7 @@ from harness.judge.evaluate import evaluate
 from harness.machine.device import detect
 from harness.progress import Step, about, named, tell
 from harness.render import progress
+from harness.verbs import eval as evaluation
 from tests.test_cli import CHECKOUT, HONEST, WRONG, command, submit
 
 
@@ -105,8 +106,27 @@ def test_of_several_files_it_is_told_which_one_is_judged_and_how_long_the_rest_m
     for number, line in enumerate(loading[1:], 2):
         left = r"about \d+ (s|min) left if the rest take as long as those"
         assert re.search(rf", file {number} of 3, {left}$", line), line
+    assert "\n3 files: one, two, three; how long all of them take is told after the first\n" in err
+    assert err.index("3 files: ") < err.index(loading[0])
+    _, _, again = podium("eval", "double", *files, "--quick")
+    expected = r"\n3 files: one, two, three; about \d+ (s|min) if they take as long as stored runs here\n"
+    assert re.search(expected, again), again
     _, _, err = podium("eval", "double", files[0], "--quick")
-    assert "file 1" not in err
+    assert "file 1" not in err and "1 files" not in err
+
+
+def test_files_of_two_kinds_are_expected_to_take_each_their_own_time(toy_root):
+    problem, cpu = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+    sources = {"timed": HONEST, "checked": f"# triton\n{HONEST}", "too": f"# triton 2\n{HONEST}"}
+    files = [catalog.load_submission(problem, submit(toy_root, *named)) for named in sources.items()]
+    assert evaluation._agenda(files, cpu, {False: [10.0], True: [60.0, 80.0]}) == (
+        "3 files: timed, checked, too; the last 2 use Triton or refuse a processor: they are checked here, not timed; "
+        "about 2 min if they take as long as stored runs here"
+    )
+    told = evaluation._which_file(1, files, cpu, {False: [10.0]}, {True: [20.0]})
+    assert told == ", file 2 of 3, about 40 s left if the rest take as long as those"
+    told = evaluation._which_file(2, files, cpu, {False: [10.0], True: [30.0]}, {True: [20.0]})
+    assert told == ", file 3 of 3, about 30 s left if the rest take as long as those"
 
 
 def test_a_duration_that_is_expected_is_told_no_more_exactly_than_it_can_be():

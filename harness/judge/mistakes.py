@@ -33,6 +33,9 @@ MOST_S = 10.0
 """For the mistakes of all calls of an evaluation together. All CPU cases of a bundled problem take 1 to 6 s of one core
 where no mistake is recognised (EPYC, 2026-11-23)."""
 
+MOST_VAIN = 4
+"""Wrong calls one after another of which no mistake is recognised: then what is wrong is none of them."""
+
 LEAST = 8
 """Elements that a mistake changes: of fewer some are alike by chance."""
 
@@ -59,7 +62,7 @@ class Mistakes:
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._path = problem, problem.folder / FILE
-        self._left_s = MOST_S
+        self._left_s, self._vain = MOST_S, 0
         self._mistakes: Callable[[Any], Iterator[Mistake]] | None = None
 
     def recognised(self, call: Call, outputs: Sequence[Difference], tolerances: dict[str, Tolerance]) -> str | None:
@@ -68,12 +71,16 @@ class Mistakes:
         inputs_bytes = sum(tensor.numel() * tensor.itemsize for tensor, _ in call.places)
         if not whole or inputs_bytes > MOST_BYTES or self._left_s <= 0 or not self._path.exists():
             return None
+        if self._vain >= MOST_VAIN:
+            return None
+        self._vain += 1
         began = time.monotonic()
         try:
             self._mistakes = self._mistakes or _imported(self._path)
             for words, found in self._mistakes(_data(call)):
                 given = found if isinstance(found, tuple | list) else (found,)
                 if len(given) == len(outputs) and _is_it(outputs, given, tolerances):
+                    self._vain = 0
                     return f"as if {words}"
                 if time.monotonic() - began > self._left_s:
                     break

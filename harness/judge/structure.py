@@ -14,15 +14,15 @@ FRESH = "it is a fresh tensor; the one that was supplied is to be written to and
 
 def wrong_count(names: list[str], reply: CallReply) -> str:
     wanted = f"a tuple of {len(names)}: {', '.join(names)}" if len(names) > 1 else "one tensor"
-    got = f"a tuple of {reply.returned}" if reply.several or not reply.outputs else f"a {reply.outputs[0].type}"
+    several = reply.several or not reply.outputs
+    got = f"a {'list' if reply.listed else 'tuple'} of {reply.returned}" if several else _named(reply.outputs[0].type)
     return f"custom_kernel returned {got}; it must return {wanted}"
 
 
 def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: OutputDescription) -> str | None:
     """What is wrong with a returned value before its numbers are looked at, in words, or None."""
     if got.type != "Tensor":
-        article = "an" if got.type[:1].upper() in "AEIOU" else "a"
-        return f"custom_kernel returned {article} {got.type} where a plain torch.Tensor is due"
+        return f"custom_kernel returned {_named(got.type)} where a plain torch.Tensor is due"
     dtype = dtype_name(expected.dtype)
     if got.shape is None or tuple(got.shape) != shape:
         return f"its shape is {tuple(got.shape or ())}, not {shape}"
@@ -35,6 +35,13 @@ def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: Output
     if got.offset is None:
         return f"it is not contiguous: its strides are {tuple(got.stride or ())}; call .contiguous()"
     return None
+
+
+def _named(kind: str) -> str:
+    """`a Tensor`, `an int`, of the name of a class."""
+    if kind == "NoneType":
+        return "nothing (None)"
+    return f"{'an' if kind[:1].upper() in 'AEIOU' else 'a'} {kind}"
 
 
 def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,10 +7,11 @@ started again, it goes on with what has none.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,19 @@ from harness.catalog import foreign, triage
 from harness.catalog.config import EvalConfig, load_config
 from harness.errors import InfrastructureError, UsageError, judging
 from harness.machine import lock
-from harness.model import Device, Problem, Run, Submission, outcome
+from harness.model import Device, Problem, Run, Submission, Unranked, Verdict, outcome
 from harness.progress import Narrate, about, named
 from harness.records.store import Store
 from harness.sandbox import tiers
 
 if TYPE_CHECKING:
     from harness.judge.spare import Spare
+
+NAMED = 6
+"""Files that are named before the first is judged."""
+
+LATEST = 5
+"""Stored runs of a kind that are asked how long they took."""
 
 
 def submissions_to_judge(
@@ -93,11 +100,15 @@ def judge(
     tier = isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
+    stored_s = _took_before(store, problem, device, quick) if len(submissions) > 1 and not chosen else {}
+    if len(submissions) > 1:
+        narrate(_agenda(submissions, device, stored_s))
     runs: list[Run] = []
+    took_s: dict[bool, list[float]] = {}
     baselines = 0 if quick else len(foreign.baselines(problem))
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s * len(submissions) * (1 + baselines)):
         for number, submission in enumerate(submissions):
-            which = _which_file([run.duration_s for run in runs], len(submissions))
+            which = _which_file(number, submissions, device, took_s, stored_s)
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){which}")
             run = judge_one(
                 problem,
@@ -120,18 +131,79 @@ def judge(
             words = outcome(run.ending.verdict, run.unranked_because)
             narrate(f"{submission.name}: {words}, {run.duration_s:.1f} s")
             runs.append(run)
+            took_s.setdefault(_untimed(submission, device), []).append(run.duration_s)
             if not chosen:
                 stored(run)
     return runs
 
 
-def _which_file(took_s: Sequence[float], count: int) -> str:
+def _untimed(submission: Submission, device: Device) -> bool:
+    """Whether it looks as if it were checked here and not timed: the two kinds take their own time."""
+    return device.kind == "cpu" and _for_gpus_only(submission)
+
+
+def _took_before(store: Store, problem: Problem, device: Device, quick: bool) -> dict[bool, list[float]]:
+    """What the latest stored runs on this kind of device took, in seconds: of those that were not timed, and others."""
+    with store.index() as index:
+        runs = [run for run in index.runs() if run.problem == problem.name and run.device == device.slug]
+    found: dict[bool, list[float]] = {}
+    for entry in sorted(runs, key=lambda run: run.started_at, reverse=True):
+        of_kind = found.setdefault(entry.unranked == Unranked.INTERPRETED, [])
+        same_kind = entry.unranked == Unranked.INTERPRETED or (entry.unranked == Unranked.QUICK) == quick
+        if entry.verdict is Verdict.ACCEPTED and same_kind and len(of_kind) < LATEST:
+            with contextlib.suppress(UsageError, InfrastructureError):  # removed or damaged meanwhile
+                of_kind.append(store.read(entry.id, problem.name).duration_s)
+    return {kind: took_s for kind, took_s in found.items() if took_s}
+
+
+def _agenda(submissions: Sequence[Submission], device: Device, stored_s: Mapping[bool, list[float]]) -> str:
+    """`3 files: one, two, three; about 5 min if they take as long as stored runs here`: in the order of judging."""
+    names = [submission.name for submission in submissions]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    line = f"{len(names)} files: {', '.join(names[:NAMED])}{more}"
+    untimed = sum(_untimed(submission, device) for submission in submissions)
+    if untimed:
+        last = all(_untimed(submission, device) for submission in submissions[-untimed:])
+        which = f"the last {untimed}" if last and untimed < len(names) else f"{untimed} of them"
+        line += f"; {which} use Triton or refuse a processor: they are checked here, not timed"
+    left_s = _left_s(submissions, device, {}, stored_s)
+    if left_s is None:
+        return f"{line}; how long all of them take is told after the first"
+    return f"{line}; {about(left_s)} if they take as long as stored runs here"
+
+
+def _which_file(
+    number: int,
+    submissions: Sequence[Submission],
+    device: Device,
+    took_s: Mapping[bool, list[float]],
+    stored_s: Mapping[bool, list[float]],
+) -> str:
     """`, file 3 of 10, about 5 min left if the rest take as long as those`: after `took_s` for the files before."""
-    if count == 1:
+    if len(submissions) == 1:
         return ""
-    left_s = (count - len(took_s)) * statistics.fmean(took_s or [0.0])
-    left = f", {about(left_s)} left if the rest take as long as those" if took_s else ""
-    return f", file {len(took_s) + 1} of {count}{left}"
+    left_s = _left_s(submissions[number:], device, took_s, stored_s) if took_s else None
+    left = f", {about(left_s)} left if the rest take as long as those" if left_s is not None else ""
+    return f", file {number + 1} of {len(submissions)}{left}"
+
+
+def _left_s(
+    submissions: Sequence[Submission],
+    device: Device,
+    took_s: Mapping[bool, list[float]],
+    stored_s: Mapping[bool, list[float]],
+) -> float | None:
+    """What `submissions` are expected to take: each as long as those of its kind before it, else as stored runs of its
+    kind, else as any before it; None if nothing is known of some."""
+    every = [each for times in took_s.values() for each in times]
+    left_s = 0.0
+    for submission in submissions:
+        kind = _untimed(submission, device)
+        known = took_s.get(kind) or stored_s.get(kind) or every
+        if not known:
+            return None
+        left_s += statistics.fmean(known)
+    return left_s
 
 
 def judge_one(

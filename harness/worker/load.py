@@ -97,7 +97,7 @@ def load(
         return LoadedSubmission(model, around, launches, model.set_up)
     kernel = getattr(module, "custom_kernel", None)
     if not callable(kernel):
-        what = "no custom_kernel" if kernel is None else f"a custom_kernel that is a {type(kernel).__name__}"
+        what = "no custom_kernel" if kernel is None else f"a custom_kernel of type {type(kernel).__name__}"
         near = difflib.get_close_matches("custom_kernel", [name for name in vars(module) if name != "custom_kernel"], 1)
         meant = f"; did you mean {near[0]}?" if near else ""
         raise Unloadable(f"the file defines {what}: it must define custom_kernel(data){meant}")
