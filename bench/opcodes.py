@@ -44,9 +44,8 @@ from harness.emulator.program import DecodedProgram
 TESTS = {
     "families": ["tests/test_emulator_families.py"],
     "instructions": [
-        "tests/test_emulator_instructions.py", "tests/test_emulator_places.py", "tests/test_emulator_matrix.py",
-        "tests/test_emulator_sweeps.py",
-    ],  # fmt: skip
+        f"tests/test_emulator_{name}.py" for name in ("instructions", "places", "matrix", "sweeps", "scalars")
+    ],
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
 ELSEWHERE = ("aiter_fp8", "cuda_cluster", "gluon_")

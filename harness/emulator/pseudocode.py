@@ -210,7 +210,7 @@ class _Translator(Expressions):
         declared = self.variables.get(target)
         if masks and declared is not None:
             kind = declared
-        final = kind or declared or (value.type if value.type[0] != "int" else ("i", 32))
+        final = kind or declared or (value.type if value.type[0] != "int" else ("i", 64 if value.type[1] == 64 else 32))
         self.store(target, terms.converted(value, final), masks, final)
 
     def insert(self, target: str, slices: Any, kind: Type | None, value: Term, masks: tuple[str, ...]) -> None:
