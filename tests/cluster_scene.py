@@ -254,7 +254,9 @@ def custom_kernel(data):
         """Somebody with another token."""
         strange = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
         done = podium("cluster", "--address", ADDRESS, environment=strange)
-        return {"code": done.returncode, "err": done.stderr[-1000:]}
+        joined = podium("node", "--address", ADDRESS, environment=strange)
+        join = joined.stderr.rpartition("error: ")[2]
+        return {"code": done.returncode, "err": done.stderr[-1000:], "join": join}
 
     def served(self):
         """A server that judges on the cluster: a verdict, a node that joins late, and an end in mid-run."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,15 @@ def check_token() -> None:
         )
 
 
+def refuse_token(said: str, address: str) -> None:
+    """Raises InfrastructureError if Ray `said`, of the cluster at `address`, that it has another token."""
+    if "InvalidAuthToken" in said:
+        where = "RAY_AUTH_TOKEN" if os.environ.get("RAY_AUTH_TOKEN") else str(token_file())
+        raise InfrastructureError(
+            f"the cluster at {address} has another token than {where}", "copy the file from the head's machine"
+        )
+
+
 def make_token() -> Path | None:
     """Make a token where there is none, in a file that only its owner reads; the file if one was made."""
     if token() is not None:
@@ -92,12 +103,26 @@ def connect(address: str) -> Any:
     if ray.is_initialized():
         return ray
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        with _hushed():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, AuthenticationError and more: Ray's choice
         said = " ".join(str(error).split())
         raise InfrastructureError(
-            f"no cluster answers at {address}: {said[:300]}",
+            f"no cluster answers at {address}, or it has another token: {said[:300]}",
             "start one: python3 -m harness node --head, and on each other machine: "
             "python3 -m harness node --address HOST:PORT",
         ) from None
     return ray
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Within it nothing is printed on stderr: Ray's C++ prints each of its tries there, whatever its level of logs."""
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)

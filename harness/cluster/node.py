@@ -70,6 +70,7 @@ def start(
             f"Ray has not started within {START_S:g} s", "podium node --stop, and try again"
         ) from None
     if status:
+        engine.refuse_token(said, address or "this machine")
         last = [line for line in said.splitlines() if line.strip()][-6:]
         raise InfrastructureError(f"Ray has not started: status {status}", "\n  ".join(last) or None)
     return found
