@@ -478,7 +478,7 @@ from harness.judge.stage import claimed, spans_of
 from harness.machine.device import detect
 root = Path({str(toy_root)!r})
 evaluate.open_reference(catalog.load_problem(root, "double"), detect(root, "cpu"))
-foreign = "catalog.foreign catalog.gpumode judge.foreign judge.folder judge.opaque judge.scope".split()
+foreign = "catalog.foreign catalog.gpumode judge.foreign judge.gpumode judge.opaque judge.scope".split()
 print([name for name in foreign if f"harness.{{name}}" in sys.modules])
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

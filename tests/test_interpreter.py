@@ -185,7 +185,7 @@ def pruned(out, BLOCK: tl.constexpr):
     tl.store(out, BLOCK)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_and_or_and_not_of_blocks_are_elementwise() -> None:
     x, out = torch.arange(8.0), torch.empty(24)

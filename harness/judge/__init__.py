@@ -14,7 +14,7 @@ the clock     clocks (which one), clock (a CPU's), sandwich and hold (a GPU's), 
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), check (one call), tally and
               ratios (all calls), mismatch and hints (the report), death (how a process ended)
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
-other forms   foreign (which one), folder (GPU MODE), task (KernelBench), checker and opaque (who decides), canaries,
-              scope, baselines; emulation, profiled
-at hand       assembly, spare
+other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), checker and opaque (who decides),
+              canaries, scope, baselines; emulation, profiled
+at hand       assembly, spare; exemplar (which wrong case is shown), mistakes (a problem's own)
 """

@@ -10,9 +10,9 @@ def open_foreign(problem: Problem, device: Device) -> Reference:
     """The reference of a problem in another project's form. Raises ProblemError where it cannot judge."""
     assert problem.foreign is not None
     if problem.foreign.form == "kernelbench":
-        from harness.judge.task import TaskReference
+        from harness.judge.kernelbench import TaskReference
 
         return TaskReference(problem, device)
-    from harness.judge.folder import FolderReference
+    from harness.judge.gpumode import FolderReference
 
     return FolderReference(problem, device)

@@ -30,7 +30,7 @@ from harness.wire.arena import ALIGNMENT, countable, extent, is_apart, room
 from harness.wire.tree import flatten
 
 if TYPE_CHECKING:
-    from harness.judge.folder import FolderReference
+    from harness.judge.gpumode import FolderReference
 
 _WRONG = {CHECKER: Excess(limit=CHECKER, ratio=math.inf)}
 _RIGHT = {CHECKER: Excess(limit=CHECKER, ratio=0.0)}

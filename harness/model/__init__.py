@@ -20,7 +20,7 @@ from harness.model.case import (
 from harness.model.floor import Floor, of_limit
 from harness.model.foreign import CHECKER, Foreign, FormatCost, Precision
 from harness.model.isolation import NO_ISOLATION, Isolation
-from harness.model.label import OLDER_SOURCE, Label, Unranked
+from harness.model.label import DISTURBED, OLDER_SOURCE, Label, Unranked
 from harness.model.problem import (
     Device,
     Limits,
@@ -44,6 +44,7 @@ from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all
 
 __all__ = [
     "CHECKER",
+    "DISTURBED",
     "NO_ISOLATION",
     "OLDER_SOURCE",
     "SCHEMA_VERSION",

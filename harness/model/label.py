@@ -55,6 +55,9 @@ class Unranked(enum.StrEnum):
         return _UNRANKED[self]
 
 
+DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED)
+"""The machine's fault: another attempt may be ranked."""
+
 OLDER_SOURCE = "older source"
 """The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
 

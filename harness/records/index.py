@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from harness.model import ClockOwner, Problem, Unranked, Verdict
+from harness.model import DISTURBED, ClockOwner, Problem, Unranked, Verdict
 from harness.records.entry import Entry, of_present, standing
 from harness.records.tables import COLUMNS, GROUP, Tables, entry_of
 
@@ -104,11 +104,10 @@ class Index:
         """The sha256 of every source that the problem's present files gave a verdict here; quick runs count only if
         `quick`, those unranked for want of a sandbox only if `unsandboxed`, those that the worker timed only if
         `worker_timed`, those on a noisy, unstable or crowded machine and reproductions never."""
-        disturbed = (Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED, Unranked.CROWDED)
         query = f"""SELECT DISTINCT sha256 FROM runs
                     WHERE problem = ? AND device = ? AND revision = ? AND problem_sha256 = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{Unranked.UNJUDGED}')
-                    AND (unranked NOT IN ({", ".join(f"'{reason}'" for reason in disturbed)}) OR unranked IS NULL
+                    AND (unranked NOT IN ({", ".join(f"'{reason}'" for reason in DISTURBED)}) OR unranked IS NULL
                          OR verdict != 'accepted')
                     AND unranked IS NOT '{Unranked.REPRODUCED}'
                     AND (? OR unranked IS NOT '{Unranked.QUICK}' OR verdict != 'accepted')

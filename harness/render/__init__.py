@@ -2,5 +2,5 @@
 
 media       document (a terminal, or Markdown), html, sheet (CSV), junit, github
 subjects    a module each: boards, run, timing, compare, check, doctor, profile, repro ...
-pieces      charts (rows) and plots (x and y) as SVG, columns (what fits a width), colour, axis, counts
+pieces      charts (rows) and plots (x and y) as SVG, fit (what a width takes), colour, axis, counts
 """

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import tabulate as tables
 from tabulate import tabulate
 
-from harness.render import columns as fit
+from harness.render import fit
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from harness.model import Unranked, Verdict, outcome
 from harness.records.entry import Entry
-from harness.render.columns import shortened
 from harness.render.document import Part, Prose, Table
+from harness.render.fit import shortened
 
 _CASE = r"(?:\w+=\S+ )*\w+=\S+"
 """A case's label, as messages have it."""

@@ -24,8 +24,8 @@ from harness.ranking.board import Bearings, Board, Standing
 from harness.records.entry import Entry
 from harness.render import left_out
 from harness.render.cases import case_list
-from harness.render.columns import shortened
 from harness.render.document import Part, Prose, Table, Verbatim
+from harness.render.fit import shortened
 from harness.verbs.verify import ControlResult
 
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200

@@ -23,7 +23,7 @@ from harness import catalog
 from harness.errors import InfrastructureError, PodiumError
 from harness.library import judges
 from harness.library.request import Depth, Request
-from harness.model import Problem, Run, Unranked, Verdict
+from harness.model import DISTURBED, Problem, Run, Unranked, Verdict
 from harness.progress import Narrate
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -34,7 +34,7 @@ from harness.server.narration import Places, Told
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, SubmissionRow
-from harness.server.verdicts import DISTURBED, error_of, state_of
+from harness.server.verdicts import error_of, state_of
 
 DEPTHS: dict[Mode, Depth] = {
     Mode.TEST: "verdict",

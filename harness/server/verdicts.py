@@ -5,9 +5,6 @@ from __future__ import annotations
 from harness.model import Run, Unranked, Verdict
 from harness.server.store.rows import JobState, Mode
 
-DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED)
-"""The machine's fault: another attempt may be ranked."""
-
 _STATES = {
     Verdict.ACCEPTED: JobState.SUCCEEDED,
     Verdict.TIMEOUT: JobState.TIMED_OUT,

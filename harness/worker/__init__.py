@@ -1,7 +1,7 @@
 """The worker: the child process that runs a submission, and all that it may know.
 
     judge ══ wire ══► main ─► load            one file ─► its custom_kernel, or whose fault it is that there is none
-                        │       contest         what files written for GPU MODE import
+                        │       gpumode         what files written for GPU MODE import
                         └───► calls           one call: inputs ─► custom_kernel ─► outputs, described
                                 transports    bytes between shared memory and what the submission sees
                                 pool, gates   GPU memory that the judge has mapped too; words that its stream waits for

@@ -1,6 +1,6 @@
 """Importing a submission: from one file to its `custom_kernel`, or a failure that says whose fault it is.
 
-Files written for GPU MODE's competitions find the module `task` that they import (contest). On a CPU, a submission that
+Files written for GPU MODE's competitions find the module `task` that they import (gpumode). On a CPU, a submission that
 uses Triton is given the interpreter with its arithmetic put right.
 """
 
@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import Any
 
 from harness.wire.protocol import NoDescriptor
-from harness.worker import contest
-from harness.worker.models import ModelCall
+from harness.worker import gpumode
+from harness.worker.kernelbench import ModelCall
 
 MAX_TRACEBACK_CHARS = 8000
 _COMPILE_ERROR_TYPES = {"CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError"}
@@ -82,7 +82,7 @@ def load(
     everything = "\n".join([source, *modules.values()])
     around, launches = _cpu_stand_ins(everything) if interpreted else (contextlib.nullcontext, lambda: 0)
     if "task" not in modules:
-        sys.modules["task"] = contest.task_module()
+        sys.modules["task"] = gpumode.task_module()
     spec = importlib.util.spec_from_file_location("submission", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -149,7 +149,7 @@ def _described(error: BaseException, path: Path) -> dict[str, Any]:
     shown = "".join(traceback.format_list(own)) + shown
     if first is not error:
         shown += "".join((*traceback.format_list(within), *traceback.format_exception_only(first)))
-    instead = contest.hint(error) or _signature(error, text)
+    instead = gpumode.hint(error) or _signature(error, text)
     return {
         "kind": kind,
         "message": _storable(message[:2000])

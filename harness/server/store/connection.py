@@ -38,7 +38,7 @@ class DatabaseGone(InfrastructureError):
     told = "the database cannot be used now"
 
 
-class Rows(Protocol):
+class Transaction(Protocol):
     """A transaction: what is executed in it holds together, or not at all."""
 
     def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
@@ -96,17 +96,17 @@ class Connections:
                     each.chmod(0o600)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Rows]:
+    def writing(self) -> Iterator[Transaction]:
         """A transaction that may write. Raises DatabaseGone; then nothing was written."""
         with contextlib.nullcontext() if self.postgres else self._writing:
             yield from self._transaction("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Rows]:
+    def reading(self) -> Iterator[Transaction]:
         """A transaction that sees one state of the database. Raises DatabaseGone."""
         yield from self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ" if self.postgres else "BEGIN")
 
-    def _transaction(self, begin: str) -> Iterator[Rows]:
+    def _transaction(self, begin: str) -> Iterator[Transaction]:
         with self._most:
             connection = None
             try:

@@ -13,7 +13,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 
 from harness.errors import UsageError
-from harness.server.store.connection import Connections, Rows
+from harness.server.store.connection import Connections, Transaction
 from harness.server.store.rows import Account, InviteRow, PendingClient, now, stamp
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -266,6 +266,6 @@ def checked_name(name: str) -> str:
     return lower
 
 
-def _user(rows: Rows, name: str) -> int:
+def _user(rows: Transaction, name: str) -> int:
     rows("INSERT INTO users (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, now()))
     return int(rows("SELECT id FROM users WHERE name = ?", (name,))[0][0])

@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from harness.server.store.connection import Connections, Rows
+from harness.server.store.connection import Connections, Transaction
 from harness.server.store.reading import RUN_COLUMNS, SUBMISSION, Reading, submission_of
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow, now, stamp
 
@@ -219,7 +219,7 @@ class Queue(Reading):
                 _cancel(rows, number, f"{REMOVED}{reason}")
 
 
-def _accept(rows: Rows, entry: _Entry, postgres: bool) -> tuple[int, int]:
+def _accept(rows: Transaction, entry: _Entry, postgres: bool) -> tuple[int, int]:
     at = now()
     if postgres:
         rows("SELECT id FROM users WHERE id = ? FOR UPDATE", (entry.user_id,))
@@ -258,18 +258,18 @@ def _accept(rows: Rows, entry: _Entry, postgres: bool) -> tuple[int, int]:
     return submission, job
 
 
-def _store(rows: Rows, run: RunRow) -> None:
+def _store(rows: Transaction, run: RunRow) -> None:
     """Storing it twice changes nothing: its id is made of job and attempt."""
     values = [value for column, value in zip(fields(run), astuple(run)) if column.name != "submission_id"]
     marks = ", ".join("?" * len(values))
     rows(f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks}) ON CONFLICT DO NOTHING", values)
 
 
-def _tell(rows: Rows, job: int, state: JobState, attempt: int, detail: str | None = None) -> None:
+def _tell(rows: Transaction, job: int, state: JobState, attempt: int, detail: str | None = None) -> None:
     rows("INSERT INTO states VALUES (?, ?, ?, ?, ?)", (job, now(), state.value, attempt, detail))
 
 
-def _cancel(rows: Rows, submission: int, why: str) -> None:
+def _cancel(rows: Transaction, submission: int, why: str) -> None:
     cancelled = rows(
         "UPDATE jobs SET state = 'failed', error = ?, ended_at = ? WHERE submission_id = ? AND state = 'pending'"
         " RETURNING id, attempt",

@@ -24,7 +24,7 @@ from harness.catalog import kernelbench, strict_yaml
 from harness.errors import InfrastructureError, PodiumError, ProblemError
 from harness.judge.canaries import same
 from harness.judge.difference import float64, rel_l2
-from harness.judge.folder import FolderReference, Opinion, copied
+from harness.judge.gpumode import FolderReference, Opinion, copied
 from harness.judge.reference import members
 from harness.model import Case
 from harness.wire.tree import flatten
