@@ -44,10 +44,10 @@ def strongest(device: Device) -> Isolation:
 
 def for_trusted(device: Device) -> Isolation:
     """What confines sources whose author is trusted with code in the judge itself, as whoever wrote a problem's
-    reference.py is with its controls: on a CPU the strongest in which workers are forked, and not the strongest of all.
-    There a worker starts in milliseconds, and in namespaces in seconds."""
+    reference.py is with its controls: the strongest in which workers are forked, and not the strongest of all. There a
+    worker starts in milliseconds, and in namespaces in seconds. `device`: a CPU."""
     found = strongest(device)
-    if device.kind != "cpu" or not found.bubblewrap:
+    if not found.bubblewrap:
         return found
     with _looking:
         if device.torch_device not in _forking:

@@ -53,8 +53,8 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         where = "controls" if problem.foreign is None else "solutions/correct and solutions/wrong"
         raise ProblemError(f"{problem.name} has no controls", f"put some in {problem.folder / where}")
     config = load_config(root)
-    # Another project's files are not the author's of this problem.
-    isolation = tiers.for_trusted(device) if problem.foreign is None else tiers.strongest(device)
+    # Another project's files are not the author's of this problem. None: the strongest.
+    isolation = tiers.for_trusted(device) if problem.foreign is None and device.kind == "cpu" else None
     # On a CPU each worker computes in one thread, or they would wait for each other by spinning.
     at_once = len(os.sched_getaffinity(0)) if device.kind == "cpu" and problem.foreign is None else 1
     judged_on = problem
