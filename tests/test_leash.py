@@ -301,11 +301,11 @@ def test_its_end_is_seen_and_how_it_ended(isolation, ending, status):  # noqa: F
 def test_its_end_does_not_keep_its_last_thread_from_ending():
     """The waiter comes before all others, and in the kernel it would wait awake for what that thread still does."""
     program = """
-        import sys, threading, time
+        import threading, time
         for _ in range(8):
             threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         print("up", flush=True)
-        sys.stdin.read()
+        time.sleep(600)
     """
     processors = os.sched_getaffinity(0)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_stime
