@@ -301,10 +301,12 @@ def test_eval_judges_again_what_no_board_of_now_would_rank(toy_root, changes, wa
 
 def test_without_files_what_a_cpu_can_rank_comes_first(toy_root, in_triton):
     submit(toy_root, "a_kernel", in_triton)
-    submit(toy_root, "b_refuses", "from harness.hip import NoDevice\n" + HONEST)
+    submit(toy_root, "b_refuses", "class NoDevice(Exception): ...\n" + HONEST)
+    submit(toy_root, "c_inline", "from harness.hip import Module\n" + HONEST)
     submit(toy_root, "plain", HONEST)
     problem = catalog.load_problem(toy_root, "double")
-    for kind, expected in (("cpu", ["plain", "a_kernel", "b_refuses"]), ("cuda", ["a_kernel", "b_refuses", "plain"])):
+    others = ["a_kernel", "b_refuses", "c_inline"]
+    for kind, expected in (("cpu", ["plain", *others]), ("cuda", [*others, "plain"])):
         device = DEVICE.model_copy(update={"kind": kind, "slug": kind})
         found = evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False)
         assert [each.name for each in found] == expected

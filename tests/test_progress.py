@@ -120,8 +120,8 @@ def test_files_of_two_kinds_are_expected_to_take_each_their_own_time(toy_root):
     sources = {"timed": HONEST, "checked": f"# triton\n{HONEST}", "too": f"# triton 2\n{HONEST}"}
     files = [catalog.load_submission(problem, submit(toy_root, *named)) for named in sources.items()]
     assert evaluation._agenda(files, cpu, {False: [10.0], True: [60.0, 80.0]}) == (
-        "3 files: timed, checked, too; the last 2 use Triton or refuse a processor: they are checked here, not timed; "
-        "about 2 min if they take as long as stored runs here"
+        "3 files: timed, checked, too; the last 2 use Triton or inline HIP, or refuse a processor: "
+        "they are checked here, not timed; about 2 min if they take as long as stored runs here"
     )
     told = evaluation._which_file(1, files, cpu, {False: [10.0]}, {True: [20.0]})
     assert told == ", file 2 of 3, about 40 s left if the rest take as long as those"

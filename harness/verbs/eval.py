@@ -45,8 +45,8 @@ def submissions_to_judge(
 ) -> list[Submission]:
     """The named files; without any, every submission of the problem whose source has no verdict on this device that a
     board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those that can be
-    ranked there come first: not those that name Triton, which is interpreted and takes long, or NoDevice, by which a
-    submission refuses a device.
+    ranked there come first: not those that name Triton, which is interpreted and takes long, harness.hip, which
+    needs a GPU, or NoDevice, by which a submission refuses a device.
 
     Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
     """
@@ -68,7 +68,7 @@ def submissions_to_judge(
 
 def _for_gpus_only(submission: Submission) -> bool:
     """Whether it looks as if no processor could rank it."""
-    return "triton" in submission.text or "NoDevice" in submission.text
+    return any(word in submission.text for word in ("triton", "harness.hip", "NoDevice"))
 
 
 def judge(
@@ -165,7 +165,7 @@ def _agenda(submissions: Sequence[Submission], device: Device, stored_s: Mapping
     if untimed:
         last = all(_untimed(submission, device) for submission in submissions[-untimed:])
         which = f"the last {untimed}" if last and untimed < len(names) else f"{untimed} of them"
-        line += f"; {which} use Triton or refuse a processor: they are checked here, not timed"
+        line += f"; {which} use Triton or inline HIP, or refuse a processor: they are checked here, not timed"
     left_s = _left_s(submissions, device, {}, stored_s)
     if left_s is None:
         return f"{line}; how long all of them take is told after the first"
