@@ -5,6 +5,7 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from harness.wire.arena import TensorSpec
 from harness.wire.device_arena import CudaMemory, DeviceArena, shareable_memory
 
 GRANULARITY = 2 << 20
+INVALID_CONTEXT = 201
 
 
 class FakeCuda:
@@ -21,6 +23,8 @@ class FakeCuda:
     def __init__(self, failing=None):
         self.failing = failing
         self.handles, self.mapped, self.fds = {}, {}, []
+        self.current = threading.local()  # a context is current in one thread, here in the one that makes this
+        self.current.context = 0xC0DE
 
     def __getattr__(self, name):
         if not name.startswith("cuMem"):
@@ -61,8 +65,20 @@ class FakeCuda:
     def _cuMemSetAccess(self, address, size, access, count):
         assert access.flags == 3 and count.value == 1 and address.value in self.mapped
 
-    def cuCtxSynchronize(self):
+    def cuCtxGetCurrent(self, context):
+        context._obj.value = getattr(self.current, "context", None)
         return 0
+
+    def cuCtxPushCurrent_v2(self, context):
+        self.current.before, self.current.context = getattr(self.current, "context", None), context.value
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context):
+        self.current.context = self.current.before
+        return 0
+
+    def cuCtxSynchronize(self):
+        return 0 if getattr(self.current, "context", None) else INVALID_CONTEXT
 
     def _cuMemUnmap(self, address, size):
         del self.mapped[address.value]
@@ -105,6 +121,16 @@ def test_once_closed_nothing_of_it_is_left():
     assert cuda.handles and cuda.mapped
     arena.close()
     assert not cuda.handles and not cuda.mapped and open_files() == before
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_thread_without_a_context_may_let_go_of_it():
+    cuda = FakeCuda()
+    arena = DeviceArena.create_on(CudaMemory(cuda), 1)
+    collector = threading.Thread(target=arena.close)
+    collector.start()
+    collector.join()
+    assert not cuda.handles and not cuda.mapped
 
 
 @pytest.mark.parametrize(

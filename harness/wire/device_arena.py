@@ -60,10 +60,13 @@ def shareable_memory(torch_device: str) -> CudaMemory | None:
 
 
 class CudaMemory:
-    """The calls needed of libcuda, on one device. Each raises OSError when it fails."""
+    """The calls needed of libcuda, on one device, in the context that is current where this is made. Each raises
+    OSError when it fails."""
 
     def __init__(self, library: Any, device_index: int = 0) -> None:
         self._cuda, self._location = library, _Location(_ON_DEVICE, device_index)
+        self._context = ctypes.c_void_p()
+        _succeed(library.cuCtxGetCurrent(byref(self._context)), "looking for the context")
 
     @classmethod
     def of_torch(cls, device_index: int = 0) -> CudaMemory:
@@ -117,8 +120,13 @@ class CudaMemory:
         return address.value
 
     def unmap(self, address: int, size: int) -> None:
-        """Waits first: a copy that is still under way would otherwise run into memory that is no longer there."""
-        _succeed(self._cuda.cuCtxSynchronize(), "waiting for the device")
+        """Waits first: a copy that is still under way would otherwise run into memory that is no longer there. Any
+        thread may call it: the collector runs in one that never had a context as well."""
+        _succeed(self._cuda.cuCtxPushCurrent_v2(self._context), "entering the context")
+        try:
+            _succeed(self._cuda.cuCtxSynchronize(), "waiting for the device")
+        finally:
+            self._cuda.cuCtxPopCurrent_v2(byref(ctypes.c_void_p()))
         _succeed(self._cuda.cuMemUnmap(ctypes.c_uint64(address), _size(size)), "unmapping")
         _succeed(self._cuda.cuMemAddressFree(ctypes.c_uint64(address), _size(size)), "freeing addresses")
 
@@ -188,9 +196,11 @@ class _Mapping:
         return {"shape": (self._size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
     def __del__(self) -> None:
-        if self.address:
-            self._memory.unmap(self.address, self._size)
-        self._memory.release(self._handle)
+        try:
+            if self.address:
+                self._memory.unmap(self.address, self._size)
+        finally:
+            self._memory.release(self._handle)
 
 
 class _Window:
