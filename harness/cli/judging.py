@@ -31,7 +31,7 @@ from harness.cli.options import (
     words_option,
 )
 from harness.errors import UsageError
-from harness.model import Problem, Run, Unranked, Verdict, standing
+from harness.model import Problem, Run, Unranked, Verdict, tolerances_met
 from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
@@ -237,7 +237,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
     wrong = f"{case_list([check])}\n{check.report}"
-    right = f"accepted: {case} with seed {seed} is right, {standing([check])}"
+    right = f"accepted: {case} with seed {seed} is right, {tolerances_met([check])}"
     click.echo(colour.verdicts(wrong if check.report else right))
     return check.verdict.exit_code
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from test_judging import judge
 
 from harness.cli import verbs
-from harness.model import Case, CaseCheck, Excess, Total, Verdict, standing
+from harness.model import Case, CaseCheck, Excess, Total, Verdict, tolerances_met
 from harness.render import terminal
 
 
@@ -42,7 +42,7 @@ STRICT, LOOSE = check("a", "exact", exact=0.4, fp8=0.2, fp4=0.1), check("b", "fp
     ],
 )
 def test_the_loosest_that_all_meet_is_named_and_what_misses_the_next_stricter(found, said):
-    assert standing(found) == said
+    assert tolerances_met(found) == said
 
 
 @pytest.fixture
