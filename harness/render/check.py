@@ -12,7 +12,7 @@ from harness.render import kernels
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
-from harness.render.terminal import printed
+from harness.render.tables import printed
 from harness.verbs.check import Checkup, Judgement
 
 
