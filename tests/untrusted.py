@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness import catalog
-from harness.judge.check import compare, differences, overruns
+from harness.judge.checked_call import compare, differences, overruns
 from harness.judge.deadline import Allowance
 from harness.judge.inputs import Dealer
 from harness.judge.mismatch import report

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.judge import difference as chunked
 from harness.judge import mismatch
-from harness.judge.check import compare, differences, overruns
+from harness.judge.checked_call import compare, differences, overruns
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, scattered
 from harness.judge.reply import CallReply
 from harness.judge.selection import Selection
