@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import clamps, lanes, operands, written
+from harness.emulator import clamps, lanes, operands, semantics
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -64,10 +64,10 @@ class _Builder:
             raise NotEmulated(f"{instruction.mnemonic} with an output modifier is not emulated")
         self.result = self.table.get("vdst", ("FMT_NUM_B32", 32))
         self.d0_bits = 64 if self.result[1] > 32 and not self.compares else 32
-        self.semantics = written.of(instruction, kernel.target, self.d0_bits)
+        self.semantics = semantics.of(instruction, kernel.target, self.d0_bits)
         saturating = clamps.of_integer(instruction.mnemonic) if self.fields.get("clmp") else None
         if saturating is not None:
-            self.semantics = dataclasses.replace(self.semantics, apply=written.by_name(saturating))
+            self.semantics = dataclasses.replace(self.semantics, apply=semantics.by_name(saturating))
 
     def step(self) -> Step:
         if self.d0_bits == 64 and self.result[1] > 64:
