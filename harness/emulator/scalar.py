@@ -115,7 +115,7 @@ def scalar(instruction: Instruction, kernel: KernelCode) -> Step:
         scc = state.scc[rows]
         s0, s1 = first(state, rows), second(state, rows)
         found = apply(s0, s1, None, old(state, rows), scc, None, None, simm, None, 0)
-        if writes and target != 124 + (kernel.target != "gfx1100") * 1000:
+        if writes:
             if wide:
                 state.set_scalar64(target, rows, found["D0"])
             else:

@@ -12,8 +12,9 @@ import functools
 import re
 from typing import Any
 
+from harness.emulator.code_object import ARCHITECTURE
 from harness.emulator.conversions import WRITTEN  # those of `handwritten`, and its own
-from harness.emulator.decoding import ARCHITECTURE, Instruction, spelled
+from harness.emulator.decoding import Instruction, spelled
 from harness.emulator.findings import NotEmulated
 from harness.emulator.handwritten import Apply
 from harness.emulator.pseudocode import Semantics, translated
