@@ -415,7 +415,7 @@ class TestWhereItDoesNotWork:
             return known
 
         monkeypatch.setattr("harness.judge.clocks.Sandwich", Unmeasured)
-        monkeypatch.setattr("harness.judge.calibration.measure", measure)
+        monkeypatch.setattr("harness.judge.clock_calibration.measure", measure)
         told = []
         entrant = Entrant.__new__(Entrant)
         entrant.clocks, entrant.caller, entrant._narrate = Clocks(GPU), SimpleNamespace(constants=None), told.append

@@ -123,9 +123,9 @@ def eval_(
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
         if link is not None:
-            from harness.cluster import fleet
+            from harness.cluster import batch
 
-            runs = fleet.judge(
+            runs = batch.judge(
                 link,
                 root,
                 task,

@@ -75,11 +75,11 @@ def doctor(
 
 
 def _calibrate_fleet(root: Path, cluster: str, device: str, as_json: bool) -> int:
-    from harness.cluster import calibration
+    from harness.cluster import spread
     from harness.cluster.link import Link
 
     with Link(cluster, root) as link, narration(as_json) as told:
-        found = calibration.calibrate(root, link, link.device(device), told)
+        found = spread.measure(root, link, link.device(device), told)
     component = found.component()
     if as_json:
         print_json(found.model_dump(mode="json") | {"percent": component.percent, "freedom": component.freedom})

@@ -9,8 +9,8 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
 
 the call      session (the exchange with one worker), stage (its memory), reply, structure, printed, worker_program
 the clock     clocks (which one), clock (a CPU's), sandwich and hold (a GPU's), worker_clock (where neither works),
-              constants, calibration and null_worker (what timing itself takes), pace, sitting, timed_process, bounds,
-              anchor, conditions
+              constants, clock_calibration and null_worker (what timing itself takes), pace, sitting, timed_process,
+              bounds, anchor, conditions
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
               ratios (all calls), mismatch and hints (the report), death (how a process ended)
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
