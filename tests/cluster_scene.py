@@ -455,7 +455,7 @@ def played(name, scene):
 
 def play_on_one_head(found, chosen):
     begin_cluster()
-    with Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6) as placement:
+    with contextlib.closing(Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6)) as placement:
         scene = Scene(placement)
         scenes = {"lost": lambda: scene.killed("lost", 3)}
         names = [name for name in chosen if name != "head_died"] or [
