@@ -29,18 +29,17 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import tabulate as tables
-from tabulate import tabulate
+import tabulate
 
 from harness.model import Case, ClockOwner, Run, of_limit, told_apart
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from harness.render.terminal import percent
+from harness.render.tables import percent
 
 ROOT = Path(__file__).resolve().parents[1]
 
-tables.MIN_PADDING = 0  # whoever imports this may have set it; the page must not depend on that
+tabulate.MIN_PADDING = 0  # whoever imports this may have set it; the page must not depend on that
 
 BEGIN, END = "<!-- tables: python bench/kernel_table.py -->", "<!-- end of tables -->"
 
@@ -131,7 +130,7 @@ def days(dates: dict[str, str]) -> str:
     usual, *others = (date for date, _ in Counter(dates.values()).most_common())
     rows = [[date, kernels] for date in others for kernels in measured_at(date, dates)]
     rows.append([usual, "all others"])
-    return tabulate(rows, ["by events on", "kernels"], tablefmt="pipe", disable_numparse=True)
+    return tabulate.tabulate(rows, ["by events on", "kernels"], tablefmt="pipe", disable_numparse=True)
 
 
 def measured_at(date: str, dates: dict[str, str]) -> list[str]:
@@ -238,7 +237,7 @@ def targets(times: Times, judged: Runs, nulls: dict[str, float], board: dict[str
         )
     head = ["kernel", "target", "judged run", "back to back, by events", ""]
     head += [f"cases of ≤ {LONG_US:.0f} µs within 2 × (null + floor)", "score on the board"]
-    return "## Targets, of the limit\n\n" + tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
+    return "## Targets, of the limit\n\n" + tabulate.tabulate(rows, head, tablefmt="pipe", disable_numparse=True)
 
 
 def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
@@ -272,7 +271,7 @@ def table(problem: str, times: Times, judged: Runs) -> str:
         )
     names = [named(kernel, times).partition("/")[2].removeprefix("rival ") for kernel in ours + rivals]
     formats = f": {' / '.join(FORMATS[problem])}" if problem in FORMATS else ""
-    shown = tabulate(rows, ["case", f"floor µs{formats}", *names], tablefmt="pipe", disable_numparse=True)
+    shown = tabulate.tabulate(rows, ["case", f"floor µs{formats}", *names], tablefmt="pipe", disable_numparse=True)
     return f"## {problem}\n\n" + (f"Every case: `{common}`.\n\n" if common else "") + shown
 
 

@@ -36,8 +36,8 @@ from tabulate import tabulate
 
 from bench.emulated import ROOT, TARGETS, bundled, has_kernels
 from harness.emulator import launch
-from harness.emulator.code_object import KernelCode
-from harness.emulator.decoding import ARCHITECTURE, _formats, decode
+from harness.emulator.code_object import ARCHITECTURE, KernelCode
+from harness.emulator.decoding import _formats, decode
 from harness.emulator.findings import KernelFault, NotEmulated
 from harness.emulator.program import DecodedProgram
 

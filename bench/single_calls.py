@@ -30,7 +30,7 @@ from bench.entries import Desk, Entry, Kernel, Simulated
 from bench.experiment import ROOT, report
 from bench.faults import NAMED
 from harness import catalog
-from harness.judge.check import differences
+from harness.judge.checked_call import differences
 from harness.judge.inputs import Dealer
 from harness.judge.reference import Reference
 from harness.judge.seeds import Seeds

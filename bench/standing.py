@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from harness.judge.check import compare, differences
+from harness.judge.checked_call import compare, differences
 from harness.judge.inputs import Call
 from harness.judge.reply import CallReply, OutputDescription
 from harness.judge.stage import Snapshot, Span

@@ -37,7 +37,7 @@ prepare()
 
 from harness import catalog  # noqa: E402
 from harness.cli import main  # noqa: E402
-from harness.cluster import fleet, node  # noqa: E402
+from harness.cluster import batch, node  # noqa: E402
 from harness.cluster.pins import Pins  # noqa: E402
 from harness.cluster.placement import Placement  # noqa: E402
 from harness.cluster.watching import JobEnded  # noqa: E402
@@ -112,7 +112,7 @@ class Scene:
             threading.Thread(target=act, args=(line,), daemon=True).start()
 
         submission = self.submission(name, source)
-        (run,) = fleet.judge(self.placement, ROOT, self.problem, [submission], self.device, True, told)
+        (run,) = batch.judge(self.placement, ROOT, self.problem, [submission], self.device, True, told)
         return {
             "verdict": run.ending.verdict,
             "message": run.ending.message,
@@ -326,7 +326,7 @@ def custom_kernel(data):
             lines.append(line)
             threading.Thread(target=act, args=(line,), daemon=True).start()
 
-        runs = fleet.judge(self.placement, ROOT, self.problem, submissions, self.device, True, told)
+        runs = batch.judge(self.placement, ROOT, self.problem, submissions, self.device, True, told)
         return {
             "killed": len(killed),
             "verdicts": [run.ending.verdict for run in runs],
@@ -455,7 +455,7 @@ def played(name, scene):
 
 def play_on_one_head(found, chosen):
     begin_cluster()
-    with Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6) as placement:
+    with contextlib.closing(Placement(ADDRESS, ROOT, silent_s=8, lonely_s=6)) as placement:
         scene = Scene(placement)
         scenes = {"lost": lambda: scene.killed("lost", 3)}
         names = [name for name in chosen if name != "head_died"] or [

@@ -120,10 +120,10 @@ PATCHED = {
     "the worker": """
         import signal, sys
         calls = sys.modules["harness.worker.calls"]
-        stopped = calls.Calls.stopped
+        between_stops = calls.Calls.between_stops
         def with_a_claim(self, *arguments):
-            return {**stopped(self, *arguments), "inside_ns": 1.0}
-        calls.Calls.stopped = with_a_claim
+            return {**between_stops(self, *arguments), "inside_ns": 1.0}
+        calls.Calls.between_stops = with_a_claim
         calls._synchronize = lambda: None
     """,
 }

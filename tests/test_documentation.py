@@ -29,7 +29,7 @@ from harness.model import OLDER_SOURCE, ClockOwner, Device, Run, Verdict, of_lim
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from harness.render.terminal import OF_THE_LIMIT, error_figure, microseconds, percent
+from harness.render.tables import OF_THE_LIMIT, error_figure, microseconds, percent
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()

@@ -286,20 +286,20 @@ def test_written_semantics_agree_with_the_pseudocode_bit_for_bit():
     """Where the pseudocode can be translated and is not among the corrections, both are the same function."""
     from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
 
-    from harness.emulator import written
+    from harness.emulator import semantics
     from harness.emulator.decoding import spelled
     from harness.emulator.pseudocode import Untranslatable, translated
 
     compared = 0
     for op, code in PCODE.items():
         name = spelled(op)
-        if name not in written.WRITTEN or name in written.CORRECTIONS or "f16" in name or "64" in name:
+        if name not in semantics.WRITTEN or name in semantics.CORRECTIONS or "f16" in name or "64" in name:
             continue
         try:
             pseudo = translated(code)
         except Untranslatable:
             continue
-        mine = written.semantics(name, op, "gfx942", 32)
+        mine = semantics.of_mnemonic(name, op, "gfx942", 32)
         lane = np.arange(COUNT, dtype=np.uint32) % 64
         given = (A, B, C, np.zeros_like(A), np.zeros(COUNT, bool), np.zeros(COUNT, bool), None, np.uint32(0), lane, 0)
         with np.errstate(all="ignore"):

@@ -14,7 +14,7 @@ from harness.judge.reference import open_reference
 from harness.machine.device import detect
 from harness.model import Foreign
 from harness.ranking.board import rank
-from harness.render import terminal
+from harness.render import tables
 from tests.test_ranking import entry
 
 TESTS = Path(__file__).parent
@@ -161,7 +161,7 @@ class TestWhatASetSays:
             "The competition's deadline was 2025-06-30 23:59 UTC.",
         ]
         assert list(reference.notes)[1:] == device[1:] and "H100 and MI300" in reference.notes[0]
-        table = terminal.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
+        table = tables.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
         assert device == [line for line in table.below if line.startswith("The competition")]
 
     @pytest.mark.parametrize("stated", ["soon", "2025-13-01", "30", "[2025]"])

@@ -31,8 +31,19 @@ class World:
             self.poured()
         self.log.append("stop")
 
+    def _ready(self, waits):
+        self.log.append(f"ready, waits {waits}")
+
     def call(
-        self, kernel, data=(), *, around=contextlib.nullcontext, spare=1 << 14, poison=(), state=(), manner="stopped"
+        self,
+        kernel,
+        data=(),
+        *,
+        around=contextlib.nullcontext,
+        spare=1 << 14,
+        poison=(),
+        state=(),
+        sequence="between_stops",
     ):
         tree, leaves = flatten(data, [f"in{i}" for i in range(len(data))])
         tensors = [tensor for _, tensor in leaves]
@@ -44,7 +55,7 @@ class World:
         worker.regions["arena"] = self.arena
         request = {"tree": tree, "inputs": [spec.to_json() for spec in self.specs], "poison": list(poison)}
         request |= {"tail": self.tail, "turn": 3, "state": list(state)}
-        reply = getattr(worker, manner)(kernel, request, around, lambda waits: self.log.append(f"ready, waits {waits}"))
+        reply = getattr(worker, sequence)(kernel, request, around, self._ready)
         CallReply.model_validate({**reply, "interpreted": False})
         return reply
 
@@ -127,20 +138,20 @@ class TestWhereAnOutputLies:
 
     @pytest.mark.parametrize("part", [slice(None), slice(64, None)])
     def test_on_a_device_whatever_lies_aligned_in_shared_memory_stays(self, world, part):
-        (output,) = world.call(lambda data: data[0][part], (torch.arange(128.0),), manner="awaited")["outputs"]
+        (output,) = world.call(lambda data: data[0][part], (torch.arange(128.0),), sequence="awaited")["outputs"]
         assert output["offset"] == world.specs[0].offset + (ALIGNMENT if part.start else 0) and "copied" not in output
 
     def test_the_device_is_waited_for_before_a_copy_and_after_it(self, world):
-        world.call(lambda data: torch.ones(3), manner="awaited")
+        world.call(lambda data: torch.ones(3), sequence="awaited")
         assert world.log == ["ready, waits False", "stop", "device is done", "device is done"]
 
     def test_the_least_that_a_call_takes_is_two_stops(self, world):
-        reply = world.call(pytest.fail, (torch.ones(3),), manner="bare")
+        reply = world.call(pytest.fail, (torch.ones(3),), sequence="bare")
         assert world.log == ["ready, waits False", "stop", "stop"] and reply["returned"] == 0
 
-    @pytest.mark.parametrize("manner", ["stopped", "awaited"])
-    def test_a_part_that_begins_elsewhere_is_copied_to_where_the_judge_can_read_it(self, world, manner):
-        (output,) = world.call(lambda data: data[0][1:], (torch.arange(128.0),), manner=manner)["outputs"]
+    @pytest.mark.parametrize("sequence", ["between_stops", "awaited"])
+    def test_a_part_that_begins_elsewhere_is_copied_to_where_the_judge_can_read_it(self, world, sequence):
+        (output,) = world.call(lambda data: data[0][1:], (torch.arange(128.0),), sequence=sequence)["outputs"]
         assert output["copied"] is True and output["offset"] == world.tail
         assert world.at(output).tolist() == list(range(1, 128))
 

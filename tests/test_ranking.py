@@ -16,7 +16,7 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, bearings, close, rank
 from harness.records.entry import Entry
-from harness.render import document, left_out, terminal
+from harness.render import document, left_out, tables
 from harness.render.boards import _duels
 from tests.test_store import make_run
 
@@ -148,7 +148,7 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
     best, mine = entry("best", 100, 99, 101), entry("mine", (low + high) / 2, low, high)
     where = bearings(mine, rank([best, mine], []), [], best)
     assert where is not None and where.level is level
-    said = terminal.verdict_line(make_run(score=mine.score_ns), where)
+    said = tables.verdict_line(make_run(score=mine.score_ns), where)
     assert ("not told apart from the best so far (best)" in said) is level
     assert ("as fast as the best so far (best)" in said) is not level
 
@@ -156,16 +156,16 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
 def test_the_last_line_says_all_that_is_known_of_a_score():
     accepted, wrong = make_run(score=100.0), make_run(score=None, verdict=Verdict.WRONG_ANSWER)
     where = Bearings(of_limit=0.312, floor_format="mxfp4", times_baseline=1.5, times_best=0.966, best="triton_fp8")
-    assert terminal.verdict_line(accepted, where) == (
+    assert tables.verdict_line(accepted, where) == (
         "accepted: mine on double: as the test says; 0.1000 µs ±1.0\xa0%, 31\xa0% of the limit (mxfp4), "
         "1.50 × as fast as the best baseline, 0.97 × as fast as the best so far (triton_fp8) (show run-1)"
     )
-    assert terminal.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
+    assert tables.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
     quick = make_run(score=100.0, unranked_because="quick")
-    assert terminal.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
+    assert tables.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
     own = make_run(score=100.0, clock=ClockOwner.WORKER)
-    assert terminal.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
-    assert terminal.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
+    assert tables.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
+    assert tables.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"
 
 
 def test_neighbours_within_two_per_cent_are_told_to_duel():
@@ -258,7 +258,7 @@ def test_a_board_without_a_baseline_says_so_and_one_with_it_has_the_ratio(proble
     named = problem.model_copy(update={"baselines": baselines})
 
     def shown(*entries):
-        return document.text(terminal.board(named, "A Device", rank(entries, baselines), []))
+        return document.text(tables.board(named, "A Device", rank(entries, baselines), []))
 
     assert f"no × best baseline: {said}" in shown(mine)
     if baselines:
@@ -300,7 +300,7 @@ def test_what_is_left_out_is_shown_with_its_cause_first(problem, monkeypatch, me
     monkeypatch.setenv("COLUMNS", "80")
     failed = entry("failed", verdict=Verdict.WRONG_ANSWER, message=message)
     assert left_out.cause(message) == shown
-    lines = document.text(terminal.board(problem, "A Device", rank([failed], []), [])).splitlines()
+    lines = document.text(tables.board(problem, "A Device", rank([failed], []), [])).splitlines()
     seen = " ".join(line.split("│")[3].strip() for line in lines if line.count("│") == 4).partition("what was seen ")[2]
     assert seen == shown and max(map(len, lines)) <= 80
 
@@ -308,9 +308,9 @@ def test_what_is_left_out_is_shown_with_its_cause_first(problem, monkeypatch, me
 def test_quick_tries_that_failed_fill_no_board_and_are_named(problem):
     tries = [entry(f"try_{n}", verdict=Verdict.RUNTIME_ERROR, unranked=Unranked.QUICK) for n in range(17)]
     others = [entry("liar", verdict=Verdict.INTEGRITY_VIOLATION), entry("hasty", 40_000, unranked=Unranked.QUICK)]
-    parts = terminal.board(problem, "A Device", rank([*tries, *others], []), [])
-    tables = [part for part in parts if isinstance(part, document.Table)]
-    assert [[row[0] for row in table.rows] for table in tables] == [["hasty"], ["liar"]]
+    parts = tables.board(problem, "A Device", rank([*tries, *others], []), [])
+    shown = [part for part in parts if isinstance(part, document.Table)]
+    assert [[row[0] for row in table.rows] for table in shown] == [["hasty"], ["liar"]]
     (line,) = [part.content for part in parts if isinstance(part, document.Prose) and "try_0" in part.content]
     assert all(f"try_{n}" in line for n in range(17)) and "show NAME" in line and "forget NAME" in line
     assert "left out (1)" in document.text(parts)
@@ -324,11 +324,11 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
         entry("seen", unranked="interpreted"),
         entry("liar", verdict=Verdict.INTEGRITY_VIOLATION),
     ]
-    text = document.text(terminal.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
+    text = document.text(tables.board(problem, "A Device", rank(entries, ["torch"]), ["a note"]))
     row = next(line for line in text.splitlines() if "mine" in line)
     rank_shown, name, score, ratio, share = [cell.strip() for cell in row.strip("│ ").split("│")][:5]
     assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40\xa0%") and score.startswith("50.00 ±")
-    assert f"{terminal.OF_THE_LIMIT}, here for bf16 data." in text
+    assert f"{tables.OF_THE_LIMIT}, here for bf16 data." in text
     for words in ("a quick look with one process", "interpreted time is no measurement", "left out (1)", "a note"):
         assert words in text
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)
@@ -348,24 +348,24 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
 )
 def test_each_reason_has_a_sentence_that_is_more_than_its_name(problem, reason):
     changes = {Unranked.WORKER_TIMED: WORKER, Unranked.OLDER: {"older": True}}.get(reason, {"unranked": reason})
-    shown = document.text(terminal.board(problem, "A Device", rank([entry("odd", 5, **changes)], []), []))
+    shown = document.text(tables.board(problem, "A Device", rank([entry("odd", 5, **changes)], []), []))
     (sentence,) = re.findall(rf"^{reason}: (.+)\.$", shown, re.MULTILINE)
-    assert len(sentence) > 30 and sentence == terminal.why_unranked(reason)
+    assert len(sentence) > 30 and sentence == tables.why_unranked(reason)
 
 
 def test_a_board_of_workers_times_says_so_below_it(problem):
     entries = [entry("own", 100_000, **WORKER)]
-    shown = document.text(terminal.board(problem, "A Device", rank(entries, [], rank_worker_timed=True), []))
+    shown = document.text(tables.board(problem, "A Device", rank(entries, [], rank_worker_timed=True), []))
     assert shown.endswith(
         "worker-timed: the submissions' own processes timed these; a submission can change such a time."
     )
-    judged = document.text(terminal.board(problem, "A Device", rank([entry("judged", 100_000)], []), []))
+    judged = document.text(tables.board(problem, "A Device", rank([entry("judged", 100_000)], []), []))
     assert "worker-timed" not in judged
 
 
 def test_what_failed_on_an_older_revision_says_so(problem):
     entries = [entry("now", verdict=Verdict.TIMEOUT), entry("then", verdict=Verdict.TIMEOUT, older=True)]
-    lines = document.text(terminal.board(problem, "A Device", rank(entries, []), [])).splitlines()
+    lines = document.text(tables.board(problem, "A Device", rank(entries, []), [])).splitlines()
     assert [Unranked.OLDER in next(line for line in lines if f" {name} " in line) for name in ("now", "then")] == [
         False,
         True,
@@ -374,12 +374,12 @@ def test_what_failed_on_an_older_revision_says_so(problem):
 
 @pytest.mark.parametrize("reason", [None, "odd, odder"])
 def test_a_board_survives_a_reason_that_it_does_not_know(problem, reason):
-    board = terminal.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
+    board = tables.board(problem, "A Device", rank([entry("odd", unranked=reason)], []), [])
     assert "odd" in document.text(board)
 
 
 @settings(deadline=None)
 @given(st.floats(1.0, 1e12))
 def test_a_latency_is_shown_to_four_figures(latency):
-    shown = terminal.microseconds(Estimate(latency_ns=latency))
+    shown = tables.microseconds(Estimate(latency_ns=latency))
     assert float(shown.replace(",", "")) == pytest.approx(latency / 1e3, rel=1e-3)

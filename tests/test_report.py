@@ -42,7 +42,7 @@ from harness.model import (
 from harness.ranking.board import rank
 from harness.records.entry import Entry
 from harness.records.store import Store
-from harness.render import charts, document, html, legible, plots, terminal
+from harness.render import charts, document, html, legible, plots, tables
 from harness.render import run as rendered
 from harness.render.axis import NARROW, WIDE, label_ends, log_axis
 from harness.verbs import report
@@ -366,8 +366,8 @@ def test_what_is_not_ranked_is_apart_with_its_reason(toy_root):
     store(toy_root, "good")
     store(toy_root, "quick_one", 500.0, unranked_because="quick")
     store(toy_root, "bad", **failed())
-    tables = [table.partition("</table>")[0] for table in page_of(toy_root).split("<caption>")[1:]]
-    board, verified, left_out = (Elements(table).words for table in tables)
+    captioned = [table.partition("</table>")[0] for table in page_of(toy_root).split("<caption>")[1:]]
+    board, verified, left_out = (Elements(table).words for table in captioned)
     assert board.startswith("Board") and "good" in board and "quick_one" not in board and "bad" not in board
     assert verified.startswith("Accepted, not ranked") and "quick_one" in verified and "a quick look" in verified
     assert left_out.startswith("Not accepted") and "bad wrong answer rel_l2 0.3 (limit 0.2)" in left_out
@@ -436,7 +436,7 @@ def test_what_a_chart_says_of_the_limit_stands_in_the_tables_beside_it_with_the_
     assert found == [[(note, "bandwidth (float32)") for note in notes]] * 2
     assert "Of the limit: floor ÷ latency; 100 % is best. The floor is" in Elements(page).words
     shown = document.text([rendered.case_table(run)])
-    assert all(note in shown for note in notes) and terminal.OF_THE_LIMIT in shown and "float32 data" in shown
+    assert all(note in shown for note in notes) and tables.OF_THE_LIMIT in shown and "float32 data" in shown
 
 
 def test_a_page_speaks_of_baselines_only_where_one_is_ranked_and_says_so_where_none_is(toy_root):

@@ -143,7 +143,7 @@ ATTEMPTS = """
         **{f"list {name}": lambda name=name: os.listdir(Path(root, name))
            for name in ("problems", "submissions", "configs", "tests", "results")},
         "read the problem": lambda: Path(root, "problems/mla/problem.yml").read_bytes(),
-        "read the judge's code": lambda: Path(root, "harness/judge/check.py").read_bytes(),
+        "read the judge's code": lambda: Path(root, "harness/judge/checked_call.py").read_bytes(),
         "read a file of the user's": lambda: Path(victim).read_bytes(),
         "read passwords": lambda: Path("/etc/shadow").read_bytes(),
         "overwrite a file of the user's": lambda: Path(victim).write_text("x"),

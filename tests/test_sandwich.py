@@ -183,7 +183,7 @@ class TestTheSandwich:
         assert answer.elapsed_ns == pytest.approx(293e3) and answer.pour_ns == pytest.approx(100e3)
         assert world.asked == {
             "tail": 1,
-            "manner": "armed",
+            "sequence": "armed",
             "null": None,
             "gated": False,
             "long": False,
@@ -360,7 +360,7 @@ class TestHostBoundCalls:
             *["hold", "poured_from", "look behind the hold", "pour", "flush", "a", "release"],
             *["continue", "stops itself", "stop"], *END,
         ]  # fmt: skip
-        assert answer.void is None and answer.inside_ns is None and world.asked["manner"] == "awaited"
+        assert answer.void is None and answer.inside_ns is None and world.asked["sequence"] == "awaited"
 
     def test_one_that_ran_meanwhile_is_void(self, world):
         world.ran = True
@@ -415,7 +415,7 @@ class TestWhereItDoesNotWork:
             return known
 
         monkeypatch.setattr("harness.judge.clocks.Sandwich", Unmeasured)
-        monkeypatch.setattr("harness.judge.calibration.measure", measure)
+        monkeypatch.setattr("harness.judge.clock_calibration.measure", measure)
         told = []
         entrant = Entrant.__new__(Entrant)
         entrant.clocks, entrant.caller, entrant._narrate = Clocks(GPU), SimpleNamespace(constants=None), told.append

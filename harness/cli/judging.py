@@ -31,7 +31,7 @@ from harness.cli.options import (
     words_option,
 )
 from harness.errors import UsageError
-from harness.model import Problem, Run, Unranked, Verdict, standing
+from harness.model import Problem, Run, Unranked, Verdict, tolerances_met
 from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
@@ -123,9 +123,9 @@ def eval_(
                 told(progress.so_far([board for _, board in leaderboard.boards(root, task, here.slug).boards]))
 
         if link is not None:
-            from harness.cluster import fleet
+            from harness.cluster import batch
 
-            runs = fleet.judge(
+            runs = batch.judge(
                 link,
                 root,
                 task,
@@ -178,7 +178,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     Example: python3 -m harness verify mla
     """
     from harness.machine.device import detect
-    from harness.render import terminal
+    from harness.render import tables
     from harness.verbs import verify as verification
 
     tasks = catalog.load_problems(root, problem)
@@ -196,7 +196,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         faults += [f"{name}: no accepted control meets the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:
-            print_parts([terminal.verification(task, results)], as_markdown)
+            print_parts([tables.verification(task, results)], as_markdown)
             click.echo()
     if as_json:
         print_json({"problems": documents, "faults": faults})
@@ -237,7 +237,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
     wrong = f"{case_list([check])}\n{check.report}"
-    right = f"accepted: {case} with seed {seed} is right, {standing([check])}"
+    right = f"accepted: {case} with seed {seed} is right, {tolerances_met([check])}"
     click.echo(colour.verdicts(wrong if check.report else right))
     return check.verdict.exit_code
 
@@ -280,7 +280,7 @@ def _print_outcome(
     """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict. Of
     `chosen` cases, which are on no board, the cases themselves."""
     from harness.render import run as rendered
-    from harness.render import terminal
+    from harness.render import tables
 
     failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
     parts: list[Part] = []
@@ -292,8 +292,8 @@ def _print_outcome(
         parts += boards.parts(root, problem, device, published=False)
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
-    parts += [terminal.failure(run, stored=not chosen) for run, has in zip(runs, failed, strict=True) if has]
+    parts += [tables.failure(run, stored=not chosen) for run, has in zip(runs, failed, strict=True) if has]
     found = leaderboard.bearings(root, problem, runs)
-    lines = [terminal.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
+    lines = [tables.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))
     print_parts(parts, as_markdown)

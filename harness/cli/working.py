@@ -75,11 +75,11 @@ def doctor(
 
 
 def _calibrate_fleet(root: Path, cluster: str, device: str, as_json: bool) -> int:
-    from harness.cluster import calibration
+    from harness.cluster import spread
     from harness.cluster.link import Link
 
     with Link(cluster, root) as link, narration(as_json) as told:
-        found = calibration.calibrate(root, link, link.device(device), told)
+        found = spread.measure(root, link, link.device(device), told)
     component = found.component()
     if as_json:
         print_json(found.model_dump(mode="json") | {"percent": component.percent, "freedom": component.freedom})
@@ -266,13 +266,13 @@ def profile(
     submission = catalog.load_submission(task, file)
     if tool == "emulator":
         from harness.profiling import counting
-        from harness.render import counts as tables
+        from harness.render import counts as rendered_counts
 
         counts = counting.counted(root, task, submission, case, narrate=narrate)
         if as_json:
             print_json(counts.model_dump(mode="json"))
         else:
-            print_parts(tables.parts(counts), as_markdown)
+            print_parts(rendered_counts.parts(counts), as_markdown)
         return
     found = profiling.profile(
         root, task, submission, detect(root, device), tool=tool, case=case, calls=calls, out=out, narrate=narrate

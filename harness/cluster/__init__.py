@@ -14,8 +14,8 @@ driver       the process that speaks with Ray, which Ray ends where its head is 
 link         the way to that process, and to another one where it is lost
 placement    jobs placed, and tried again where they are lost
 watching     one job's attempts, watched
-calibration  the same submissions on every card: `doctor --calibrate --fleet`
-fleet        all submissions of an evaluation at once
+spread       the same submissions on every card: `doctor --calibrate --fleet`
+batch        all submissions of an evaluation at once
 node         `podium node`: starts and stops Ray here
 census       `podium cluster`: the nodes, and what is wrong with them
 

@@ -38,7 +38,7 @@ def main(task: Task = judge_job) -> None:
         placement = Placement(address, Path(root), lonely_s=float(lonely_s), task=task)
         threading.Thread(target=_look, args=(placement,), daemon=True).start()
         answers.send(0, answer=None)
-        with placement:
+        with contextlib.closing(placement):
             answers.serve(placement)
 
 

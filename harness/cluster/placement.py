@@ -1,6 +1,6 @@
 """Jobs on the cluster: each is placed, watched, and tried again where a node lost it.
 
-    with Placement(address, root) as placement:
+    with contextlib.closing(Placement(address, root)) as placement:
         placement.judge(request, narrate, started) ─► Run
 
 `judge` is called as `judges.judge_apart` is, and blocks its thread. The request's device is a model's slug
@@ -17,8 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from harness import catalog
 from harness.catalog.config import load_config
@@ -66,14 +65,6 @@ class Placement:
         self._parcels: dict[str, tuple[str, Any]] = {}
         self._placed: set[Placed] = set()
         self._changing = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all jobs, wait until their judges have ended, and leave the cluster."""

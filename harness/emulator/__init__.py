@@ -9,7 +9,7 @@
     program       a kernel's instructions, each made a step once
     code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
     pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
-    written       corrections, and what is prose there, by handwritten and conversions
+    semantics     what an instruction does: the pseudocode or a correction, by handwritten and conversions
     vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races
     clocks, polls                                       what flags and atomics order; which loads wait for a flag

@@ -28,7 +28,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def is_off(kernel: KernelCode, register: int) -> bool:
-    return register in ((124,) if kernel.target == "gfx1100" else (127, 125))
+    return register in ((124,) if kernel.rdna else (127, 125))
 
 
 def global_addresses(instruction: Instruction, kernel: KernelCode) -> Addresses:

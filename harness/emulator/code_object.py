@@ -19,6 +19,9 @@ from harness.emulator.findings import Malformed, NotEmulated
 TARGETS = {0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100"}
 """e_flags & 0xff (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h): the chips that are emulated."""
 
+ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
+"""Which of tinygrad's tables are a chip's."""
+
 NT_AMDGPU_METADATA = 32
 MAX_BYTES = 64 << 20
 
@@ -63,6 +66,10 @@ class KernelCode:
     """Byte offset of an instruction in `code` ─► file and line."""
     functions: dict[int, str] = field(repr=False, default_factory=dict)
     """Where each function of the code object begins, this kernel among them, as a byte offset ─► its symbol."""
+
+    @property
+    def rdna(self) -> bool:
+        return ARCHITECTURE[self.target] == "rdna3"
 
 
 class CodeObject:
@@ -152,9 +159,9 @@ class CodeObject:
         system = ("private_segment", "", "", "", "", "", "", "workgroup_id_x", "workgroup_id_y", "workgroup_id_z")
         enabled |= {word for bit, word in enumerate(system) if word and rsrc2 >> bit & 1}
         enabled |= {"workgroup_info"} if rsrc2 >> 10 & 1 else set()
-        gfx9 = self.target != "gfx1100"
-        wave_size = 64 if gfx9 else 32 if properties >> 10 & 1 else 64
-        granule = 8 if gfx9 or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
+        cdna = ARCHITECTURE[self.target] == "cdna"
+        wave_size = 64 if cdna else 32 if properties >> 10 & 1 else 64
+        granule = 8 if cdna or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
         arguments = tuple(
             Argument(int(one[".offset"]), int(one[".size"]), str(one[".value_kind"]), str(one.get(".name", "")))
             for one in entry.get(".args", [])
@@ -176,12 +183,12 @@ class CodeObject:
             vgprs=((rsrc1 & 63) + 1) * granule,
             user_sgprs=rsrc2 >> 1 & 31,
             enabled=frozenset(enabled),
-            kernarg_preload=(preload & 127, preload >> 7) if gfx9 else (0, 0),
+            kernarg_preload=(preload & 127, preload >> 7) if cdna else (0, 0),
             workitem_id=rsrc2 >> 11 & 3,
             float_mode=rsrc1 >> 12 & 255,
             ieee_mode=bool(rsrc1 >> 23 & 1),
             dx10_clamp=bool(rsrc1 >> 21 & 1),
-            accum_offset=((rsrc3 & 63) + 1) * 4 if gfx9 else 0,
+            accum_offset=((rsrc3 & 63) + 1) * 4 if cdna else 0,
             arguments=arguments,
             max_threads=int(entry.get(".max_flat_workgroup_size", 1024)),
             lines=lines,

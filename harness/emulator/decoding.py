@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.command import how_to_get_offline
-from harness.emulator.code_object import KernelCode
+from harness.emulator.code_object import ARCHITECTURE, KernelCode
 from harness.emulator.findings import NoInstruction, NotEmulated, line_of
 
 SPELT = {
@@ -30,8 +30,6 @@ SPELT = {
 }
 """Of the tables' names those that the compiler spells otherwise. The chips that are emulated have fma where older ones
 have mad (LLVM, FeatureFmaMixInsts)."""
-
-ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
 
 PADDING = ("s_nop", "s_code_end", "s_endpgm")
 

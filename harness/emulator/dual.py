@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.emulator import operands, written
+from harness.emulator import operands, semantics
 from harness.emulator.arithmetic import U32, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -41,18 +41,18 @@ def _half(
     side: str, mnemonic: str, register: int, fields: dict[str, int], kernel: KernelCode
 ) -> Callable[[State, Rows], Array]:
     plain = mnemonic.replace("v_dual_", "v_")
-    semantics = written.semantics(plain, _op(plain), kernel.target, 32)
+    meant = semantics.of_mnemonic(plain, _op(plain), kernel.target, 32)
     literal = fields.get("literal", 0)
     form = "FMT_NUM_F32" if plain.endswith("f32") else "FMT_NUM_B32"
     first = operands.source(fields[f"src{side}0"], literal, form, 32)
     second = operands.source(fields[f"vsrc{side}1"], literal, form, 32)
     old = operands.source(register + 256, 0, form, 32)
-    wants_vcc = "VCC" in semantics.reads
+    wants_vcc = "VCC" in meant.reads
 
     def compute(state: State, rows: Rows) -> Array:
         vcc = lanes_of(state.mask(VCC, rows), state.wave_size) if wants_vcc else None
         values = first(state, rows), second(state, rows), None, old(state, rows)
-        found = semantics.apply(*values, None, vcc, None, U32(literal), state.lane_numbers, 0)
+        found = meant.apply(*values, None, vcc, None, U32(literal), state.lane_numbers, 0)
         result: Array = found["D0"]
         return result
 

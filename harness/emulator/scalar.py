@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.emulator import operands, written
+from harness.emulator import operands, semantics
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -92,7 +92,7 @@ def scalar(instruction: Instruction, kernel: KernelCode) -> Step:
     table = operand_table(instruction.op)
     form, bits = table.get("sdst", ("FMT_NUM_B32", 32))
     wide = bits > 32
-    semantics = written.of(instruction, kernel.target, 64 if wide else 32)
+    meant = semantics.of(instruction, kernel.target, 64 if wide else 32)
     simm = np.full(1, fields.get("simm16", 0), U32)
     reads: list[operands.Read] = []
     if instruction.encoding.startswith("SOPK"):
@@ -107,7 +107,7 @@ def scalar(instruction: Instruction, kernel: KernelCode) -> Step:
                 reads.append(operands.scalar_source(fields[name], fields.get("literal", 0), kind, width))
     nothing: operands.Read = lambda state, rows: simm  # noqa: E731
     first, second = (*reads, nothing, nothing)[:2]
-    gives, apply, target = semantics.writes, semantics.apply, fields.get("sdst", 0)
+    gives, apply, target = meant.writes, meant.apply, fields.get("sdst", 0)
     writes = "D0" in gives and not mnemonic.startswith(("s_cmp", "s_bitcmp"))
     old = operands.scalar_source(target, 0, form, 64 if wide else 32) if writes else nothing
 
@@ -115,7 +115,7 @@ def scalar(instruction: Instruction, kernel: KernelCode) -> Step:
         scc = state.scc[rows]
         s0, s1 = first(state, rows), second(state, rows)
         found = apply(s0, s1, None, old(state, rows), scc, None, None, simm, None, 0)
-        if writes and target != 124 + (kernel.target != "gfx1100") * 1000:
+        if writes:
             if wide:
                 state.set_scalar64(target, rows, found["D0"])
             else:

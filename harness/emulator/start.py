@@ -86,7 +86,7 @@ def begin(state: State, kernel: KernelCode, groups: Array, block: Three, segment
             give(of_wave[:, axis].astype(U32))
     if "workgroup_info" in kernel.enabled:
         give(0)
-    if "private_segment" in kernel.enabled and kernel.target == "gfx1100":
+    if "private_segment" in kernel.enabled and kernel.rdna:
         give(0)
     thread = np.arange(per_group * state.wave_size)
     ids = [thread % block[0], thread // block[0] % block[1], thread // (block[0] * block[1])]

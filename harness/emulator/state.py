@@ -61,13 +61,13 @@ class State:
     def __init__(self, kernel: KernelCode, waves: int, waves_per_group: int, lds_bytes: int, fill: int) -> None:
         self.kernel = kernel
         self.wave_size = kernel.wave_size
-        self.accum = kernel.accum_offset if kernel.target != "gfx1100" else kernel.vgprs
+        self.accum = kernel.vgprs if kernel.rdna else kernel.accum_offset
         self.accum = min(self.accum, kernel.vgprs)
         self.waves_per_group = waves_per_group
         shape = (max(kernel.vgprs, 1), waves, self.wave_size)
         self.vector = _garbage(shape, fill)
         self.scalar = _garbage((128, waves), fill + 1)
-        self.null = 124 if kernel.target == "gfx1100" else -1
+        self.null = 124 if kernel.rdna else -1
         if self.null >= 0:
             self.scalar[self.null] = 0
         self.scc = np.zeros(waves, np.bool_)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator import clamps, lanes, operands, written
+from harness.emulator import clamps, lanes, operands, semantics
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
@@ -64,10 +64,10 @@ class _Builder:
             raise NotEmulated(f"{instruction.mnemonic} with an output modifier is not emulated")
         self.result = self.table.get("vdst", ("FMT_NUM_B32", 32))
         self.d0_bits = 64 if self.result[1] > 32 and not self.compares else 32
-        self.semantics = written.of(instruction, kernel.target, self.d0_bits)
+        self.semantics = semantics.of(instruction, kernel.target, self.d0_bits)
         saturating = clamps.of_integer(instruction.mnemonic) if self.fields.get("clmp") else None
         if saturating is not None:
-            self.semantics = dataclasses.replace(self.semantics, apply=written.by_name(saturating))
+            self.semantics = dataclasses.replace(self.semantics, apply=semantics.by_name(saturating))
 
     def step(self) -> Step:
         if self.d0_bits == 64 and self.result[1] > 64:
@@ -148,7 +148,7 @@ class _Builder:
                 read, fields.get(f"src{number}_neg", 0), fields.get(f"src{number}_abs", 0), _float_bits(bits, form)
             )
         if not self.encoding.startswith("VOP3"):
-            if self.kernel.target == "gfx1100" and _is_half(form, bits) and code >= 384 and name in ("src0", "src1"):
+            if self.kernel.rdna and _is_half(form, bits) and code >= 384 and name in ("src0", "src1"):
                 return operands.half(operands.source(code - 128, fields.get("literal", 0), form, 32), 1)
             return read
         if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(self.instruction.mnemonic):
@@ -176,7 +176,7 @@ class _Builder:
     def dpp(self, read: Read) -> Read:
         lanes.check_mask_bits(self.instruction)
         wave_size = self.kernel.wave_size
-        source, valid = lanes.dpp_lanes(self.fields["dpp"], wave_size, self.kernel.target == "gfx1100")
+        source, valid = lanes.dpp_lanes(self.fields["dpp"], wave_size, self.kernel.rdna)
         bound = self.fields.get("bc", 0)
 
         def moved(state: State, rows: Rows) -> Array:
@@ -193,7 +193,7 @@ class _Builder:
         if "DPP" not in self.encoding:
             return None
         fields, wave_size = self.fields, self.kernel.wave_size
-        source, valid = lanes.dpp_lanes(fields["dpp"], wave_size, self.kernel.target == "gfx1100")
+        source, valid = lanes.dpp_lanes(fields["dpp"], wave_size, self.kernel.rdna)
         masks = lanes.enabled_by_masks(fields["row_mask"], fields["bank_mask"], wave_size)
         if fields.get("bc", 0):
             return lambda state, rows: masks
@@ -234,7 +234,7 @@ class _Builder:
             return self.fields["sdst"]
         if self.encoding == "VOP3_SDST" or (self.compares and self.encoding.startswith("VOP3")):
             return self.fields["vdst"]
-        if self.instruction.mnemonic.startswith("v_cmpx") and self.kernel.target == "gfx1100":
+        if self.instruction.mnemonic.startswith("v_cmpx") and self.kernel.rdna:
             return EXEC
         return VCC
 
@@ -245,7 +245,7 @@ class _Builder:
         mnemonic, (form, bits) = self.instruction.mnemonic, self.result
         if mnemonic.startswith("v_accvgpr_write") or mnemonic == "v_accvgpr_mov_b32":
             register += min(self.kernel.accum_offset, self.kernel.vgprs)
-        rdna = self.kernel.target == "gfx1100"
+        rdna = self.kernel.rdna
         high = 0
         if _is_half(form, bits) and rdna and self.encoding.startswith(("VOP1", "VOP2")) and register >= 128:
             register, high = register - 128, 1

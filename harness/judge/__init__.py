@@ -4,14 +4,14 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
                            ─► calls   one call: deal, time, check
                               ─► inputs            secret seed ─► data, expected output
                               ─► clock, sandwich   pour, flush, stamps, snapshot, by session and stage
-                              ─► check             snapshot against expectation ─► mismatch report, with hints
+                              ─► checked_call      snapshot against expectation ─► mismatch report, with hints
                               ─► whereabouts       where a call is that takes too long
 
 the call      session (the exchange with one worker), stage (its memory), reply, structure, printed, worker_program
 the clock     clocks (which one), clock (a CPU's), sandwich and hold (a GPU's), worker_clock (where neither works),
-              constants, calibration and null_worker (what timing itself takes), pace, sitting, timed_process, bounds,
-              anchor, conditions
-the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), check (one call), tally and
+              constants, clock_calibration and null_worker (what timing itself takes), pace, sitting, timed_process,
+              bounds, anchor, conditions
+the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
               ratios (all calls), mismatch and hints (the report), death (how a process ended)
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
 other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), checker and opaque (who decides),

@@ -11,7 +11,7 @@ from functools import partial, reduce
 import torch
 
 from harness.judge import mismatch
-from harness.judge.check import compare, differences, overruns
+from harness.judge.checked_call import compare, differences, overruns
 from harness.judge.inputs import Call
 from harness.judge.mistakes import Mistakes
 from harness.judge.reply import CallReply

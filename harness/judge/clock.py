@@ -66,9 +66,9 @@ class Clock(Protocol):
         on a GPU for so many cycles. Raises Fault."""
 
 
-def request(call: Call, manner: str, null: int | None, **more: bool) -> dict[str, object]:
-    """What the worker is told of a call."""
-    return {**call.request, "manner": manner, "null": null, **more}
+def request(call: Call, sequence: str, null: int | None, **more: bool) -> dict[str, object]:
+    """What the worker is told of a call. `sequence`: the steps of one, by a name of worker/calls."""
+    return {**call.request, "sequence": sequence, "null": null, **more}
 
 
 class StopClock:
@@ -88,7 +88,7 @@ class StopClock:
     def time(self, session: Session, stage: Stage, call: Call, label: str, null: int | None = None) -> Answer:
         session.map(call.arena)
         stage.set_up(call.arena, call.places)
-        session.begin(request(call, "stopped" if null is None else "bare", null), label)
+        session.begin(request(call, "between_stops" if null is None else "bare", null), label)
         with session.alive():
             elapsed_ns, void = self._between_stops(session, stage)
             snapshot = stage.freeze(call)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
-from harness.judge.calibration import calibrate
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Void
+from harness.judge.clock_calibration import calibrate
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
@@ -198,7 +198,7 @@ class Entrant:
         return worst_of(checks)
 
     def calibrate(self, null: NullWorker) -> None:
-        """Measure what is subtracted from each call (`calibration`)."""
+        """Measure what is subtracted from each call (`clock_calibration`)."""
         on_cpu = self._device.kind == "cpu"
         calibrate(self.caller, self.clocks, self.benchmarks, null, self.series, on_cpu, self._narrate)
 

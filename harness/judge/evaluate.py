@@ -45,7 +45,7 @@ from harness.model import (
     Unranked,
     Verdict,
     all_tests,
-    standing,
+    tolerances_met,
 )
 from harness.progress import Narrate
 from harness.ranking import roofline, stats
@@ -225,7 +225,7 @@ def _ending(trial: Trial, reference: Reference) -> Ending:
     count = len(trial.checks)
     of_them = "" if count == 1 else f"{secret} of them "
     drawn = f", {of_them}drawn in secret," if secret else ""
-    met = standing([*trial.checks, *trial.totals])
+    met = tolerances_met([*trial.checks, *trial.totals])
     within = f", {met}" if met else ""
     right = f"{all_tests(count)}{drawn} {'is' if count == 1 else 'are'} right" if count else "all timed calls are right"
     message = f"{right}{how}{within}{untimed}"

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from harness.judge import hints
-from harness.judge.check import CheckedCall
+from harness.judge.checked_call import CheckedCall
 from harness.judge.difference import Difference, bits, float64
 from harness.model import Case, Problem, Tolerance
 

@@ -16,7 +16,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge import mismatch
-from harness.judge.check import CheckedCall, overruns
+from harness.judge.checked_call import CheckedCall, overruns
 from harness.judge.checker import Checker
 from harness.judge.difference import Difference, bits, read, rel_l2
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Dealer, Expectation, scattered

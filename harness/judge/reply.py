@@ -46,8 +46,8 @@ class OutputDescription(_Reply):
 
 
 class CallReply(_Reply):
-    """The worker's answer to a call: where its outputs lie. In the manner `timed` also its own time, and the inputs, by
-    index, beside which was written. `executed`: instructions in the emulator so far; `remarks`: what it says of
+    """The worker's answer to a call: where its outputs lie. In the sequence `timed` also its own time, and the inputs,
+    by index, beside which was written. `executed`: instructions in the emulator so far; `remarks`: what it says of
     them."""
 
     several: bool

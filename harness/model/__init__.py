@@ -1,6 +1,6 @@
 """The words of the project as values: problems, cases, tolerances, submissions, runs and their verdicts.
 
-    value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, standing
+    value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, tolerances_met
                floor, label  ─┴─►  timing   ─┤
                                  └─►  verdict  ─┘
 
@@ -32,8 +32,8 @@ from harness.model.problem import (
 )
 from harness.model.profiled import ProfiledCase, ProfiledPart
 from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
-from harness.model.standing import in_words, standing
 from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round, TimedBaseline
+from harness.model.tolerances_met import in_words, tolerances_met
 from harness.model.value import (
     Nanoseconds,
     SampleNanoseconds,
@@ -93,6 +93,6 @@ __all__ = [
     "in_words",
     "of_limit",
     "outcome",
-    "standing",
     "told_apart",
+    "tolerances_met",
 ]

@@ -8,7 +8,7 @@ from harness.command import typed
 from harness.model import Problem
 from harness.ranking.board import Board, close, closeness
 from harness.render import run as rendered
-from harness.render import terminal
+from harness.render import tables
 from harness.render.document import Part
 from harness.verbs import leaderboard
 
@@ -19,16 +19,16 @@ def parts(root: Path, problem: Problem, device: str | None, published: bool = Tr
     read = leaderboard.boards(root, problem, device)
     found: list[Part] = []
     for name, board in read.boards:
-        found += terminal.board(problem, name, board, _duels(board))
+        found += tables.board(problem, name, board, _duels(board))
         if cases:
             found += [rendered.case_table(run, title) for title, run in leaderboard.ranked_runs(root, board)]
     if not found:
         found.append(f"No runs of {problem.name} yet: {typed('eval', problem.argument)}")
     if published:
-        found += terminal.secret_cases(problem)
+        found += tables.secret_cases(problem)
     if published and problem.published:
-        found += terminal.published(problem)
-    return [*found, *terminal.left_alone(read.faults)]
+        found += tables.published(problem)
+    return [*found, *tables.left_alone(read.faults)]
 
 
 def _duels(board: Board) -> list[str]:

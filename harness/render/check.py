@@ -12,7 +12,7 @@ from harness.render import kernels
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
-from harness.render.terminal import printed
+from harness.render.tables import printed
 from harness.verbs.check import Checkup, Judgement
 
 
@@ -53,7 +53,7 @@ def summary(found: Checkup) -> str:
     parts = []
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
-        met = f", {judgement.standing}" if judgement.standing else ""
+        met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         where = f"accepted (emulated {judgement.emulated})" if judgement.emulated else "accepted on CPU"
         parts.append(f"{where} ({all_tests(len(judgement.checks))}{how}{met})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
@@ -96,7 +96,7 @@ def _refused(compilations: Sequence[Compilation]) -> dict[str, list[str]]:
 def _as_machine_code(judgement: Judgement) -> str:
     """Of Triton's kernels: the verdict on what LLVM made of them."""
     if judgement.verdict is Verdict.ACCEPTED and judgement.emulated:
-        met = f", {judgement.standing}" if judgement.standing else ""
+        met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         return f"accepted (emulated {judgement.emulated}) ({all_tests(len(judgement.checks))}{met})"
     if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return f"not run as machine code: {judgement.message}"
@@ -111,7 +111,7 @@ def _judged(found: Checkup) -> str:
         return f"{title}not judged on a CPU: {judgement.message}"
     cases = case_list(judgement.checks, judgement.cases)
     if judgement.verdict is Verdict.ACCEPTED:
-        met = f", {judgement.standing}" if judgement.standing else ""
+        met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         return f"{title}right on {all_tests(len(judgement.checks))} of a CPU{met}:\n{cases}"
     tried = [cases] if judgement.checks else []
     lines = [f"{title}{judgement.verdict.words}:", *tried, judgement.report or f"  {judgement.message}"]

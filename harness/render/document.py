@@ -13,15 +13,14 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import tabulate as tables
-from tabulate import tabulate
+import tabulate
 
 from harness.render import fit
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"
 _UNBOUNDED = 1 << 20
-tables.MIN_PADDING = 0  # it would make each column as wide as its header and two more
+tabulate.MIN_PADDING = 0  # it would make each column as wide as its header and two more
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _STARTS_A_BLOCK = re.compile(r"^(\s*)([#+>=-]|\d+(?=[.)]))", re.MULTILINE)
@@ -165,8 +164,8 @@ def _facts(part: Facts) -> Iterator[str]:
 def _grid_of(columns: Sequence[fit.Column], frame: bool) -> str:
     headers, *rows = zip(*columns, strict=True)
     if not frame:
-        return tabulate(rows, tablefmt="plain", disable_numparse=True)
-    return tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
+        return tabulate.tabulate(rows, tablefmt="plain", disable_numparse=True)
+    return tabulate.tabulate(rows, headers, tablefmt=TABLE_FORMAT, disable_numparse=True)
 
 
 def _legible(value: object) -> str:

@@ -22,7 +22,7 @@ from harness import __version__
 from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
 from harness.records import whole_file
-from harness.render import charts, left_out, legible, plots, run, terminal, timing
+from harness.render import charts, left_out, legible, plots, run, tables, timing
 from harness.verbs.report import Part, Sheet, Shelf, read
 
 RUNS_LISTED = 500
@@ -127,15 +127,15 @@ def environment(*folders: Path) -> Environment:
         highlighted=legible.highlighted,
         place=lambda percent: f"{percent:.2f}%",
         pixel=lambda height: f"{height:.1f}",
-        percent=terminal.percent,
+        percent=tables.percent,
         binds=run.binds,
-        ratio=terminal.ratio,
+        ratio=tables.ratio,
         span=timing.span,
         speed_up=timing.speed_up,
         speed_up_interval=timing.speed_up_interval,
         clock=run.clock,
         taken_again=timing.taken_again,
-        because=terminal.why_unranked,
+        because=tables.why_unranked,
         cause=left_out.cause,
         size=_size,
         sentence=lambda text: text[:1].upper() + text[1:],
@@ -143,11 +143,11 @@ def environment(*folders: Path) -> Environment:
     made.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
     )
-    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=terminal.WORKERS_OWN, labels=run.labels)
+    made.globals.update(worker_timed=Unranked.WORKER_TIMED, workers_own=tables.WORKERS_OWN, labels=run.labels)
     made.globals.update(label_notes=run.label_notes, sections=_sections)
-    made.globals.update(limit_note=terminal.limit_note, no_baseline=terminal.no_baseline)
-    made.globals.update(of_another_form=terminal.of_another_form)
-    made.globals.update(older_source=OLDER_SOURCE, source_changed=terminal.SOURCE_CHANGED)
+    made.globals.update(limit_note=tables.limit_note, no_baseline=tables.no_baseline)
+    made.globals.update(of_another_form=tables.of_another_form)
+    made.globals.update(older_source=OLDER_SOURCE, source_changed=tables.SOURCE_CHANGED)
     return made
 
 
@@ -177,13 +177,13 @@ def _source_hash(text: str) -> str:
 
 def _microseconds(latency_ns: float | None) -> str:
     """The centre alone; its interval is in the next column."""
-    return "" if latency_ns is None else terminal.microseconds(Estimate(latency_ns=latency_ns))
+    return "" if latency_ns is None else tables.microseconds(Estimate(latency_ns=latency_ns))
 
 
 def _interval(estimate: Any) -> str:
     """`±0.5 %` or `×/÷ 2.3`, of an Estimate or an Entry."""
     centre = getattr(estimate, "score_ns", None) or estimate.latency_ns
-    both = terminal.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
+    both = tables.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
     return both.removeprefix(_microseconds(centre)).strip(" ")
 
 

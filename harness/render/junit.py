@@ -79,7 +79,7 @@ def of_checkup(found: Checkup) -> Element:
     """The suite of a checkup: the CPU test cases, and a test for each target."""
     suite, name = _suite(found.problem, found.submission.name)
     judged = found.judgement
-    _properties(suite, {"verdict": judged.verdict.words, "tolerance": judged.standing})
+    _properties(suite, {"verdict": judged.verdict.words, "tolerance": judged.tolerances_met})
     _checks(suite, name, judged.checks, judged.verdict, judged.message, judged.report)
     seen = {each.case.label for each in judged.checks}
     for label in judged.cases:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.model import Run, TimedBaseline, Verdict, outcome
 from harness.ranking.speed import Speed
-from harness.render import compare, document, terminal, timing
+from harness.render import compare, document, tables, timing
 from harness.render.document import Part, Table
 from harness.render.legible import legible
 from harness.verbs.repro import Reproduction
@@ -35,7 +35,7 @@ def parts(found: Reproduction) -> list[Part]:
     if found.baselines:
         told.append(baselines(found))
     if now.ending.verdict is not Verdict.ACCEPTED:
-        told.append(terminal.failure(now))
+        told.append(tables.failure(now))
     same, checked = found.same_errors
     if checked:
         told.append(f"The error is the same to the last digit in {same} of {checked} checked cases.")
@@ -111,7 +111,7 @@ def _where(run: Run) -> str:
 
 
 def _score(run: Run) -> str:
-    return f"{terminal.microseconds(run.score)} in µs" if run.score else "no score"
+    return f"{tables.microseconds(run.score)} in µs" if run.score else "no score"
 
 
 def _shown(value: str | None) -> str:

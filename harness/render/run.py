@@ -22,7 +22,7 @@ from harness.model import (
 )
 from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
-from harness.render.terminal import (
+from harness.render.tables import (
     error_figure,
     limit_note,
     microseconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.model import Run
-from harness.render import document, terminal
+from harness.render import document, tables
 from harness.render import run as rendered
 from harness.render.legible import legible
 from harness.verbs.watch import Feedback
@@ -25,14 +25,14 @@ def text(feedback: Feedback) -> str:
     elif feedback.detail:
         parts.append(_indented(legible(feedback.detail)))
     if run is not None and run.score is None and run.output.strip():
-        parts.append(_indented(terminal.printed(run.output, "an eval without --watch")))
+        parts.append(_indented(tables.printed(run.output, "an eval without --watch")))
     return "\n".join(parts)
 
 
 def _score(run: Run, before: Run | None) -> str:
     """`812.3 µs, 0.955 × what it was (one process each: no interval)`."""
     assert run.score is not None
-    now = f"{terminal.microseconds(run.score)} µs"
+    now = f"{tables.microseconds(run.score)} µs"
     if before is None or before.score is None:
         return f"{now}, in one process: a first look, which has no interval"
     ratio = run.score.latency_ns / before.score.latency_ns

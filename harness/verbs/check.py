@@ -34,7 +34,7 @@ from harness.compile.telling import plain
 from harness.errors import UsageError
 from harness.judge.emulation import Emulation
 from harness.machine.device import detect
-from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, standing
+from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, tolerances_met
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
@@ -54,7 +54,7 @@ class Judgement(Value):
     printed: Text
     cases: tuple[str, ...]
     checks: tuple[CaseCheck, ...] = ()
-    standing: Text | None = None
+    tolerances_met: Text | None = None
     emulated: Text | None = None
     remarks: tuple[Text, ...] = ()
     cached: bool = False
@@ -215,7 +215,7 @@ def _judge(
         printed=run.output,
         cases=tuple(case.label for case in ordered),
         checks=run.checks,
-        standing=standing([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
+        tolerances_met=tolerances_met([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
         emulated=run.environment.get("emulated"),
         remarks=tuple(run.environment.get("emulated_remarks", ())),
     )

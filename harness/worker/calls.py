@@ -1,15 +1,15 @@
-"""One call of a submission, in the manner that the judge asks for (docs/clock.md).
+"""One call of a submission, in the sequence of steps that the judge asks for (docs/clock.md).
 
-    bare      ready, stop │ ─► stop │ ─► answer
-    stopped   ready, stop │ ─► custom_kernel ─► outputs in place, stop │ ─► answer
-    awaited   ready, stop │ ─► custom_kernel ─► device done ─► outputs in place ─► answer, stop │
-    armed     ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
-    timed     ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
+    bare           ready, stop │ ─► stop │ ─► answer
+    between_stops  ready, stop │ ─► custom_kernel ─► outputs in place, stop │ ─► answer
+    awaited        ready, stop │ ─► custom_kernel ─► device done ─► outputs in place ─► answer, stop │
+    armed          ready ─ go ─► custom_kernel enqueued ─► answer ─ stopped by the judge │ ─ collect ─► what came of it
+    timed          ready ─ go ─► inputs copied ─► flush ─► clock ─► custom_kernel ─► clock ─► outputs copied ─► answer
 
 Where │ stands the process is stopped. Inputs are poured by the judge: in `armed` after all of the call has been
-enqueued, else before it. A CPU's calls are `stopped`: the judge takes its snapshot before the answer is put together:
-what this process does in Python with cold caches is long beside a short call. What the worker says of its own times is
-shown and never ranked, but for `timed`, which is for devices that the judge's clock does not work on.
+enqueued, else before it. A CPU's calls are `between_stops`: the judge takes its snapshot before the answer is put
+together, for what this process does in Python with cold caches is long beside a short call. What the worker says of its
+own times is shown and never ranked, but for `timed`, which is for devices that the judge's clock does not work on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Calls:
     """Runs calls on one device. `regions` are the arenas that the judge has given: inputs lie in the one called arena.
 
     The problem's own modules, whose classes are in the data, are imported within `around_imports`.
-    `timer` serves the manner `timed` alone, `words` the manner `armed`. Of each manner's arguments `around` is entered
+    `timer` serves the sequence `timed` alone, `words` the sequence `armed`. Of each one's arguments `around` is entered
     for the call, and `ready` tells the judge that it may begin and waits for its go if told to.
     """
 
@@ -68,7 +68,9 @@ class Calls:
         self.pool: Pool | None = None
         self.around_imports: Callable[[], Any] = contextlib.nullcontext
 
-    def stopped(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:
+    def between_stops(
+        self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready
+    ) -> Reply:
         """A call between two stops of this process. Raises what the kernel does after the second."""
         data, specs, arena = self._data(request), _specs(request), self.regions["arena"]
         state = {arena.address + specs[index].offset: specs[index].offset for index in request["state"]}

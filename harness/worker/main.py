@@ -54,7 +54,7 @@ class Worker:
                 raise
             except BaseException as error:  # SystemExit and KeyboardInterrupt are the submission's as well
                 self._say("failure", load.describe_failure(error, self._path))
-            if request.get("manner") == "awaited" and self._began:
+            if request.get("sequence") == "awaited" and self._began:
                 stop()
             if request["op"] == "quit":
                 return
@@ -89,14 +89,14 @@ class Worker:
     def _call(self, request: dict[str, Any]) -> dict[str, Any]:
         submission, calls = self._submission, self._calls
         kernel = submission.kernel if request["null"] is None else calls.null(request["null"])
-        manners = {
+        sequences = {
             "bare": calls.bare,
-            "stopped": calls.stopped,
+            "between_stops": calls.between_stops,
             "awaited": calls.awaited,
             "armed": calls.armed,
             "timed": calls.timed,
         }
-        reply = manners[request["manner"]](kernel, request, submission.around_call, self._be_ready)
+        reply = sequences[request["sequence"]](kernel, request, submission.around_call, self._be_ready)
         return {**reply, "interpreted": submission.interpreted_launches() > 0, **load.emulated()}
 
     def _profile(self, request: dict[str, Any]) -> dict[str, Any]:

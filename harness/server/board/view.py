@@ -22,7 +22,7 @@ from harness.render import plots
 from harness.render.charts import tell_apart
 from harness.render.left_out import is_quick_try
 from harness.render.plots import Moment, Plot
-from harness.render.terminal import microseconds, percent
+from harness.render.tables import microseconds, percent
 from harness.server.board.results import LiveBoard
 from harness.verbs.report import Sheet
 

@@ -29,7 +29,7 @@ folder = Path.home()
 subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "waits.so", folder / "waits.c"], check=True)
 library = ctypes.CDLL(str(folder / "waits.so"))
 calls = sys.modules["harness.worker.calls"].Calls
-stopped = calls.stopped
+between_stops = calls.between_stops
 turns = itertools.cycle([True, False])
 
 
@@ -45,13 +45,13 @@ def void(self, kernel, request, around, ready):
         os.close(reads)
         os.close(told)
     try:
-        return stopped(self, kernel, request, around, ready)
+        return between_stops(self, kernel, request, around, ready)
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
 
 
-calls.stopped = void
+calls.between_stops = void
 
 
 def custom_kernel(data):

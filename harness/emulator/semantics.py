@@ -1,6 +1,6 @@
-"""Semantics written by hand: where AMD's pseudocode is prose, wrong, or too slow; and the corrections with evidence.
+"""What an instruction does: by AMD's pseudocode, or as written by hand where that is prose, wrong, or too slow.
 
-    semantics(instruction, target) ─► Semantics, from here, or from the pseudocode; raises NotEmulated by name
+    of(instruction, target, bits of its D0) ─► Semantics; raises NotEmulated that says where it stands
 
 `CORRECTIONS` names each instruction whose pseudocode is not followed because it is wrong, and says how that is known.
 `WRITTEN` also has those whose pseudocode cannot be translated (functions, other lanes' modes, 65 bits).
@@ -12,8 +12,9 @@ import functools
 import re
 from typing import Any
 
+from harness.emulator.code_object import ARCHITECTURE
 from harness.emulator.conversions import WRITTEN  # those of `handwritten`, and its own
-from harness.emulator.decoding import ARCHITECTURE, Instruction, spelled
+from harness.emulator.decoding import Instruction, spelled
 from harness.emulator.findings import NotEmulated
 from harness.emulator.handwritten import Apply
 from harness.emulator.pseudocode import Semantics, translated
@@ -54,13 +55,9 @@ def _by_name(architecture: str) -> dict[str, str]:
     return {spelled(op): code for op, code in _pcode(architecture).items() if op.name.startswith("V_")}
 
 
-def semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
-    """Raises NotEmulated with the mnemonic."""
-    return _semantics(mnemonic, op, target, d0_bits)
-
-
 @functools.cache
-def _semantics(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
+def of_mnemonic(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
+    """Raises NotEmulated with the mnemonic."""
     if mnemonic in WRITTEN:
         reads, writes, apply = WRITTEN[mnemonic]
         if "TARGET" in reads:
@@ -93,6 +90,6 @@ def by_name(apply: Apply) -> Apply:
 def of(instruction: Instruction, target: str, d0_bits: int) -> Semantics:
     """The semantics of a decoded instruction. Raises NotEmulated that says where it stands."""
     try:
-        return semantics(instruction.mnemonic, instruction.op, target, d0_bits)
+        return of_mnemonic(instruction.mnemonic, instruction.op, target, d0_bits)
     except NotEmulated:
         raise NotEmulated(instruction.where().replace(",", " is not emulated,", 1)) from None

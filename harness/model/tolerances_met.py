@@ -19,7 +19,7 @@ _WITHOUT_A_VALUE = {
 }
 
 
-def standing(found: Sequence[CaseCheck | Total]) -> str | None:
+def tolerances_met(found: Sequence[CaseCheck | Total]) -> str | None:
     """Of accepted answers. None where nothing was compared."""
     names = max((list(each.excess) for each in found), key=len, default=[])
     met = [names.index(each.tolerance) for each in found if each.tolerance in names]

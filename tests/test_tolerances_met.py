@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from test_judging import judge
 
 from harness.cli import verbs
-from harness.model import Case, CaseCheck, Excess, Total, Verdict, standing
-from harness.render import terminal
+from harness.model import Case, CaseCheck, Excess, Total, Verdict, tolerances_met
+from harness.render import tables
 
 
 def check(label, tolerance, **ratios):
@@ -42,7 +42,7 @@ STRICT, LOOSE = check("a", "exact", exact=0.4, fp8=0.2, fp4=0.1), check("b", "fp
     ],
 )
 def test_the_loosest_that_all_meet_is_named_and_what_misses_the_next_stricter(found, said):
-    assert standing(found) == said
+    assert tolerances_met(found) == said
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_eval_and_check_and_replay_say_it(two_tolerances, factor, said):
     source = f"def custom_kernel(data):\n    return data[0] * {factor}\n"
     run = judge(two_tolerances, source, timed=False)
     assert run.ending.message.startswith(f"all 2 test cases are right, {said}")
-    assert run.ending.message in terminal.verdict_line(run)
+    assert run.ending.message in tables.verdict_line(run)
     file = str(two_tolerances / "submissions" / "double" / "subject.py")
     words = ["--root", str(two_tolerances)]
     checked = CliRunner().invoke(verbs, [*words, "check", "double", file], standalone_mode=False).stdout

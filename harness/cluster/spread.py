@@ -1,4 +1,4 @@
-"""`doctor --calibrate --fleet`: the same submissions on every card of a model, for what a card adds to an interval."""
+"""`doctor --calibrate --fleet`: judges the same submissions on every card of a model; verbs/spread keeps the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.library.request import Request
 from harness.model import Device, Problem, Run, Submission
 from harness.progress import Narrate
 from harness.ranking.fleet import LEAST_CARDS, LEAST_KERNELS
-from harness.verbs import spread
+from harness.verbs import spread as kept_spread
 from harness.verbs.calibration import PREFERRED_PROBLEM
 from harness.verbs.spread import FleetCalibration, Judged
 
@@ -24,7 +24,7 @@ KERNELS = 4
 """As many are judged on each card. More tell little more: degrees of freedom come from cards."""
 
 
-def calibrate(root: Path, link: Link, device: Device, narrate: Narrate) -> FleetCalibration:
+def measure(root: Path, link: Link, device: Device, narrate: Narrate) -> FleetCalibration:
     """Judge KERNELS submissions on every card like `device`, store what came of it and return it.
 
     Those are taken, baselines first, that are ranked on the first card. Raises UsageError where there are too few
@@ -79,7 +79,7 @@ def calibrate(root: Path, link: Link, device: Device, narrate: Narrate) -> Fleet
                 each.close()
             raise
     found = _calibration(problem, device, table)
-    narrate(f"stored in {spread.write(root, found)}")
+    narrate(f"stored in {kept_spread.write(root, found)}")
     return found
 
 
@@ -100,7 +100,7 @@ def _calibration(problem: Problem, device: Device, table: Sequence[tuple[str, Ru
                 card=card,
                 run=run.id,
                 score_ns=run.score.latency_ns if run.score else 0,
-                squared_error=spread.squared_error(run),
+                squared_error=kept_spread.squared_error(run),
             )
             for card, run in table
         ),

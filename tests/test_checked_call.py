@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harness import catalog
 from harness.judge import difference as chunked
 from harness.judge import mismatch
-from harness.judge.check import compare, differences, overruns
+from harness.judge.checked_call import compare, differences, overruns
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Expectation, scattered
 from harness.judge.reply import CallReply
 from harness.judge.selection import Selection
@@ -80,7 +80,10 @@ def judged(expected, returned, tolerances, *, inputs=(), exact=None, selection=N
     snapshots = []
     # It would be this process that stops: first before the call, then for the judge to take its snapshot.
     with mock.patch.object(calls, "stop", lambda: snapshots.append(stage.freeze(call))):
-        reply = {**worker.stopped(kernel, request, contextlib.nullcontext, lambda waits: None), "interpreted": False}
+        reply = {
+            **worker.between_stops(kernel, request, contextlib.nullcontext, lambda waits: None),
+            "interpreted": False,
+        }
     _, snapshot = snapshots
     if amend is not None:
         amend(reply)
