@@ -289,23 +289,20 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         has_part = level & (weights.amax(dim=-1) < EVEN_ROW)
         moved = scores.mean(dim=-1).abs() > MOVED
         light = torch.where(weights < LIGHT_KEY / length, weights, 0.0)
-        for part, rows_of_it in ((rope, has_part & ~moved), (moved_rope, has_part & moved)):
-            sequences, heads = _gathered(rows_of_it)
+        # Half of the rows or more have no such part: only those that have one are computed.
+        for part, having in ((rope, has_part & ~moved), (moved_rope, has_part & moved)):
+            sequences, heads = _gathered(having)
             if not len(sequences):
                 continue
-            some = scores[sequences, heads][:, None]
+            added = scores[sequences, heads][:, None]
             if part is rope:
                 apart = torch.einsum("rhsd,rksd->rdhk", rope_query[sequences, heads], rope_keys[sequences[:, 0]])
                 slices = torch.cat([near.transpose(1, 2)[sequences, heads].transpose(1, 2), apart], dim=1)
-                some = torch.cat([some, slices * config["sm_scale"]], dim=1)
-            share = torch.where(rows_of_it[..., None], light, 0.0)[sequences, heads][:, None]
-            squares = share.square()
-            mean = (squares * some).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-            own_values = values if len(sequences) == len(chosen) else values[sequences[:, 0]]  # no copy of all
-            added = (share * (some - mean)).flatten(1, 2) @ own_values
-            brought = _orthogonal(added.unflatten(1, (part.shape[0], -1)), unit[sequences, heads][:, None])
-            places = torch.tensor(numbers, device=q.device)[sequences]
-            part[:, places, heads] = brought.transpose(0, 1)
+                added = torch.cat([added, slices * config["sm_scale"]], dim=1)
+            own_light = torch.where(having[..., None], light, 0.0)[sequences, heads][:, None]
+            own_values = values if len(sequences) == len(chosen) else values[sequences[:, 0]]  # all of them: no copy
+            brought = _orthogonal(_brought(own_light, added, own_values), unit[sequences, heads][:, None])
+            part[:, torch.tensor(numbers, device=q.device)[sequences], heads] = brought.transpose(0, 1)
     slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:])}
     return {
         "lighter_half": lighter[0],
@@ -317,12 +314,20 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
 
 
 def _gathered(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Where `rows`, bool (sequences, heads), is true: the sequences with such heads, (n, 1), and as many heads of each,
-    (n, most), these first: fewer are filled up with others."""
+    """Where `rows`, bool (sequences, heads), is true: the sequences with such heads, (n, 1), and those heads,
+    (n, most). Where a sequence has fewer than another, others of its heads fill up."""
     sequences = rows.any(dim=1).nonzero()
     order = rows.byte().argsort(dim=1, descending=True, stable=True)[sequences[:, 0]]
     most = int(rows.sum(dim=1).amax())
     return sequences, order[:, :most]
+
+
+def _brought(weights: Tensor, scores: Tensor, values: Tensor) -> Tensor:
+    """What scores, less their mean, bring to rows: weights (n, 1, heads, keys), scores (n, parts, heads, keys), values
+    (n, keys, 512)."""
+    squares = weights.square()
+    mean = (squares * scores).sum(dim=-1, keepdim=True) / squares.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+    return ((weights * (scores - mean)).flatten(1, 2) @ values).unflatten(1, (scores.shape[1], -1))
 
 
 def _widened(fp8: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -506,10 +511,9 @@ def _move_scores(q: Tensor, kv: Tensor, starts: Tensor, moved: Tensor, scores: s
         rank = random(batch_size, levels).argsort(dim=1)[sequence, rank]
 
     rope = kv[:, KV_LORA_RANK:]
-    for piece in torch.arange(kv.shape[0], device=device).split(MOVE_ROWS):
-        of = sequence[piece]
-        drawn = sizes[of].scatter_(1, own[of], one_of(KEY_SIZES, len(piece), OWN_DIMS))
-        rope[piece] = torch.where(moved[of, None], (drawn * pattern[of, rank[piece]]).to(kv.dtype), rope[piece])
+    for keys, of, level in zip(rope.split(MOVE_ROWS), sequence.split(MOVE_ROWS), rank.split(MOVE_ROWS)):
+        drawn = sizes[of].scatter_(1, own[of], one_of(KEY_SIZES, len(of), OWN_DIMS))
+        keys.copy_(torch.where(moved[of, None], (drawn * pattern[of, level]).to(kv.dtype), keys))
 
     query = q[:, :, KV_LORA_RANK:].abs().float()
     reach = SM_SCALE * (query * (sizes * scale)[:, None, :]).sum(dim=-1, keepdim=True)
