@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from harness import catalog
 from harness.compile import described
 from harness.hip import compilers
 from harness.hip.runtime import CompilationError, LaunchError
-from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8
+from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8, quantize_mxfp4
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADS, DIM, V_DIM = 16, 576, 512
@@ -423,11 +424,94 @@ def test_the_rope_part_is_what_moves_first_as_rope_dims_are_forgotten_and_not_as
     assert rope[still][even[still]].any(dim=-1).all() and moved_rope[~still][even[~still]].any(dim=-1).all()
 
 
+def along_no_query(weights, keys, query):
+    """What keys of such weights add to a row, but for what lies along its query."""
+    unit = query[:V_DIM] / query[:V_DIM].norm()
+    row = weights @ keys[:, :V_DIM]
+    return row - (row @ unit) * unit
+
+
+def plain_parts(data):
+    """The parts of each row with keys by their definition, in float64, every slice of every head."""
+    q, kv_data, _, kv_indptr, config = data
+    queries, cache = dequantize_fp8(*quantize_fp8(q)).double(), kv_data["fp8"][0][:, 0].float() * kv_data["fp8"][1]
+    dims = torch.arange(V_DIM, DIM).view(8, 8)
+    for sequence, (start, end) in enumerate(pairwise(kv_indptr.tolist())):
+        for head in range(HEADS if end > start else 0):
+            query, keys = queries[sequence, head], cache[start:end].double()
+            weights = torch.softmax(keys @ query * config["sm_scale"], dim=0)
+            ranked = weights.sort().values
+            found = {"moved_rope": torch.zeros(V_DIM)}
+            for name, share in (("lighter_half", 0.5), ("lightest_tenth", 0.1)):
+                found[name] = along_no_query(weights * (weights < ranked[int(share * (end - start - 1))]), keys, query)
+            whole = keys[:, V_DIM:] @ query[V_DIM:] * config["sm_scale"]
+            counts = weights.max() < 0.2 and whole.max() - whole.min() < 8
+            light = weights * (weights < 4 / (end - start)) * counts
+            families = {"rope": dims.flatten()}
+            families |= {f"rope_slice.{number}": own for number, own in enumerate([*dims, *dims.T])}
+            for name, own in families.items():
+                scores = keys[:, own] @ query[own] * config["sm_scale"]
+                mean = (light.square() @ scores) / light.square().sum().clamp(min=1e-30)
+                found[name] = along_no_query(light * (scores - mean), keys, query)
+            if whole.mean().abs() > 30:
+                found["moved_rope"] = found["rope"]
+                found |= {name: torch.zeros(V_DIM) for name in families}
+            yield sequence, head, found
+
+
+@pytest.mark.parametrize(
+    ("lengths", "scores"), [([300, 0, 64, 300, 1], "plain"), ([200, 200], "large"), ([90], "rising")]
+)
+def test_parts_are_what_their_definition_gives(lengths, scores):
+    data = generate(lengths, seed=8, scores=scores)  # of 300 keys, the scores of one sequence are moved
+    parts, seen = mla.parts(data), set()
+    for sequence, head, found in plain_parts(data):
+        assert found.keys() == parts.keys()
+        for name, part in found.items():
+            got = parts[name][sequence, head].double()
+            assert (got - part).norm() <= 1e-3 * part.norm() + 1e-9, (name, sequence, head)
+            if part.norm() > 1e-3:
+                seen.add(name)
+    assert all(not part[torch.tensor(lengths) == 0].any() for part in parts.values())
+    of_these = {"plain": parts.keys(), "large": {"lighter_half", "lightest_tenth", "moved_rope"}, "rising": set()}
+    assert seen == of_these[scores]
+
+
 def test_parts_of_some_rows_are_those_rows_of_the_parts():
     data = generate([40, 0, 70, 5], seed=7)
     some = mla.parts(data, torch.tensor([0, 1, 3]))
     for name, part in mla.parts(data).items():
         assert torch.equal(some[name], part[[0, 1, 3]])
+
+
+# --- the same bits at less cost ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e4m3fnuz])
+def test_bytes_looked_up_are_what_torch_makes_of_them(dtype):
+    values, scale = torch.arange(256, dtype=torch.uint8).view(dtype), torch.tensor([0.37])
+    every = values.view(torch.uint8).repeat(2).view(dtype).view(2, 256)
+    for got, want in ((mla._widened(every), every.float()), (mla._widened(every, scale), every.float() * scale)):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("largest", [2.0**-125, 2.0**-114, 1.3e-3, 0.99, 1.75, 1.742, 6.0, 3e38])
+def test_mxfp4_of_every_value_is_as_reference_quantization_states_it(largest):
+    """In blocks whose greatest magnitude is `largest`: those at either end are left to `reference`."""
+    every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16)
+    fitting = every[every.float().abs() <= largest]
+    rest = torch.cat([fitting, fitting[: -fitting.numel() % (31 * 18)]]).view(-1, 31)
+    kv = torch.cat([torch.full((rest.shape[0], 1), largest).bfloat16(), rest], dim=1).view(-1, 1, DIM)
+    packed, scales = mla._quantize_mxfp4(kv)
+    want, e8m0 = quantize_mxfp4(kv)
+    assert torch.equal(packed, want) and torch.equal(scales.view(torch.uint8), e8m0.view(scales.shape))
+
+
+def test_mxfp4_of_a_cache_is_as_reference_quantization_states_it():
+    kv_data = generate([300, 0, 64, 1100], seed=4)[1]
+    want, e8m0 = quantize_mxfp4(kv_data["bf16"])
+    assert torch.equal(kv_data["mxfp4"][0], want)
+    assert torch.equal(kv_data["mxfp4"][1].view(torch.uint8), e8m0.view(-1, 18))
 
 
 # --- cost --------------------------------------------------------------------------------------------------------
