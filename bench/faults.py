@@ -62,6 +62,17 @@ def _zeroed(part: Callable[[int], slice]) -> Callable[[Tensor], Tensor]:
     return zero
 
 
+def _last_eighth(factor: float) -> Callable[[Tensor], Tensor]:
+    """A split whose sum is merged wrongly."""
+
+    def change(weights: Tensor) -> Tensor:
+        weights = weights.clone()
+        weights[..., weights.shape[-1] * 7 // 8 :] *= factor
+        return weights
+
+    return change
+
+
 def _dims(count: float) -> slice:
     return slice(5, 5 + int(count))
 
@@ -115,6 +126,11 @@ PLAIN = [
         (1, 2, 4, 8),
         lambda n: Fault(queries=_zeroed(lambda _: _dims(n))),
         ("prefill", "kv_decode", "fmha"),
+    ),
+    Corruption(
+        "weights of the last eighth of the keys × s",
+        (1.05, 1.1, 1.2, 1.5, 2.0, 3.0),
+        lambda s: Fault(weights=_last_eighth(s)),
     ),
     Corruption("first keys dropped", (1, 2, 4, 8), lambda n: Fault(weights=_zeroed(lambda _: slice(0, int(n))))),
     Corruption("last keys dropped", (1, 2, 4, 8), lambda n: Fault(weights=_zeroed(lambda size: slice(-int(n), size)))),

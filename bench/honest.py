@@ -156,6 +156,7 @@ FIGURES = (
     "rope",
     "rope_slice",
     "moved_rope",
+    "stretch",
 )
 
 

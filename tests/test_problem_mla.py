@@ -444,6 +444,9 @@ def plain_parts(data):
             found = {"moved_rope": torch.zeros(V_DIM)}
             for name, share in (("lighter_half", 0.5), ("lightest_tenth", 0.1)):
                 found[name] = along_no_query(weights * (weights < ranked[int(share * (end - start - 1))]), keys, query)
+            for number, places in enumerate(torch.arange(end - start).tensor_split(8)):
+                of_place = torch.zeros_like(weights).index_fill(0, places, float(weights.max() < 0.2))
+                found[f"stretch.{number}"] = along_no_query(weights * of_place, keys, query)
             whole = keys[:, V_DIM:] @ query[V_DIM:] * config["sm_scale"]
             counts = weights.max() < 0.2 and whole.max() - whole.min() < 8
             light = weights * (weights < 4 / (end - start)) * counts
@@ -473,7 +476,12 @@ def test_parts_are_what_their_definition_gives(lengths, scores):
             if part.norm() > 1e-3:
                 seen.add(name)
     assert all(not part[torch.tensor(lengths) == 0].any() for part in parts.values())
-    of_these = {"plain": parts.keys(), "large": {"lighter_half", "lightest_tenth", "moved_rope"}, "rising": set()}
+    stretches = {f"stretch.{number}" for number in range(8)}
+    of_these = {
+        "plain": parts.keys(),
+        "large": {"lighter_half", "lightest_tenth", "moved_rope"} | stretches,
+        "rising": set(),
+    }
     assert seen == of_these[scores]
 
 

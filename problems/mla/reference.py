@@ -52,6 +52,9 @@ LIGHTER = (0.5, 0.1)
 PARTS_TOKENS = 1 << 17
 """Of so many keys at a time `parts` are made: their scores by slices of the rope dims take 140 MB."""
 
+STRETCHES = 8
+"""Into so many stretches of neighbouring keys a sequence is divided: splits that are merged wrongly show."""
+
 ROPE_SLICES = 8
 """Into so many equal parts the rope dims are divided, once by neighbours and once by every eighth."""
 
@@ -249,6 +252,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
 
     lighter_half, lightest_tenth: what the keys add that weigh less than the median of their row, or than the first
         decile.
+    stretch.0 to stretch.7: what the keys of each eighth of the sequence, by their places, add to even rows.
     rope: what the rope dims add to the scores of the light keys of even rows, times these keys' weights and values:
         what is lost first as the rope dims are forgotten. Less the mean of the row, so that weights which are all too
         large or too small have no share in it.
@@ -269,6 +273,7 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
     starts = kv_indptr.tolist()
     wanted = list(range(q.shape[0])) if rows is None else rows.tolist()
     lighter = torch.zeros(2, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
+    stretches = torch.zeros(STRETCHES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     rope = torch.zeros(1 + 2 * ROPE_SLICES, len(wanted), NUM_HEADS, V_HEAD_DIM, device=q.device)
     moved_rope = torch.zeros_like(rope[:1])
     for length, numbers in _of_one_length([starts[row + 1] - starts[row] for row in wanted]):
@@ -281,12 +286,18 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
         for part, share in zip(lighter, LIGHTER, strict=True):
             bound = weights.kthvalue(int(share * (length - 1)) + 1, dim=-1, keepdim=True).values
             part[numbers] = _orthogonal(torch.where(weights < bound, weights, 0.0) @ values, unit)
+        even = weights.amax(dim=-1) < EVEN_ROW
+        of_even = torch.where(even[..., None], weights, 0.0).tensor_split(STRETCHES, dim=-1)
+        for part, some_weights, some_values in zip(
+            stretches, of_even, values.tensor_split(STRETCHES, dim=1), strict=True
+        ):
+            part[numbers] = _orthogonal(some_weights @ some_values, unit)
 
         rope_query, rope_keys = (x[..., KV_LORA_RANK:].unflatten(-1, (ROPE_SLICES, -1)) for x in (own, keys))
         near = torch.einsum("rhsd,rksd->rshk", rope_query, rope_keys)
         scores = near.sum(1) * config["sm_scale"]
         level = scores.amax(dim=-1) - scores.amin(dim=-1) < LEVELS_APART
-        has_part = level & (weights.amax(dim=-1) < EVEN_ROW)
+        has_part = level & even
         moved = scores.mean(dim=-1).abs() > MOVED
         light = torch.where(weights < LIGHT_KEY / length, weights, 0.0)
         # Half of the rows or more have no such part: only those that have one are computed.
@@ -303,13 +314,13 @@ def parts(data: Data, rows: Tensor | None = None) -> dict[str, Tensor]:
             own_values = values if len(sequences) == len(chosen) else values[sequences[:, 0]]  # all of them: no copy
             brought = _orthogonal(_brought(own_light, added, own_values), unit[sequences, heads][:, None])
             part[:, torch.tensor(numbers, device=q.device)[sequences], heads] = brought.transpose(0, 1)
-    slices_by_name = {f"rope_slice.{number}": part for number, part in enumerate(rope[1:])}
     return {
         "lighter_half": lighter[0],
         "lightest_tenth": lighter[1],
         "rope": rope[0],
         "moved_rope": moved_rope[0],
-        **slices_by_name,
+        **{f"stretch.{number}": part for number, part in enumerate(stretches)},
+        **{f"rope_slice.{number}": part for number, part in enumerate(rope[1:])},
     }
 
 
