@@ -80,8 +80,9 @@ def split_kv(
         score = tl.dot(k_latent, q_latent, score) * score_scale
         score = tl.where(valid[:, None], score, float("-inf"))
         new_peak = tl.maximum(peak, tl.max(score, 0))
-        shrink = tl.exp2(peak - new_peak)
-        weight = tl.exp2(score - new_peak[None, :])
+        base = tl.where(new_peak == float("-inf"), 0.0, new_peak)  # -inf - -inf would be NaN
+        shrink = tl.exp2(peak - base)
+        weight = tl.exp2(score - base[None, :])
         total = total * shrink + tl.sum(weight, 0)
         acc = tl.dot(tl.trans(k_latent), weight.to(k_latent.dtype), acc * shrink[None, :])
         peak = new_peak
