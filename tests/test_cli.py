@@ -82,9 +82,9 @@ def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
 
 def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root, roomy):
     submit(toy_root, "one", HONEST)
-    submit(toy_root, "two", HONEST + "# another\n")
+    submit(toy_root, "two", WRONG)
     podium("eval", "double")
-    submit(toy_root, "two", HONEST + "# changed\n")
+    submit(toy_root, "two", WRONG + "# changed\n")
     _, _, err = podium("eval", "double")
     assert "two:" in err and "one:" not in err
 
@@ -93,7 +93,7 @@ def test_the_exit_code_is_that_of_the_first_failure_in_the_order_named(podium, t
     honest, wrong = submit(toy_root, "a", HONEST), submit(toy_root, "b", WRONG)
     broken = submit(toy_root, "c", "syntax error here")
     assert podium("eval", "double", str(honest), str(broken), str(wrong))[0] == 11
-    assert podium("eval", "double", str(honest), str(wrong))[0] == 10
+    assert podium("eval", "double", str(wrong), str(broken))[0] == 10
 
 
 def test_a_root_without_problems_says_so(tmp_path, capsys):
