@@ -13,9 +13,34 @@ from reference.quantization import dequantize_fp8
 BLOCKS = (16, 32, 64, 128)
 """Keys that kernels take at a time."""
 
+OUTPUTS = (
+    "the output or the softmax scale is too small, or keys or rope dims are left out",
+    "the output or the softmax scale is too large",
+)
+LIGHT = (
+    "light keys weigh too little: the softmax scale is too large, or they are left out",
+    "light keys weigh too much: the softmax scale is too small, or rope dims are left out",
+)
+SIDES = {
+    "gain": OUTPUTS,
+    "row_gain": OUTPUTS,
+    "lighter_half": LIGHT,
+    "lightest_tenth": LIGHT,
+    "rope": ("the rope dims count too little in the scores", "the rope dims count too much in the scores"),
+    "moved_rope": (
+        "the rope dims count too little where they move scores far",
+        "the rope dims count too much where they move scores far",
+    ),
+    "rope_slice": ("eight of the rope dims count too little", "eight of the rope dims count too much"),
+}
+"""Which mistakes move a figure over all calls below 1, and which above: seen of scales of the softmax and of the
+output, of rope dims and of keys left out (CPU test cases, 2026-11-24)."""
+
 OTHER_SCALES = {
     "the softmax scale were 1 / sqrt(512), of the dims of a value": 512**-0.5,
     "the softmax scale were 1 / sqrt(192), of a head before absorption": 192**-0.5,
+    "the softmax scale were 1 / sqrt(128), of a head before absorption without its rope dims": 128**-0.5,
+    "the softmax scale were 1 / sqrt(64), of the rope dims": 64**-0.5,
 }
 
 
