@@ -86,9 +86,10 @@ def published(problem: Problem) -> list[Part]:
     return parts
 
 
-def failure(shown: Run, stored: bool = True) -> Part:
-    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed."""
-    lines = [f"{shown.submission}:", case_list(shown.checks)] if shown.checks else []
+def failure(shown: Run, stored: bool = True, cases: Sequence[str] = ()) -> Part:
+    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
+    `cases`, labels, those that were not tried are listed too."""
+    lines = [f"{shown.submission}:", case_list(shown.checks, cases)] if shown.checks else []
     lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
     whole = typed("show", shown.id) if stored else "--json"
     return Verbatim("\n".join(lines + ([printed(shown.output, whole)] if shown.output.strip() else [])))
