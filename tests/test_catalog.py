@@ -312,6 +312,19 @@ class TestSubmissions:
             catalog.load_submission(catalog.load_problem(toy_root, "double"), Path("mine"))
         assert caught.value.hint == "did you mean submissions/double/mine.py?"
 
+    def test_what_else_lies_here_is_offered_only_if_it_is_called_much_the_same(self, toy_root, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for path in (tmp_path / "hatch_build.py", toy_root / "submissions" / "double" / "own_fused.py"):
+            path.write_text("")
+        hints = {}
+        for name in ("nofile.py", "own_fusd.py", "hatch_bild.py"):
+            with pytest.raises(UsageError) as caught:
+                catalog.load_submission(catalog.load_problem(toy_root, "double"), Path(name))
+            hints[name] = caught.value.hint
+        assert "own_fused.py" in hints["nofile.py"] and "hatch" not in hints["nofile.py"]
+        assert hints["own_fusd.py"].endswith("submissions/double/own_fused.py?")
+        assert hints["hatch_bild.py"] == "did you mean hatch_build.py?"
+
     def test_a_file_in_a_missing_folder_is_only_missing(self, tmp_path, problem):
         with pytest.raises(UsageError, match="there is no file"):
             catalog.load_submission(problem, tmp_path / "no" / "kernel.py")

@@ -204,8 +204,7 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
     words = outcome(shown.ending.verdict, shown.unranked_because)
     figures = []
     if shown.score:
-        centre, *interval = microseconds(shown.score).split(" ", 1)
-        figures.append(" ".join([centre, "µs", *interval]))
+        figures.append(in_microseconds(shown.score))
     if bearings and bearings.of_limit:
         figures.append(f"{percent(bearings.of_limit)} of the limit ({bearings.floor_format})")
     if bearings and bearings.times_baseline:
@@ -227,14 +226,26 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
 
 def problems(found: Sequence[Problem]) -> Part:
     rows = [
-        [p.name, p.title, len(p.cases.test), p.cases.secret_count, len(p.cases.benchmark), ", ".join(p.tolerances)]
+        [
+            p.name,
+            p.title,
+            _on_either(len(p.cases.test), len(p.cpu.test)),
+            _on_either(p.cases.secret_count, p.cpu.secret_count),
+            _on_either(len(p.cases.benchmark), len(p.cpu.benchmark)),
+            ", ".join(p.tolerances),
+        ]
         for p in found
     ]
+    below = ["12 / 7: 12 on a GPU, 7 on a CPU"] if any(" / " in cell for row in rows for cell in row[2:5]) else []
     return (
-        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows)
+        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows, below)
         if rows
         else "No problems here."
     )
+
+
+def _on_either(gpu: int, cpu: int) -> str:
+    return str(gpu) if gpu == cpu else f"{gpu} / {cpu}"
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
@@ -258,6 +269,12 @@ def microseconds(estimate: Estimate) -> str:
     if factor > 1.2:
         return f"{centre} \N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}\xa0{significant(factor, 2)}"
     return f"{centre} ±{significant(100 * (factor - 1), 2)}\xa0%"
+
+
+def in_microseconds(estimate: Estimate) -> str:
+    """`812.3 µs ±0.5 %`: the same in a sentence, with its unit."""
+    centre, *interval = microseconds(estimate).split(" ", 1)
+    return " ".join([centre, "µs", *interval])
 
 
 def percent(share: float | None) -> str:
