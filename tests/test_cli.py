@@ -465,7 +465,9 @@ def test_verify_passes_good_controls_and_names_bad_ones(podium, toy_root):
     for folder, source in (("accepted", HONEST), ("wrong_answer", WRONG)):
         (controls / folder).mkdir(parents=True, exist_ok=True)
         (controls / folder / "control.py").write_text(source)
-    assert podium("verify", "double")[0] == 0
+    code, out, _ = podium("verify", "double")
+    assert code == 0 and "every tolerance by itself rejects every wrong_answer control" in out
+    assert re.search("│ ∞ max_mismatch +│", out) and "∞: the limit is 0" in out
     (controls / "wrong_answer" / "fine.py").write_text(HONEST)
     code, out, _ = podium("verify", "double")
     assert code == 10 and "wrong_answer/fine must get wrong answer, but got accepted" in out

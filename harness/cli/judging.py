@@ -202,7 +202,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     if as_json:
         print_json({"problems": documents, "faults": faults})
     else:
-        good = "Every control got its verdict, and every tolerance by itself rejects its canaries."
+        good = "Every control got its verdict, and every tolerance by itself rejects every wrong_answer control."
         print_parts(["\n".join(faults) if faults else good], as_markdown)
     github.annotate([github.command("error", fault, "verify") for fault in faults])
     return Verdict.WRONG_ANSWER.exit_code if faults else 0

@@ -252,12 +252,23 @@ def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
     """The controls: the verdict due, the verdict got, and the worst limit's value over the limit, a tolerance each."""
     tolerances = list(problem.tolerances)
     rows = [
-        [r.name, r.due.words, r.got.words, *(ratio(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
+        [r.name, r.due.words, r.got.words, *(_margin(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
         for r in results
     ]
     headers = ["control", "expected", "got", *(f"of {name}" for name in tolerances), "as expected"]
     controls = "1 control" if len(results) == 1 else f"{len(results)} controls"
-    return Table(headers, rows, title=f"{problem.name}: {controls}")
+    below = ["of a tolerance: the worst limit's value over the limit; above 1 it is broken"]
+    if any(cell.startswith(NO_FIGURE) for row in rows for cell in row[3:-1]):
+        below.append(f"{NO_FIGURE}: the limit is 0, so that nothing above it is a multiple of it")
+    return Table(headers, rows, below, title=f"{problem.name}: {controls}")
+
+
+NO_FIGURE = "\N{INFINITY}"
+
+
+def _margin(excess: Excess | None) -> str:
+    """`450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
+    return ratio(excess) if excess is None or math.isfinite(excess.ratio) else f"{NO_FIGURE} {excess.limit}"
 
 
 def microseconds(estimate: Estimate) -> str:
