@@ -353,7 +353,7 @@ class TestWhoTakesIt:
             def __exit__(self, *_):
                 depth[0] -= 1
 
-        def hold(here, narrate, limit_s=None):
+        def hold(here, narrate, limit_s=None, waiting=None):
             limits.append(limit_s)
             return Counting()
 
