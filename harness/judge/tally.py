@@ -268,11 +268,13 @@ def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[st
     worst = tally.worst(list(tolerances.values())[-1])
     assert worst is not None
     if worst.low > 0:
-        side = "too large" if worst.value > worst.high else "too small"
-        said = (
-            f"{worst.limit} is how large outputs are beside the expected ones: they are {side}. Look for a wrong scale"
-        )
-        said += ", or for keys, heads or dims that are left out or counted twice"
+        much = worst.value > worst.high
+        if worst.limit in tally.parts:
+            what = f"how much of a part of the expected outputs is there: too {'much' if much else 'little'}"
+        else:
+            what = f"how large outputs are beside the expected ones: they are too {'large' if much else 'small'}"
+        said = f"{worst.limit} is {what}. Look for a wrong scale, or for keys, heads or dims that are left out"
+        said += " or counted twice"
     else:
         said = f"{worst.limit} is the size of the error: the arithmetic is coarser than this tolerance allows"
     lines = _moved(tally, worst.limit.removesuffix(SPREAD), {**SIDES, **sides})

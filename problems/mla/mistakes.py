@@ -14,24 +14,29 @@ BLOCKS = (16, 32, 64, 128)
 """Keys that kernels take at a time."""
 
 OUTPUTS = (
-    "the output or the softmax scale is too small, or keys or rope dims are left out",
+    "the output or the softmax scale is too small, rope dims count too little, or keys are left out",
     "the output or the softmax scale is too large",
 )
 LIGHT = (
-    "light keys weigh too little: the softmax scale is too large, or they are left out",
-    "light keys weigh too much: the softmax scale is too small, or rope dims are left out",
+    "light keys weigh too little: the softmax scale is too large, they are left out, or the output is too small",
+    "light keys weigh too much: the softmax scale is too small, rope dims count too little, others are left out, or "
+    "the output is too large",
+)
+ROPE = (
+    "{} count too little in the scores, or the output is too small",
+    "{} count too much in the scores, or the output is too large",
 )
 SIDES = {
     "gain": OUTPUTS,
     "row_gain": OUTPUTS,
     "lighter_half": LIGHT,
     "lightest_tenth": LIGHT,
-    "rope": ("the rope dims count too little in the scores", "the rope dims count too much in the scores"),
+    "rope": tuple(side.format("the rope dims") for side in ROPE),
     "moved_rope": (
-        "the rope dims count too little where they move scores far",
-        "the rope dims count too much where they move scores far",
+        "where rope dims move keys far they count too little, or the softmax scale or the output is too small",
+        "where rope dims move keys far they count too much, or the softmax scale or the output is too large",
     ),
-    "rope_slice": ("eight of the rope dims count too little", "eight of the rope dims count too much"),
+    "rope_slice": tuple(side.format("eight of the rope dims") for side in ROPE),
 }
 """Which mistakes move a figure over all calls below 1, and which above: seen of scales of the softmax and of the
 output, of rope dims and of keys left out (CPU test cases, 2026-11-24)."""
