@@ -465,7 +465,9 @@ def test_verify_passes_good_controls_and_names_bad_ones(podium, toy_root):
     for folder, source in (("accepted", HONEST), ("wrong_answer", WRONG)):
         (controls / folder).mkdir(parents=True, exist_ok=True)
         (controls / folder / "control.py").write_text(source)
-    assert podium("verify", "double")[0] == 0
+    code, out, _ = podium("verify", "double")
+    assert code == 0 and "every tolerance by itself rejects every wrong_answer control" in out
+    assert re.search("│ ∞ max_mismatch +│", out) and "∞: the limit is 0" in out
     (controls / "wrong_answer" / "fine.py").write_text(HONEST)
     code, out, _ = podium("verify", "double")
     assert code == 10 and "wrong_answer/fine must get wrong answer, but got accepted" in out
@@ -550,7 +552,26 @@ def test_at_the_first_wrong_case_it_stops_if_asked_to(podium, toy_root):
     path = str(submit(toy_root, "wrong", WRONG))
     for words, tried in ((["-x"], 1), ([], 2)):
         code, out, _ = podium("eval", "double", path, *words, "--json")
-        assert code == 10 and len(json.loads(out)["runs"][0]["checks"]) == tried
+        (run,) = json.loads(out)["runs"]
+        assert code == 10 and len(run["checks"]) == tried
+        assert run["ending"]["message"].startswith(
+            "1 of 2 test cases is wrong, 1 not tried; it is " if words else "2 of 2 test cases are wrong; the one shown"
+        )
+
+
+@pytest.mark.parametrize("words", [[], ["-k", "cols"]])
+def test_what_was_not_tried_after_the_first_wrong_case_is_listed_once(podium, toy_root, words):
+    path = str(submit(toy_root, "wrong", WRONG))
+    stopped, all_tried = (podium("eval", "double", path, *words, *stop)[1] for stop in (["-x"], []))
+    assert re.search("^  not tried  .*  rows=3 cols=5$", stopped, re.MULTILINE) and "not tried" not in all_tried
+    assert len(re.findall("^  wrong  ", stopped, re.MULTILINE)) == 1
+
+
+def test_a_quick_look_shows_the_latency_of_each_case_and_a_run_for_the_board_does_not(podium, toy_root):
+    path = str(submit(toy_root, "right", HONEST))
+    quick, whole = (podium("eval", "double", path, *words)[1] for words in (["--quick"], []))
+    assert re.search(r"^│ case +│ latency µs", quick, re.MULTILINE) and "rows=64 cols=64" in quick
+    assert "rows=64 cols=64" not in whole
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")

@@ -11,7 +11,7 @@ from test_judging import judge
 from harness import catalog
 from harness.judge import mistakes
 from harness.judge.difference import Difference
-from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, wrong_scales
+from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, sides, wrong_scales
 from harness.judge.reference import members, open_reference
 from harness.judge.seeds import OneSeed
 from harness.machine.device import detect
@@ -188,3 +188,32 @@ def test_after_some_calls_in_vain_no_further_one_is_tried(toy_root, monkeypatch)
 def test_a_scale_that_is_right_is_none_of_the_wrong_ones():
     assert 1.0 not in [scale for _, scale in wrong_scales(1.0, 64)]
     assert len(list(wrong_scales(64**-0.5, 64))) == 6
+
+
+@pytest.mark.parametrize("dims", [64, 128])
+def test_an_mla_scale_of_other_dims_is_called_by_them(dims):
+    def kernel(data):
+        q, kv_data, qo_indptr, kv_indptr, config = data
+        return right((q, kv_data, qo_indptr, kv_indptr, {**config, "sm_scale": dims**-0.5}))
+
+    right = kernel_of("mla", "accepted/bf16_float32")
+    found = recognised("mla", kernel)
+    words = f"as if the softmax scale were 1 / sqrt({dims})"
+    assert found and all(said.startswith(words) for said in found.values()), found
+
+
+@pytest.mark.parametrize("problem", BUNDLED)
+def test_a_problem_says_of_its_own_figures_alone_what_moves_them(problem):
+    task = catalog.load_problem(ROOT, problem)
+    limited = {name for options in task.tolerances.values() for tolerance in options for name in tolerance.bands}
+    assert set(sides(task)) <= limited
+    assert problem != "mla" or set(sides(task)) >= {"row_gain", "lighter_half", "rope"}
+
+
+@pytest.mark.parametrize("wrong", ["SIDES = 3", "SIDES = {'gain': 'small'}", "raise SystemExit(1)"])
+def test_what_is_no_table_of_figures_counts_as_unsaid(toy_root, wrong):
+    path = toy_root / "problems" / "double" / FILE
+    path.write_text(wrong)
+    assert sides(catalog.load_problem(toy_root, "double")) == {}
+    path.write_text("SIDES = {'gain': ('too small', 'too large')}")
+    assert sides(catalog.load_problem(toy_root, "double")) == {"gain": ("too small", "too large")}

@@ -301,7 +301,7 @@ def test_how_wide_an_interval_may_be_is_what_the_configuration_says():
 def test_a_score_without_an_interval_is_shown_all_the_same():
     then = run("a", score=Estimate(latency_ns=2e5), device=DEVICE)
     last = rendered.text(reproduction(then, run("b", (130.0, 520.0)))).splitlines()[-1]
-    assert "200.0 in µs then" in last
+    assert "200.0 µs then" in last
 
 
 def test_in_markdown_each_case_then_and_now_is_a_row_and_what_it_comes_to_the_last_line():

@@ -94,6 +94,13 @@ def test_submit_ends_with_the_exit_code_of_eval(server, podium, file, verdict, c
     assert podium("status", "1")[0] == code
 
 
+def test_submit_shows_the_report_of_what_is_wrong_and_none_of_what_is_right(server, podium, file):
+    for verdict, times in (("wrong_answer", 1), ("accepted", 0)):
+        assert (
+            podium("submit", file(saying(verdict=verdict, detail="seen-at-element-7")))[1].count("element-7") == times
+        )
+
+
 def test_json_is_one_document_with_the_run(server, podium, file):
     code, out, _ = podium("submit", file(), "--json")
     document = json.loads(out)

@@ -54,12 +54,19 @@ def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):
     assert not is_kernel("tuned", tmp_path / "gone.py")
 
 
-def test_a_time_out_in_an_interpreted_kernel_says_that_it_is_interpreted(toy_root, limited, in_triton):
+def test_a_time_out_in_an_interpreted_kernel_says_so_and_sends_nobody_below_the_smallest_case(
+    toy_root, limited, in_triton
+):
     limited(call_s=2)
-    endless = in_triton.replace("    i = tl", "    while tl.program_id(0) < 7:\n        pass\n    i = tl", 1)
-    run = judge(toy_root, endless, timed=False)
-    assert run.ending.verdict is Verdict.TIMEOUT
-    assert run.ending.message.endswith("and slowly: try a smaller case, or look for a loop that does not end")
+    advice = {
+        "n > 20": "try a smaller case, or look for a loop that does not end",
+        "n < 20": "look for a loop that does not end, for this is the smallest case",
+    }
+    for condition, said in advice.items():
+        endless = in_triton.replace("    i = tl", f"    while {condition}:\n        pass\n    i = tl", 1)
+        run = judge(toy_root, endless, timed=False)
+        assert run.ending.verdict is Verdict.TIMEOUT
+        assert run.ending.message.endswith(f"and slowly: {said}")
 
 
 def test_who_is_gone_or_says_nothing_is_nowhere():

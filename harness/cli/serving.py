@@ -269,13 +269,14 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
         parts: list[Any] = []
         if run is not None:
             from harness.render import run as rendered
-            from harness.render.tables import verdict_line
+            from harness.render.tables import failure, verdict_line
 
             shown = Run.model_validate(run)
             if whole:
                 parts = rendered.parts(shown)
             else:
                 said += [verdict_line(shown, stored=False), f"`status {found['id']}` shows it in full"]
+                parts = [failure(shown, stored=False)] if shown.ending.verdict is not Verdict.ACCEPTED else []
         print_parts([Prose("\n".join(said)), *parts], False)
     if not found["done"]:
         return 0

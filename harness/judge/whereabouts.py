@@ -86,10 +86,14 @@ def is_kernel(name: str, path: Path) -> bool:
     return decorated.search("".join(linecache.getlines(str(path)))) is not None
 
 
-def last_of(found: list[tuple[int, str]], path: Path, interprets: bool) -> str:
-    """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there."""
+def last_of(found: list[tuple[int, str]], path: Path, interprets: bool, smallest: bool) -> str:
+    """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there.
+    `smallest`: no case of the problem is smaller than the one that it was called with."""
     line, name = found[-1]
     slowly = interprets and is_kernel(name, path)
-    said = ", which Triton's interpreter runs here, and slowly" if slowly else ""
-    said += ": try a smaller case, or look for a loop that does not end" if slowly else ""
+    said = ", which Triton's interpreter runs here, and slowly: " if slowly else ""
+    if slowly and smallest:
+        said += "look for a loop that does not end, for this is the smallest case"
+    elif slowly:
+        said += "try a smaller case, or look for a loop that does not end"
     return f"it was in {name} (line {line}){said}"

@@ -86,9 +86,10 @@ def published(problem: Problem) -> list[Part]:
     return parts
 
 
-def failure(shown: Run, stored: bool = True) -> Part:
-    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed."""
-    lines = [f"{shown.submission}:", case_list(shown.checks)] if shown.checks else []
+def failure(shown: Run, stored: bool = True, cases: Sequence[str] = ()) -> Part:
+    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
+    `cases`, labels, those that were not tried are listed too."""
+    lines = [f"{shown.submission}:", case_list(shown.checks, cases)] if shown.checks else []
     lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
     whole = typed("show", shown.id) if stored else "--json"
     return Verbatim("\n".join(lines + ([printed(shown.output, whole)] if shown.output.strip() else [])))
@@ -203,8 +204,7 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
     words = outcome(shown.ending.verdict, shown.unranked_because)
     figures = []
     if shown.score:
-        centre, *interval = microseconds(shown.score).split(" ", 1)
-        figures.append(" ".join([centre, "µs", *interval]))
+        figures.append(in_microseconds(shown.score))
     if bearings and bearings.of_limit:
         figures.append(f"{percent(bearings.of_limit)} of the limit ({bearings.floor_format})")
     if bearings and bearings.times_baseline:
@@ -226,26 +226,49 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
 
 def problems(found: Sequence[Problem]) -> Part:
     rows = [
-        [p.name, p.title, len(p.cases.test), p.cases.secret_count, len(p.cases.benchmark), ", ".join(p.tolerances)]
+        [
+            p.name,
+            p.title,
+            _on_either(len(p.cases.test), len(p.cpu.test)),
+            _on_either(p.cases.secret_count, p.cpu.secret_count),
+            _on_either(len(p.cases.benchmark), len(p.cpu.benchmark)),
+            ", ".join(p.tolerances),
+        ]
         for p in found
     ]
+    below = ["12 / 7: 12 on a GPU, 7 on a CPU"] if any(" / " in cell for row in rows for cell in row[2:5]) else []
     return (
-        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows)
+        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows, below)
         if rows
         else "No problems here."
     )
+
+
+def _on_either(gpu: int, cpu: int) -> str:
+    return str(gpu) if gpu == cpu else f"{gpu} / {cpu}"
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
     """The controls: the verdict due, the verdict got, and the worst limit's value over the limit, a tolerance each."""
     tolerances = list(problem.tolerances)
     rows = [
-        [r.name, r.due.words, r.got.words, *(ratio(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
+        [r.name, r.due.words, r.got.words, *(_margin(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
         for r in results
     ]
     headers = ["control", "expected", "got", *(f"of {name}" for name in tolerances), "as expected"]
     controls = "1 control" if len(results) == 1 else f"{len(results)} controls"
-    return Table(headers, rows, title=f"{problem.name}: {controls}")
+    below = ["of a tolerance: the worst limit's value over the limit; above 1 it is broken"]
+    if any(cell.startswith(NO_FIGURE) for row in rows for cell in row[3:-1]):
+        below.append(f"{NO_FIGURE}: the limit is 0, so that nothing above it is a multiple of it")
+    return Table(headers, rows, below, title=f"{problem.name}: {controls}")
+
+
+NO_FIGURE = "\N{INFINITY}"
+
+
+def _margin(excess: Excess | None) -> str:
+    """`450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
+    return ratio(excess) if excess is None or math.isfinite(excess.ratio) else f"{NO_FIGURE} {excess.limit}"
 
 
 def microseconds(estimate: Estimate) -> str:
@@ -257,6 +280,12 @@ def microseconds(estimate: Estimate) -> str:
     if factor > 1.2:
         return f"{centre} \N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}\xa0{significant(factor, 2)}"
     return f"{centre} ±{significant(100 * (factor - 1), 2)}\xa0%"
+
+
+def in_microseconds(estimate: Estimate) -> str:
+    """`812.3 µs ±0.5 %`: the same in a sentence, with its unit."""
+    centre, *interval = microseconds(estimate).split(" ", 1)
+    return " ".join([centre, "µs", *interval])
 
 
 def percent(share: float | None) -> str:
