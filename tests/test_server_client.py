@@ -1,6 +1,7 @@
 """`podium submit`, `podium status`, `podium user` and `podium serve`: what they print, and their exit codes."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from boards import Browser
 from served import DOUBLE, RIGHT, Server, saying
 
 from harness.server import client as clients
@@ -43,8 +45,6 @@ def file(tmp_path):
 
 def serve(root, *words, **variables):
     """`podium serve` in a process of its own, once it answers: the process and its address."""
-    import os
-
     command = [sys.executable, "-m", "harness", "--root", str(root), "serve", "--port", "0", "--device", "cpu", *words]
     process = subprocess.Popen(
         command, cwd=CHECKOUT, env=os.environ | variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -64,14 +64,14 @@ def test_the_real_judge_judges_what_is_submitted_and_both_print_one_run(podium, 
     monkeypatch.setenv("PODIUM_CLIENT_ID", out.removeprefix("cli_id: ").strip())
     process, url = serve(toy_root, PODIUM_ADMIN_TOKEN="0123456789abcdef")
     try:
-        code, out, told = podium("submit", file("x =\n", "broken.py"), "--mode", "test", "--server", url)
+        code, out, _ = podium("submit", file("x =\n", "broken.py"), "--mode", "test", "--server", url)
         assert code == 11 and "compile error" in out
-        code, out, told = podium("submit", file(), "--mode", "test", "--server", url, "--json")
+        code, out, _ = podium("submit", file(), "--mode", "test", "--server", url, "--json")
         assert code == 0
         found = json.loads(out)
         assert found["run"]["ending"]["verdict"] == "accepted" and len(found["run"]["checks"]) == 2
-        assert "submission 2: succeeded" in told
-        code, out, told = podium("submit", file(), "--mode", "profile", "--server", url, "--json")
+        assert found["submission"]["podium"]["state"] == "succeeded"
+        code, out, _ = podium("submit", file(), "--mode", "profile", "--server", url, "--json")
         assert code == 0 and any("mul" in part["name"] for part in json.loads(out)["run"]["profiles"][0]["parts"])
         assert podium("status", "3", "--server", url)[1].count("aten::mul") == 1
     finally:
@@ -90,8 +90,24 @@ def test_submit_ends_with_the_exit_code_of_eval(server, podium, file, verdict, c
     found, out, told = podium("submit", file(saying(verdict=verdict)))
     assert found == code
     assert f"the stand-in says {verdict.replace('_', ' ')}" in out
-    assert re.search(r"submission 1: (succeeded|failed|timed_out|hacked)", told)
+    assert len(re.findall(r"submission 1: (succeeded|failed|timed out|hacked)\n", told + out)) == 1
     assert podium("status", "1")[0] == code
+
+
+def test_a_submission_that_is_right_and_has_no_rank_is_called_so_wherever_it_is_told(server, podium, file):
+    told = podium("submit", file(saying(unranked="crowded")))
+    shown, listed = podium("status", "1"), podium("status")
+    assert told[0] == shown[0] == 0
+    assert told[1].startswith("submission 1: right, not ranked\n") and "submission 1: right" not in told[2]
+    assert shown[1].startswith("submission 1: right, not ranked: other processes took the processors")
+    assert re.search(r"leaderboard +\W right, not ranked +\W right, not ranked: other", listed[1])
+    assert not any(word in text for word in ("succeeded", "failed") for text in (told[1], shown[1], listed[1]))
+    documents = [json.loads(podium("status", *words, "--json")[1]) for words in ((), ("1",))]
+    assert documents[0]["submissions"][0]["podium"]["state"] == documents[1]["submission"]["podium"]["state"]
+    ada = Browser(server.port).sign_in(os.environ["PODIUM_CLIENT_ID"])
+    assert "Right, not ranked: " in ada.get("/submission/1").text
+    assert "<td>right, not ranked</td>" in ada.get("/mine").text
+    assert "Right, not ranked</span>" in Browser(server.port).get("/submission/1").text
 
 
 def test_json_is_one_document_with_the_run(server, podium, file):
