@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import served
 from boards import Browser
 from served import DOUBLE, RIGHT, Server, saying
 
@@ -108,6 +109,23 @@ def test_a_submission_that_is_right_and_has_no_rank_is_called_so_wherever_it_is_
     assert "Right, not ranked: " in ada.get("/submission/1").text
     assert "<td>right, not ranked</td>" in ada.get("/mine").text
     assert "Right, not ranked</span>" in Browser(server.port).get("/submission/1").text
+
+
+def test_status_shows_the_report_that_tells_most_and_counts_the_others(server, podium, file, monkeypatch):
+    judged = served.run_of
+
+    def three_wrong(request, times=0):
+        run = judged(request, times)
+        reports = [run.checks[0].model_copy(update={"report": f"report {number}"}) for number in range(3)]
+        ending = run.ending.model_copy(update={"detail": "rows=4 cols=8: report 1"})
+        return run.model_copy(update={"checks": tuple(reports), "ending": ending})
+
+    monkeypatch.setattr(served, "run_of", three_wrong)
+    podium("submit", file(saying(verdict="wrong_answer")))
+    _, out, _ = podium("status", "1")
+    assert "report 1" in out and "2 more test cases are wrong: --json has every report." in out
+    assert "report 0" not in out and "report 2" not in out
+    assert "report 2" in podium("status", "1", "--json")[1]
 
 
 def test_json_is_one_document_with_the_run(server, podium, file):

@@ -278,7 +278,7 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
 
             shown = Run.model_validate(run)
             if whole:
-                parts = rendered.parts(shown)
+                parts = rendered.parts(shown, every_report=False)
             else:
                 said += [verdict_line(shown, stored=False), f"`status {found['id']}` shows it in full"]
         print_parts([Prose("\n".join(said)), *parts], False)

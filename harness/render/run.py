@@ -39,7 +39,8 @@ _REMEDIES = {
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
-def parts(shown: Run) -> list[Part]:
+def parts(shown: Run, every_report: bool = True) -> list[Part]:
+    """All of it; without `every_report` of the cases that are wrong the one whose report tells most."""
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
@@ -68,7 +69,12 @@ def parts(shown: Run) -> list[Part]:
     if shown.ending.detail:
         found.append(Verbatim(shown.ending.detail, title="What was seen:"))
     told = shown.ending.detail or ""
-    found += [Verbatim(c.report, title=f"{c.case.label}:") for c in shown.checks if c.report and c.report not in told]
+    others = [c for c in shown.checks if c.report and c.report not in told]
+    if not every_report and told and others:
+        reports = f"{len(others)} more test cases are" if len(others) > 1 else "1 more test case is"
+        found.append(f"{reports} wrong: --json has every report.")
+    else:
+        found += [Verbatim(c.report, title=f"{c.case.label}:") for c in others if c.report]
     if shown.output.strip():
         found.append(Verbatim(shown.output.rstrip(), title="What it printed:"))
     return found

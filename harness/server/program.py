@@ -23,8 +23,9 @@ from harness.machine.device import detect
 from harness.sandbox import tiers
 from harness.server import app as application
 from harness.server import descriptors
-from harness.server.dispatcher import Dispatcher, Judging, say
+from harness.server.dispatcher import Dispatcher, Judging
 from harness.server.guard import HEAD_S, LOOPBACK, patient
+from harness.server.log import say
 from harness.server.serving import Serving
 from harness.server.store import Database
 from harness.server.store.people import hashed
