@@ -494,6 +494,19 @@ def test_the_library_s_page_names_each_argument_and_only_fields_of_a_run():
     assert len(fields) > 7 and set(fields) <= set(Run.model_fields)
 
 
+@pytest.mark.slow
+def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
+    page = PAGES["docs/foreign-folder.md"]
+    (submission,) = re.findall(r"^A submission, `(twice.py)`:$", page, re.MULTILINE)
+    write_files(page, copy)
+    (copy / submission).write_text(blocks(page, "python")[-1])
+    type_all(page, copy)
+    (stored,) = (copy / "results" / "local" / "doubled").glob("*/*.json")
+    told = re.findall(r"begins with `(.*?)`", page.replace("\n", " "))
+    message = json.loads(stored.read_text())["ending"]["message"]
+    assert told == [f"accepted: twice on doubled: {message.partition(',')[0]}"]
+
+
 def test_the_library_s_page_names_each_label_of_a_latency():
     told = PAGES["docs/library.md"].split("| label | means |")[1].split("\n\n")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", told, re.MULTILINE)) == {label.value for label in Label}
