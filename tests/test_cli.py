@@ -106,6 +106,19 @@ def test_a_bare_root_takes_from_the_checkout_what_it_lacks_and_a_checkout_takes_
     assert [each["name"] for each in json.loads(podium("problems", "--json")[1])] == ["double"]
 
 
+def test_what_is_looked_at_takes_this_machine_s_device_by_the_name_that_eval_has_for_it(podium, toy_root):
+    here = detect(toy_root, "cpu")
+    for number, device in enumerate((here, DEVICE)):
+        Store(toy_root).write(make_run(f"20260101T00000{number}-1-x", device=device), SUBMISSION)
+    shown = json.loads(podium("leaderboard", "double", "--device", "cpu", "--json")[1])["boards"]
+    assert [board["device"] for board in shown] == [here.name]
+    assert podium("leaderboard", "double", "--device", here.slug, "--json") == podium(
+        "leaderboard", "double", "--device", "cpu", "--json"
+    )
+    assert podium("report", "double", "--device", "cpu", "--json")[0] == 0
+    assert "torch sees no GPU" in podium("leaderboard", "double", "--device", "cuda:99")[2]
+
+
 def test_a_root_without_problems_says_so(tmp_path, capsys):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)
