@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import catalog
+from harness.catalog.config import load_config
 from harness.cli import main
 from harness.machine import lock
 from harness.machine.device import detect
@@ -20,6 +21,7 @@ from harness.model import Case, Estimate, Manner, Measurement
 from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from tests.conftest import EVAL_YML
 from tests.processes import alive, working_in
 from tests.test_store import DEVICE, SUBMISSION, make_run
 
@@ -96,7 +98,30 @@ def test_the_exit_code_is_that_of_the_first_failure_in_the_order_named(podium, t
     assert podium("eval", "double", str(wrong), str(broken))[0] == 10
 
 
+def test_a_bare_root_takes_from_the_checkout_what_it_lacks_and_a_checkout_takes_nothing(tmp_path, capsys, podium):
+    (tmp_path / "bare").mkdir()
+    assert main(["--root", str(tmp_path / "bare"), "problems", "--json"]) == 0
+    assert {"kv_replicate", "mla"} <= {each["name"] for each in json.loads(capsys.readouterr().out)}
+    assert load_config(tmp_path / "bare") == load_config(CHECKOUT)
+    assert [each["name"] for each in json.loads(podium("problems", "--json")[1])] == ["double"]
+
+
+def test_what_is_looked_at_takes_this_machine_s_device_by_the_name_that_eval_has_for_it(podium, toy_root):
+    here = detect(toy_root, "cpu")
+    for number, device in enumerate((here, DEVICE)):
+        Store(toy_root).write(make_run(f"20260101T00000{number}-1-x", device=device), SUBMISSION)
+    shown = json.loads(podium("leaderboard", "double", "--device", "cpu", "--json")[1])["boards"]
+    assert [board["device"] for board in shown] == [here.name]
+    assert podium("leaderboard", "double", "--device", here.slug, "--json") == podium(
+        "leaderboard", "double", "--device", "cpu", "--json"
+    )
+    assert podium("report", "double", "--device", "cpu", "--json")[0] == 0
+    assert "torch sees no GPU" in podium("leaderboard", "double", "--device", "cuda:99")[2]
+
+
 def test_a_root_without_problems_says_so(tmp_path, capsys):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)
     assert main(["--root", str(tmp_path), "problems"]) == 0
     assert capsys.readouterr().out == "No problems here.\n"
 

@@ -28,6 +28,8 @@ from harness.render.document import Part, Prose, Table, Verbatim
 from harness.render.fit import shortened
 from harness.verbs.verify import ControlResult
 
+TIMES_OR_DIVIDED = "\N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}"
+"""Between a figure and how many times wider than itself its interval is, to either side."""
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200
 """Of what a submission printed, as many lines and of each as much."""
 
@@ -37,10 +39,12 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
+        rows = [_ranked_row(standing) for standing in ranked.standings]
+        below += wide_note(str(row[2]) for row in rows)
         below += no_baseline(problem, ranked) + of_another_form(problem, device_name)
         below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
-        parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
+        parts.append(Table(_RANKED_HEADERS, rows, below))
     else:
         parts.append("Nothing is ranked here yet.")
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
@@ -278,10 +282,14 @@ def microseconds(estimate: Estimate) -> str:
         return centre
     factor = math.sqrt(estimate.high_ns / estimate.low_ns)
     if factor > 1.2:
-        return f"{centre} \N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}\xa0{significant(factor, 2)}"
+        return f"{centre} {TIMES_OR_DIVIDED}\xa0{significant(factor, 2)}"
     return f"{centre} ±{significant(100 * (factor - 1), 2)}\xa0%"
 
 
+def wide_note(figures: Iterable[str]) -> list[str]:
+    """What the mark of a wide interval means, where one of these `microseconds` has it."""
+    wide = any(TIMES_OR_DIVIDED in figure for figure in figures)
+    return [f"{TIMES_OR_DIVIDED} 2: the interval goes from half of the figure to twice the figure"] if wide else []
 def in_microseconds(estimate: Estimate) -> str:
     """`812.3 µs ±0.5 %`: the same in a sentence, with its unit."""
     centre, *interval = microseconds(estimate).split(" ", 1)
