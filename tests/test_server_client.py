@@ -126,6 +126,8 @@ def test_status_shows_the_report_that_tells_most_and_counts_the_others(server, p
     assert "report 1" in out and "2 more test cases are wrong: --json has every report." in out
     assert "report 0" not in out and "report 2" not in out
     assert "report 2" in podium("status", "1", "--json")[1]
+
+
 def test_submit_shows_the_report_of_what_is_wrong_and_none_of_what_is_right(server, podium, file):
     for verdict, times in (("wrong_answer", 1), ("accepted", 0)):
         assert (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from test_judging import judge
 
-from harness.judge.whereabouts import SHOWN, Whereabouts, frames, is_kernel
+from harness.judge.whereabouts import LONGEST_NAME, SHOWN, Whereabouts, frames, is_kernel
 from harness.model import Verdict
 
 STACK = """Current thread 0x00007f1 (most recent call first):
@@ -36,6 +36,13 @@ def test_of_a_stack_the_files_own_frames_are_told_the_innermost_last():
     assert frames(STACK, Path("/scratch/other.py")) == frames("nonsense", Path("/scratch/submission.py")) == []
     deep = '  File "/s.py", line 1 in inner\n' + '  File "/s.py", line 7 in f\n' * 900
     assert frames(deep, Path("/s.py"))[-1] == (1, "inner") and len(frames(deep, Path("/s.py"))) == SHOWN
+
+
+def test_lines_and_names_that_no_file_has_are_cut_or_passed_over():
+    path = Path("/scratch/submission.py")
+    assert frames(f'  File "{path}", line {"9" * 5000} in f\n', path) == []
+    assert frames(f'  File "{path}", line ١٢ in f\n', path) == []  # int() takes such digits, too
+    assert frames(f'  File "{path}", line 12 in {"f" * 60_000}\n', path) == [(12, "f" * LONGEST_NAME)]
 
 
 def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):

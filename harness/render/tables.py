@@ -290,6 +290,8 @@ def wide_note(figures: Iterable[str]) -> list[str]:
     """What the mark of a wide interval means, where one of these `microseconds` has it."""
     wide = any(TIMES_OR_DIVIDED in figure for figure in figures)
     return [f"{TIMES_OR_DIVIDED} 2: the interval goes from half of the figure to twice the figure"] if wide else []
+
+
 def in_microseconds(estimate: Estimate) -> str:
     """`812.3 µs ±0.5 %`: the same in a sentence, with its unit."""
     centre, *interval = microseconds(estimate).split(" ", 1)
