@@ -1,18 +1,23 @@
 """What bundled kernels are compared with is given its best form."""
 
-import sys
+import importlib
 from pathlib import Path
 
+import pytest
 import torch
-from torch._dynamo.utils import counters
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
-
-import rivals
 
 
-def test_what_torch_compiles_is_compiled_for_each_shape(monkeypatch):
+@pytest.fixture
+def rivals(monkeypatch):
+    """Imported late: each process that collects tests would import what torch compiles with."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "bench")
+    return importlib.import_module("rivals")
+
+
+def test_what_torch_compiles_is_compiled_for_each_shape(rivals, monkeypatch):
     """Left to itself it takes from the second shape on one code for all, and after eight shapes none."""
+    from torch._dynamo.utils import counters
+
     plain = rivals.compiled_rows._torchdynamo_orig_callable
     monkeypatch.setattr(rivals, "compiled_rows", torch.compile(plain, backend="eager"))  # quickly
     config = {"sm_scale": 0.1, "num_q_heads": 4, "num_kv_heads": 4}

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import catalog
-from harness.catalog.choice import has
+from harness.catalog.choice import case_named, choose, choose_to_check, has
 from harness.errors import ProblemError, UsageError
 from harness.model import Case, Verdict, told_apart
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -310,6 +312,19 @@ class TestSubmissions:
             catalog.load_submission(catalog.load_problem(toy_root, "double"), Path("mine"))
         assert caught.value.hint == "did you mean submissions/double/mine.py?"
 
+    def test_what_else_lies_here_is_offered_only_if_it_is_called_much_the_same(self, toy_root, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for path in (tmp_path / "hatch_build.py", toy_root / "submissions" / "double" / "own_fused.py"):
+            path.write_text("")
+        hints = {}
+        for name in ("nofile.py", "own_fusd.py", "hatch_bild.py"):
+            with pytest.raises(UsageError) as caught:
+                catalog.load_submission(catalog.load_problem(toy_root, "double"), Path(name))
+            hints[name] = caught.value.hint
+        assert "own_fused.py" in hints["nofile.py"] and "hatch" not in hints["nofile.py"]
+        assert hints["own_fusd.py"].endswith("submissions/double/own_fused.py?")
+        assert hints["hatch_bild.py"] == "did you mean hatch_build.py?"
+
     def test_a_file_in_a_missing_folder_is_only_missing(self, tmp_path, problem):
         with pytest.raises(UsageError, match="there is no file"):
             catalog.load_submission(problem, tmp_path / "no" / "kernel.py")
@@ -380,3 +395,54 @@ class TestControls:
 def test_a_number_in_a_choice_of_cases_is_meant_whole_and_a_word_in_part(word, found):
     labels = ["a=1 fmt=bf16", "a=16 fmt=mxfp4", "a=[1,10] fmt=mxfp4", "a=0.5 fmt=bf16"]
     assert [label for label in labels if has(label, word)] == found
+
+
+KV_REPLICATE = "batch_size=1 seq_len=4 num_kv_heads=2 num_q_heads={} head_dim=8 dtype={}"
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtype", "reason"),
+    [
+        (5, "float32", "num_q_heads=5 is not a multiple of num_kv_heads"),
+        ("many", "float32", "num_q_heads=many is not a multiple of num_kv_heads"),
+        (64, "float32", "num_q_heads=64 is not 1 to 11 times num_kv_heads; num_q_heads=64 is not 1 to 7 times"),
+        (6, "float64", "dtype=float64 is not one of float32, bfloat16, float16"),
+        (6, "float32", None),
+    ],
+)
+def test_a_case_of_one_s_own_that_no_run_draws_is_refused_with_the_reason(heads, dtype, reason):
+    problem = catalog.load_problem(ROOT, "kv_replicate")
+    label = KV_REPLICATE.format(heads, dtype)
+    if reason is None:
+        assert case_named(problem, "cpu", label).label == label and problem.refusal(label) is None
+    else:
+        with pytest.raises(UsageError, match="kv_replicate has no case") as refused:
+            case_named(problem, "cpu", label)
+        assert refused.value.hint.startswith(reason)
+
+
+def test_a_case_with_other_parameters_is_taken_for_a_misspelt_one():
+    problem = catalog.load_problem(ROOT, "kv_replicate")
+    label = problem.cpu.test[0].label
+    with pytest.raises(UsageError) as refused:
+        case_named(problem, "cpu", label.replace("seq_len", "seqlen"))
+    assert refused.value.hint == f"did you mean {label}?"
+
+
+def test_a_word_that_is_a_whole_value_is_that_value_and_no_part_of_another():
+    problem = catalog.load_problem(ROOT, "kv_replicate")
+    for word, dtypes in (("float16", {"float16"}), ("bfloat16", {"bfloat16"}), ("float", set(DTYPES))):
+        chosen = choose(problem, "cpu", [], [word])
+        assert {case.parameters["dtype"] for case in chosen.cpu.test} == dtypes, word
+
+
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def test_a_check_takes_benchmark_cases_only_if_they_are_named_or_no_test_case_fits():
+    problem = catalog.load_problem(ROOT, "kv_replicate")
+    large = {case.label for case in problem.cpu.benchmark}
+    for named, words, taken in (([], ["bfloat16"], 0), (["2"], [], 1), ([], ["seq_len=1024"], 2)):
+        chosen = choose_to_check(problem, named, words).cpu
+        assert chosen.test and not chosen.benchmark
+        assert sum(case.label in large for case in chosen.test) == taken

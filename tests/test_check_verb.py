@@ -140,11 +140,26 @@ def test_one_case_is_counted_in_the_singular(podium):
     assert "right on the one test case" in out and "accepted on CPU (the one test case, within close)" in out
 
 
+def test_of_cases_that_are_wrong_together_it_shows_the_figures_and_what_moves_them(podium, toy_root):
+    problem = toy_root / "problems" / "double" / "problem.yml"
+    close = "close: {rtol: 1.0e-5, atol: 1.0e-6, max_mismatch: 0, rel_l2: 1.0e-5}"
+    text = problem.read_text()
+    assert close in text
+    problem.write_text(text.replace(close, "close: {rel_l2: 0.1, row_gain: [0.99, 1.01]}"))
+    (problem.parent / "mistakes.py").write_text("SIDES = {'row_gain': ('forgotten rows', 'rows counted twice')}\n")
+    wrong = TORCH.replace("* 2", "* 2.06")
+    code, out, _ = podium(wrong)
+    assert code == 10 and re.search(r"row_gain +1\.030 .* rows counted twice\n", out)
+    assert "all test cases" in out and "row gain" in out and "1.0300" in out
+    assert json.loads(podium(wrong, "--json")[1])["judgement"]["totals"][0]["row_gain"] == pytest.approx(1.03)
+    assert "row gain" not in podium(TORCH)[1]
+
+
 def test_at_the_first_wrong_case_it_stops_if_asked_to(podium):
     wrong = TORCH.replace("* 2", "* 3")
     for words, tried in ((["-x"], 1), ([], 2)):
         code, out, _ = podium(wrong, *words)
-        assert code == 10 and out.count("  wrong ") == tried and out.count("not tried") == 2 - tried
+        assert code == 10 and out.count("  wrong ") == tried and out.count("  not tried  ") == 2 - tried
 
 
 @pytest.mark.parametrize(
@@ -742,7 +757,7 @@ def test_rows_that_differ_by_the_types_of_arguments_say_the_types():
 
 def test_where_only_the_case_differs_the_case_is_named_by_what_it_does_not_share():
     shown = table_of(kernel(cases=("batch=4 kv=1024",)), kernel(cases=("batch=4 kv=8192", "batch=4 kv=9"), vgprs=90))
-    assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "kv=1024", "split_kv", "kv=8192 and 1 more"]
+    assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "kv=1024", "split_kv", "in kv=8192 and 1 more"]
 
 
 def test_matrix_instructions_and_occupancy_are_told_in_few_words():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import catalog
+from harness.catalog.config import load_config
 from harness.cli import main
 from harness.machine import lock
 from harness.machine.device import detect
@@ -20,6 +21,7 @@ from harness.model import Case, Estimate, Manner, Measurement
 from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from tests.conftest import EVAL_YML
 from tests.processes import alive, working_in
 from tests.test_store import DEVICE, SUBMISSION, make_run
 
@@ -82,9 +84,9 @@ def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
 
 def test_a_changed_file_is_judged_again_and_the_rest_is_not(podium, toy_root, roomy):
     submit(toy_root, "one", HONEST)
-    submit(toy_root, "two", HONEST + "# another\n")
+    submit(toy_root, "two", WRONG)
     podium("eval", "double")
-    submit(toy_root, "two", HONEST + "# changed\n")
+    submit(toy_root, "two", WRONG + "# changed\n")
     _, _, err = podium("eval", "double")
     assert "two:" in err and "one:" not in err
 
@@ -93,10 +95,33 @@ def test_the_exit_code_is_that_of_the_first_failure_in_the_order_named(podium, t
     honest, wrong = submit(toy_root, "a", HONEST), submit(toy_root, "b", WRONG)
     broken = submit(toy_root, "c", "syntax error here")
     assert podium("eval", "double", str(honest), str(broken), str(wrong))[0] == 11
-    assert podium("eval", "double", str(honest), str(wrong))[0] == 10
+    assert podium("eval", "double", str(wrong), str(broken))[0] == 10
+
+
+def test_a_bare_root_takes_from_the_checkout_what_it_lacks_and_a_checkout_takes_nothing(tmp_path, capsys, podium):
+    (tmp_path / "bare").mkdir()
+    assert main(["--root", str(tmp_path / "bare"), "problems", "--json"]) == 0
+    assert {"kv_replicate", "mla"} <= {each["name"] for each in json.loads(capsys.readouterr().out)}
+    assert load_config(tmp_path / "bare") == load_config(CHECKOUT)
+    assert [each["name"] for each in json.loads(podium("problems", "--json")[1])] == ["double"]
+
+
+def test_what_is_looked_at_takes_this_machine_s_device_by_the_name_that_eval_has_for_it(podium, toy_root):
+    here = detect(toy_root, "cpu")
+    for number, device in enumerate((here, DEVICE)):
+        Store(toy_root).write(make_run(f"20260101T00000{number}-1-x", device=device), SUBMISSION)
+    shown = json.loads(podium("leaderboard", "double", "--device", "cpu", "--json")[1])["boards"]
+    assert [board["device"] for board in shown] == [here.name]
+    assert podium("leaderboard", "double", "--device", here.slug, "--json") == podium(
+        "leaderboard", "double", "--device", "cpu", "--json"
+    )
+    assert podium("report", "double", "--device", "cpu", "--json")[0] == 0
+    assert "torch sees no GPU" in podium("leaderboard", "double", "--device", "cuda:99")[2]
 
 
 def test_a_root_without_problems_says_so(tmp_path, capsys):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "eval.yml").write_text(EVAL_YML)
     assert main(["--root", str(tmp_path), "problems"]) == 0
     assert capsys.readouterr().out == "No problems here.\n"
 
@@ -465,7 +490,9 @@ def test_verify_passes_good_controls_and_names_bad_ones(podium, toy_root):
     for folder, source in (("accepted", HONEST), ("wrong_answer", WRONG)):
         (controls / folder).mkdir(parents=True, exist_ok=True)
         (controls / folder / "control.py").write_text(source)
-    assert podium("verify", "double")[0] == 0
+    code, out, _ = podium("verify", "double")
+    assert code == 0 and "every tolerance by itself rejects every wrong_answer control" in out
+    assert re.search("│ ∞ max_mismatch +│", out) and "∞: the limit is 0" in out
     (controls / "wrong_answer" / "fine.py").write_text(HONEST)
     code, out, _ = podium("verify", "double")
     assert code == 10 and "wrong_answer/fine must get wrong answer, but got accepted" in out
@@ -550,7 +577,26 @@ def test_at_the_first_wrong_case_it_stops_if_asked_to(podium, toy_root):
     path = str(submit(toy_root, "wrong", WRONG))
     for words, tried in ((["-x"], 1), ([], 2)):
         code, out, _ = podium("eval", "double", path, *words, "--json")
-        assert code == 10 and len(json.loads(out)["runs"][0]["checks"]) == tried
+        (run,) = json.loads(out)["runs"]
+        assert code == 10 and len(run["checks"]) == tried
+        assert run["ending"]["message"].startswith(
+            "1 of 2 test cases is wrong, 1 not tried; it is " if words else "2 of 2 test cases are wrong; the one shown"
+        )
+
+
+@pytest.mark.parametrize("words", [[], ["-k", "cols"]])
+def test_what_was_not_tried_after_the_first_wrong_case_is_listed_once(podium, toy_root, words):
+    path = str(submit(toy_root, "wrong", WRONG))
+    stopped, all_tried = (podium("eval", "double", path, *words, *stop)[1] for stop in (["-x"], []))
+    assert re.search("^  not tried  .*  rows=3 cols=5$", stopped, re.MULTILINE) and "not tried" not in all_tried
+    assert len(re.findall("^  wrong  ", stopped, re.MULTILINE)) == 1
+
+
+def test_a_quick_look_shows_the_latency_of_each_case_and_a_run_for_the_board_does_not(podium, toy_root):
+    path = str(submit(toy_root, "right", HONEST))
+    quick, whole = (podium("eval", "double", path, *words)[1] for words in (["--quick"], []))
+    assert re.search(r"^│ case +│ latency µs", quick, re.MULTILINE) and "rows=64 cols=64" in quick
+    assert "rows=64 cols=64" not in whole
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")

@@ -25,7 +25,7 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Run, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -354,8 +354,8 @@ def test_the_pictures_are_small_and_are_pictures():
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory):
-    """A copy of the checkout's files as they are now, with this Python as its .venv."""
+def copy(tmp_path_factory, no_namespaces):
+    """A copy of the checkout's files as they are now, with this Python as its .venv, whose workers are forked."""
     root = tmp_path_factory.mktemp("copy") / "podium"
     for kind in (["--cached"], ["--others", "--exclude-standard", "--", ":!submissions"]):  # nobody's own submissions
         listed = subprocess.run(
@@ -371,6 +371,7 @@ def copy(tmp_path_factory):
     python = root / ".venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
+    (root / ".venv" / "bin" / "bwrap").symlink_to(f"{no_namespaces}/bwrap")
     for stamp in (".podium-ready", ".podium-ready-dev", ".podium-ready-offline"):
         (root / ".venv" / stamp).touch()
     (root / "tmp").mkdir()
@@ -487,10 +488,29 @@ def test_the_loop_of_the_library_s_page_prints_what_it_says(copy):
 def test_the_library_s_page_names_each_argument_and_only_fields_of_a_run():
     page = PAGES["docs/library.md"]
     takes, comes = page.split("## What a call takes")[1].split("## What comes back")
+    comes = comes.split("\n## ")[0]
     arguments = re.findall(r"^\| `(\w+)` \|", takes, re.MULTILINE)
     assert arguments == list(inspect.signature(evaluate).parameters)
     fields = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", comes, re.MULTILINE)))
     assert len(fields) > 7 and set(fields) <= set(Run.model_fields)
+
+
+@pytest.mark.slow
+def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
+    page = PAGES["docs/foreign-folder.md"]
+    (submission,) = re.findall(r"^A submission, `(twice.py)`:$", page, re.MULTILINE)
+    write_files(page, copy)
+    (copy / submission).write_text(blocks(page, "python")[-1])
+    type_all(page, copy)
+    (stored,) = (copy / "results" / "local" / "doubled").glob("*/*.json")
+    told = re.findall(r"begins with `(.*?)`", page.replace("\n", " "))
+    message = json.loads(stored.read_text())["ending"]["message"]
+    assert told == [f"accepted: twice on doubled: {message.partition(',')[0]}"]
+
+
+def test_the_library_s_page_names_each_label_of_a_latency():
+    told = PAGES["docs/library.md"].split("| label | means |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", told, re.MULTILINE)) == {label.value for label in Label}
 
 
 def test_a_device_is_added_as_the_page_says(copy):

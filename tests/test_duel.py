@@ -3,15 +3,17 @@
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from conftest import lay_out
 
 from harness import catalog
 from harness.catalog.config import load_config
 from harness.errors import InfrastructureError, UsageError
 from harness.judge import duel as judge
 from harness.judge.clock import StopClock, Void
-from harness.judge.duel import Disqualified, duel
+from harness.judge.duel import Disqualified, Duel, duel
 from harness.judge.entrant import Entrant
 from harness.machine.device import detect
 from harness.ranking.comparison import compare_pairs
@@ -35,24 +37,79 @@ def custom_kernel(data):
 """
 
 
+BUSY = """
+import threading
+def spin():
+    while True:
+        pass
+threading.Thread(target=spin, daemon=True).start()
+def custom_kernel(data):
+    return data[0] * 2
+"""
+
+
+def fought(root: Path, a: str, b: str, pairs: int) -> Duel:
+    problem = catalog.load_problem(root, "double")
+    contestants = []
+    for name, source in (("first", a), ("second", b)):
+        path = root / "submissions" / "double" / f"{name}.py"
+        path.write_text(source)
+        contestants.append(catalog.load_submission(problem, path))
+    return duel(problem, *contestants, detect(root, "cpu"), load_config(root), pairs=pairs)
+
+
 @pytest.fixture
 def fight(toy_root):
-    def run(a: str, b: str, pairs: int = 2):
-        problem = catalog.load_problem(toy_root, "double")
-        contestants = []
-        for name, source in (("first", a), ("second", b)):
-            path = toy_root / "submissions" / "double" / f"{name}.py"
-            path.write_text(source)
-            contestants.append(catalog.load_submission(problem, path))
-        return duel(problem, *contestants, detect(toy_root, "cpu"), load_config(toy_root), pairs=pairs)
-
-    return run
+    return lambda a, b, pairs=2: fought(toy_root, a, b, pairs)
 
 
-def test_both_are_sampled_as_often_in_every_pair(fight, toy_root):
-    found = fight(HONEST, HONEST)
+@pytest.fixture(scope="module")
+def kept_root(tmp_path_factory):
+    return lay_out(tmp_path_factory.mktemp("duels"))
+
+
+@pytest.fixture(scope="module")
+def told(kept_root):
+    """A duel of two that print what they are given: what came of it, and by file what its workers printed."""
+    said: dict[str, list[str]] = {}
+    session = Entrant.session
+
+    @contextmanager
+    def overheard(self, **how):
+        with session(self, **how) as worker:
+            yield worker
+        said.setdefault(self.caller._path.rpartition("/")[2], []).append(self.printed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Entrant, "session", overheard)
+        return fought(kept_root, TELLING, TELLING, 2), said
+
+
+@pytest.fixture(scope="module")
+def watched(kept_root):
+    """Of each call of a duel of two that always compute: its session, whether that had been told to stand still, and
+    how long those that had been timed before computed meanwhile."""
+    timed, time, calls = {}, StopClock.time, []
+
+    def watch(self, session, stage, call, label, null=None):
+        others = [other for other in timed if other is not session and other.leash.processor_ns()]
+        before, rested = [other.leash.processor_ns() for other in others], session.leash.told
+        answer = time(self, session, stage, call, label, null)
+        spent_ns = [other.leash.processor_ns() - ns for other, ns in zip(others, before, strict=True)]
+        calls.append((session, rested, spent_ns))
+        timed[session] = True
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StopClock, "time", watch)
+        fought(kept_root, BUSY, BUSY, 1)
+    return calls
+
+
+def test_both_are_sampled_as_often_in_every_pair(told, kept_root):
+    found, _ = told
     (measurement,) = found.measurements
-    assert measurement.case == catalog.load_problem(toy_root, "double").cpu.benchmark[0]
+    assert measurement.case == catalog.load_problem(kept_root, "double").cpu.benchmark[0]
     counts = [len(samples) for samples in (*measurement.a_samples_ns, *measurement.b_samples_ns)]
     assert len(counts) == 4 and len(set(counts)) == 1 and counts[0] % 2 == 0 and counts[0] >= 2
 
@@ -64,19 +121,9 @@ def test_one_that_is_far_slower_is_found_slower(fight, toy_root, roomy):
     assert compared.finding.speed is Speed.SLOWER and compared.finding.ratio.value > 2
 
 
-def test_both_get_the_same_inputs_and_every_call_others(fight, monkeypatch):
+def test_both_get_the_same_inputs_and_every_call_others(told):
     """The n-th call of the one has the sum of the n-th call of the other, and no two calls of one have the same."""
-    said: dict[str, list[str]] = {}
-    session = Entrant.session
-
-    @contextmanager
-    def overheard(self, **how):
-        with session(self, **how) as worker:
-            yield worker
-        said.setdefault(self.caller._path.rpartition("/")[2], []).append(self.printed)
-
-    monkeypatch.setattr(Entrant, "session", overheard)
-    fight(TELLING, TELLING)
+    _, said = told
     assert said["first.py"] == said["second.py"] and len(said["first.py"]) >= 2
     sums = "".join(said["first.py"]).split()
     assert len(sums) >= 6 and len(set(sums)) == len(sums)
@@ -102,46 +149,14 @@ def test_one_that_fails_is_named_with_its_verdict(fight, source, code, words):
     assert caught.value.exit_code == code and words in str(caught.value)
 
 
-BUSY = """
-import threading
-def spin():
-    while True:
-        pass
-threading.Thread(target=spin, daemon=True).start()
-def custom_kernel(data):
-    return data[0] * 2
-"""
+def test_one_whose_turn_it_is_not_computes_nothing_meanwhile(watched):
+    assert max(ns for _, _, spent_ns in watched for ns in spent_ns) <= SETTLING_NS
+    assert max(len(spent_ns) for _, _, spent_ns in watched) >= 2, "the other's worker and one that computes nothing"
 
 
-def test_one_whose_turn_it_is_not_computes_nothing_meanwhile(fight, monkeypatch):
-    timed, time, meanwhile = {}, StopClock.time, []
-
-    def watched(self, session, stage, call, label, null=None):
-        others = [other for other in timed if other is not session and other.leash.processor_ns()]
-        before = [other.leash.processor_ns() for other in others]
-        answer = time(self, session, stage, call, label, null)
-        meanwhile.append(len(others))
-        spent_ns = [other.leash.processor_ns() - ns for other, ns in zip(others, before, strict=True)]
-        assert max(spent_ns, default=0) <= SETTLING_NS
-        timed[session] = True
-        return answer
-
-    monkeypatch.setattr(StopClock, "time", watched)
-    fight(BUSY, BUSY, pairs=1)
-    assert max(meanwhile) >= 2, "the other's worker and the one that computes nothing"
-
-
-def test_a_worker_in_a_duel_stands_still_before_its_first_turn(fight, monkeypatch):
-    rested, time = [], StopClock.time
-
-    def watched(self, session, stage, call, label, null=None):
-        rested.append((session, session.leash.told))
-        return time(self, session, stage, call, label, null)
-
-    monkeypatch.setattr(StopClock, "time", watched)
-    fight(BUSY, BUSY, pairs=1)
-    first = dict(reversed(rested))
-    *_, one, other = dict.fromkeys(session for session, _ in rested)  # before them those that qualify
+def test_a_worker_in_a_duel_stands_still_before_its_first_turn(watched):
+    first = {session: rested for session, rested, _ in reversed(watched)}
+    *_, one, other = dict.fromkeys(session for session, _, _ in watched)  # before them those that qualify
     assert first[one] and first[other]
 
 

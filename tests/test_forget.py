@@ -94,6 +94,18 @@ def test_a_name_that_stands_for_no_run_of_one_s_own_removes_nothing(podium, root
     assert stored(root)[0] == [0, 2, 3, 4] and stored(root, "published")[0] == [1]
 
 
+def test_a_run_that_a_server_judged_stays_and_it_is_said_what_removes_it(podium, root):
+    run = make_run("20200101T000000-j7a1-ada.mine", submission="ada.mine", submission_path="kv/ada/mine.py")
+    Store(root).write(run, SUBMISSION, "local")
+    (stored_as,) = root.glob("results/local/*/*/20200101T000000-j7a1-ada.mine.json")
+    for name in ("ada.mine", run.id, "20200101T000000-j7"):
+        code, out, err = podium("forget", name, "other")
+        assert (code, out) == (2, "") and "`user remove NUMBER --reason TEXT`" in err
+    assert stored_as.exists() and list(root.glob("results/local/*/*/*-other.json")), "nothing is removed"
+    code, out, _ = podium("forget", "--older-than", "52w")
+    assert code == 0 and "j7a1" not in out and stored_as.exists() and "-other" in out
+
+
 def test_a_file_that_is_no_run_any_more_is_forgotten_by_what_it_is_called(podium, root):
     (spoilt,) = root.glob("results/local/double/test-1000/*-other.json")
     spoilt.write_text("{")

@@ -1,6 +1,7 @@
 """Tasks of KernelBench's form: for each kind of task a right and a wrong ModelNew, and what KernelBench lets pass."""
 
 import json
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -284,8 +285,9 @@ class TestBaselines:
 
     @pytest.fixture
     def judged(self, toy_root, podium, monkeypatch, roomy):
+        monkeypatch.setattr(kernelbench, "_BASELINES", self.BODIES)
+
         def judge(kind="right", *options):
-            monkeypatch.setattr(kernelbench, "_BASELINES", self.BODIES)
             task, new = str(TASKS / "1_stateless.py"), str(TASKS / kind / "1_stateless.py")
             code, out, err = podium("eval", task, new, "--json", *options)
             (run,) = json.loads(out)["runs"]
@@ -293,8 +295,22 @@ class TestBaselines:
 
         return judge
 
-    def test_they_are_timed_in_turns_with_a_submission_within_its_run(self, judged, podium):
-        code, run, document, _ = judged()
+    @pytest.fixture(scope="class")
+    def kept(self):
+        return {}
+
+    @pytest.fixture
+    def right(self, judged, kept, toy_root, tmp_path_factory):
+        """What came of a right ModelNew, judged once for all tests; it is among this test's results."""
+        if not kept:
+            kept["said"] = judged()
+            kept["results"] = shutil.copytree(toy_root / "results", tmp_path_factory.mktemp("right") / "results")
+        else:
+            shutil.copytree(kept["results"], toy_root / "results", dirs_exist_ok=True)
+        return kept["said"]
+
+    def test_they_are_timed_in_turns_with_a_submission_within_its_run(self, right, podium):
+        code, run, document, _ = right
         assert code == 0 and run.ranked, run.unranked_because
         eager, slow, broken, wrong = run.baselines
         assert slow.score.latency_ns > 20e6 and len(slow.latencies_ns) == len(run.measurements) == 1
@@ -310,8 +326,8 @@ class TestBaselines:
         _, out, _ = podium("leaderboard", str(TASKS / "1_stateless.py"))
         assert f"{run.speed_up:.2f}" in out
 
-    def test_a_report_and_a_reproduction_have_each_ones_speed_up(self, judged, podium, toy_root):
-        _, run, _, _ = judged()
+    def test_a_report_and_a_reproduction_have_each_ones_speed_up(self, right, podium, toy_root):
+        _, run, _, _ = right
         code, _, err = podium("report", str(TASKS / "1_stateless.py"), "--out", str(toy_root / "board.html"))
         assert code == 0, err
         page = (toy_root / "board.html").read_text()

@@ -92,6 +92,22 @@ def test_who_comes_second_waits_and_is_told_for_whom(folder, others):
     assert second.stdout.readline() == "held\n"
 
 
+def test_who_has_something_else_to_look_at_may_give_up_the_wait_or_gets_the_lock(folder, others):
+    first = others()
+    assert first.stdout.readline() == "held\n"
+    looks = []
+
+    def look():
+        looks.append("looked")
+        if len(looks) == 2:
+            raise KeyError("something else")
+
+    with pytest.raises(KeyError), hold(CPU, waiting=look):
+        pytest.fail("it was another's")
+    with hold(CPU, waiting=first.kill):
+        assert first.wait() and others().stdout.readline().startswith("another evaluation")
+
+
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
 
 
@@ -337,7 +353,7 @@ class TestWhoTakesIt:
             def __exit__(self, *_):
                 depth[0] -= 1
 
-        def hold(here, narrate, limit_s=None):
+        def hold(here, narrate, limit_s=None, waiting=None):
             limits.append(limit_s)
             return Counting()
 

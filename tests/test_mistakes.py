@@ -1,7 +1,8 @@
 """A problem's own mistakes.py: a wrong answer that is just what a known mistake gives is called that, and no other."""
 
+import functools
 import importlib.util
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from test_judging import judge
 from harness import catalog
 from harness.judge import mistakes
 from harness.judge.difference import Difference
-from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, wrong_scales
+from harness.judge.mistakes import FILE, MOST_BYTES, Mistakes, sides, wrong_scales
 from harness.judge.reference import members, open_reference
 from harness.judge.seeds import OneSeed
 from harness.machine.device import detect
@@ -36,19 +37,40 @@ def kernel_of(problem, control):
     return module.custom_kernel
 
 
-def recognised(name, kernel):
+@pytest.fixture(scope="module")
+def dealt():
+    """By problem, one call of each of its CPU test cases, with what is expected of it."""
+    with ExitStack() as open_until_the_end:
+
+        @functools.cache
+        def calls_of(name):
+            problem, found = catalog.load_problem(ROOT, name), []
+            reference = open_reference(problem, detect(ROOT, "cpu"))
+            for case in problem.cpu.test:
+                dealer = open_until_the_end.enter_context(closing(reference.dealer(case, OneSeed(SEED))))
+                call = dealer.deal(everything=True)
+                if dealer.steps == 1:
+                    found.append((case, call))
+            return problem, reference, found
+
+        yield calls_of
+
+
+@pytest.fixture
+def recognised(dealt):
     """By label, what each CPU test case of one call that `kernel` answers is taken for; without what is None."""
-    problem = catalog.load_problem(ROOT, name)
-    reference, known, found = open_reference(problem, detect(ROOT, "cpu")), Mistakes(problem), {}
-    for case in problem.cpu.test:
-        with closing(reference.dealer(case, OneSeed(SEED))) as dealer:
-            call = dealer.deal(everything=True)
-            if dealer.steps == 1:
-                got = members(kernel(reference.generate(case, SEED)))
-                pairs = zip(call.expectation.outputs.items(), got, strict=True)
-                outputs = [Difference(name, want, actual=each, elements=want.numel()) for (name, want), each in pairs]
-                found[case.label] = known.recognised(call, outputs, problem.tolerances_for(case))
-    return {label: said for label, said in found.items() if said is not None}
+
+    def of(name, kernel):
+        problem, reference, calls = dealt(name)
+        known, found = Mistakes(problem), {}
+        for case, call in calls:
+            got = members(kernel(reference.generate(case, SEED)))
+            pairs = zip(call.expectation.outputs.items(), got, strict=True)
+            outputs = [Difference(name, want, actual=each, elements=want.numel()) for (name, want), each in pairs]
+            found[case.label] = known.recognised(call, outputs, problem.tolerances_for(case))
+        return {label: said for label, said in found.items() if said is not None}
+
+    return of
 
 
 OWN_HIDDEN = ("as if the causal mask hid each query's own key", "as if the new keys and values were left out")
@@ -76,7 +98,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("problem", "control"), KNOWN, ids=map("/".join, KNOWN))
-def test_a_wrong_control_is_called_by_its_mistake_and_by_no_other(problem, control):
+def test_a_wrong_control_is_called_by_its_mistake_and_by_no_other(recognised, problem, control):
     found = recognised(problem, kernel_of(problem, f"wrong_answer/{control}"))
     assert found and all(said.startswith(KNOWN[problem, control]) for said in found.values()), found
 
@@ -90,12 +112,12 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("problem", "control"), OTHERS, ids=map("/".join, OTHERS))
-def test_what_is_wrong_otherwise_is_called_nothing(problem, control):
+def test_what_is_wrong_otherwise_is_called_nothing(recognised, problem, control):
     assert recognised(problem, kernel_of(problem, control)) == {}
 
 
 @pytest.mark.parametrize("problem", BUNDLED)
-def test_each_mistake_has_outputs_of_the_due_shapes_and_what_is_right_is_none(problem, monkeypatch):
+def test_each_mistake_has_outputs_of_the_due_shapes_and_what_is_right_is_none(recognised, dealt, problem, monkeypatch):
     seen = set()
     compared = mistakes._is_it
 
@@ -105,7 +127,7 @@ def test_each_mistake_has_outputs_of_the_due_shapes_and_what_is_right_is_none(pr
         return compared(outputs, given, tolerances)
 
     monkeypatch.setattr(mistakes, "_is_it", shapes_too)
-    reference = open_reference(catalog.load_problem(ROOT, problem), detect(ROOT, "cpu"))
+    _, reference, _ = dealt(problem)
     assert recognised(problem, lambda data: reference.expect(data, None)) == {} and seen
 
 
@@ -166,3 +188,32 @@ def test_after_some_calls_in_vain_no_further_one_is_tried(toy_root, monkeypatch)
 def test_a_scale_that_is_right_is_none_of_the_wrong_ones():
     assert 1.0 not in [scale for _, scale in wrong_scales(1.0, 64)]
     assert len(list(wrong_scales(64**-0.5, 64))) == 6
+
+
+@pytest.mark.parametrize("dims", [64, 128])
+def test_an_mla_scale_of_other_dims_is_called_by_them(dims):
+    def kernel(data):
+        q, kv_data, qo_indptr, kv_indptr, config = data
+        return right((q, kv_data, qo_indptr, kv_indptr, {**config, "sm_scale": dims**-0.5}))
+
+    right = kernel_of("mla", "accepted/bf16_float32")
+    found = recognised("mla", kernel)
+    words = f"as if the softmax scale were 1 / sqrt({dims})"
+    assert found and all(said.startswith(words) for said in found.values()), found
+
+
+@pytest.mark.parametrize("problem", BUNDLED)
+def test_a_problem_says_of_its_own_figures_alone_what_moves_them(problem):
+    task = catalog.load_problem(ROOT, problem)
+    limited = {name for options in task.tolerances.values() for tolerance in options for name in tolerance.bands}
+    assert set(sides(task)) <= limited
+    assert problem != "mla" or set(sides(task)) >= {"row_gain", "lighter_half", "rope"}
+
+
+@pytest.mark.parametrize("wrong", ["SIDES = 3", "SIDES = {'gain': 'small'}", "raise SystemExit(1)"])
+def test_what_is_no_table_of_figures_counts_as_unsaid(toy_root, wrong):
+    path = toy_root / "problems" / "double" / FILE
+    path.write_text(wrong)
+    assert sides(catalog.load_problem(toy_root, "double")) == {}
+    path.write_text("SIDES = {'gain': ('too small', 'too large')}")
+    assert sides(catalog.load_problem(toy_root, "double")) == {"gain": ("too small", "too large")}

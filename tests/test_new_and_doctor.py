@@ -134,19 +134,28 @@ def test_a_machine_that_can_judge_is_not_fatal_and_names_what_is_here(facts):
 
     assert found["torch"].found == torch.__version__ and found["torch"].required
     assert "CPUs" in found["device"].found and found["results"].state == "ok"
-    assert found["gfx942"].found == "Triton 3.7.1" and "clang-19" in found["gfx942, inline HIP"].found
+    assert found["gfx942"].found == "Triton 3.7.1" and "clang-19" in found["inline HIP for gfx942"].found
 
 
 def test_a_compiler_that_is_missing_comes_with_the_command_that_brings_it(facts):
-    found = facts()["gfx950, inline HIP"]
+    found = facts()["inline HIP for gfx950"]
     assert found.state == "missing" and not found.fatal
     assert found.remedy == "make setup-offline, or: pip install ziglang"
 
 
+def test_a_way_that_another_contains_is_not_named_as_well(facts, monkeypatch):
+    monkeypatch.setattr(doctor, "how_to_get_offline", lambda: "pip install ziglang nvidia-cuda-nvrtc")
+    assert facts()["inline HIP for gfx950"].remedy == "pip install ziglang nvidia-cuda-nvrtc"
+
+
+def test_no_fact_has_a_comma_in_its_name_for_commas_part_the_names_of_what_is_lacking(facts):
+    assert not [name for name in facts() if "," in name]
+
+
 def test_a_target_that_triton_compiles_for_is_not_missing_for_want_of_a_compiler_for_inline_hip(facts, monkeypatch):
-    assert (facts()["gfx950"].state, facts()["gfx950, inline HIP"].state) == ("ok", "missing")
+    assert (facts()["gfx950"].state, facts()["inline HIP for gfx950"].state) == ("ok", "missing")
     monkeypatch.setattr(doctor.tools, "here", lambda: TOOLS.model_copy(update={"triton": None}))
-    assert (facts()["gfx942"].state, facts()["gfx942, inline HIP"].state) == ("missing", "ok")
+    assert (facts()["gfx942"].state, facts()["inline HIP for gfx942"].state) == ("missing", "ok")
 
 
 def test_a_profiler_that_is_missing_comes_with_how_to_get_it(toy_root, monkeypatch):
@@ -201,7 +210,7 @@ def test_results_that_cannot_be_written_are_fatal(facts, toy_root):
 def test_a_full_disk_is_said(facts, monkeypatch):
     usage = shutil.disk_usage("/")._replace(free=1 << 20)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
-    found = facts()["disk, scratch"]
+    found = facts()["disk for scratch"]
     assert found.state == "broken" and "0.0 GB free" in found.found and found.remedy.startswith("make room")
 
 

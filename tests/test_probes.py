@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from conftest import lay_out
 
 from harness import catalog
 from harness.catalog.config import load_config
@@ -30,10 +31,11 @@ RIGHT_WHERE_IT_IS_SMALL = """
 PROBE = Case(parameters={"rows": 64, "cols": 64, "shift": 1000})
 
 
-@pytest.fixture
-def shifted_root(toy_root):
+@pytest.fixture(scope="module")
+def shifted_root(tmp_path_factory):
     """The toy, of which one test case has inputs that the benchmark case does not have."""
-    folder = toy_root / "problems" / "double"
+    root = lay_out(tmp_path_factory.mktemp("shifted"))
+    folder = root / "problems" / "double"
     text = (folder / "problem.yml").read_text()
     (folder / "problem.yml").write_text(
         text.replace(TESTS, TESTS.replace("  bench", "    - {rows: 3, cols: 4, shift: 1000}\n  bench"))
@@ -42,7 +44,7 @@ def shifted_root(toy_root):
     source = source.replace("cols: int", "cols: int, shift: float = 0.0")
     source = source.replace('device=device), {"factor"', 'device=device) + shift, {"factor"')
     (folder / "reference.py").write_text(source)
-    return toy_root
+    return root
 
 
 def judge(root, source, problem=None, **options):
@@ -53,18 +55,22 @@ def judge(root, source, problem=None, **options):
     return evaluate(problem, submission, detect(root, "cpu"), load_config(root), **options)
 
 
-@pytest.fixture
-def dealt(monkeypatch):
-    """The probe of each call that is not a test, in their order; None of those that are none."""
-    found = []
+@pytest.fixture(scope="module")
+def judged(shifted_root):
+    """By source its run, and the probe of each call that is not a test, in their order; None of those that are none."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for source in (HONEST, RIGHT_WHERE_IT_IS_SMALL):
+            dealt = []
 
-    class Recorded(Series):
-        def deal(self, everything, probe=None):
-            if not everything:
-                found.append(probe)
-            return super().deal(everything, probe)
+            class Recorded(Series):
+                def deal(self, everything, probe=None, dealt=dealt):
+                    if not everything:
+                        dealt.append(probe)
+                    return super().deal(everything, probe)
 
-    monkeypatch.setattr(calls, "Series", Recorded)
+            patch.setattr(calls, "Series", Recorded)
+            found[source] = judge(shifted_root, source), dealt
     return found
 
 
@@ -84,8 +90,8 @@ def test_steps_of_a_test_are_no_probe():
     assert all("steps" not in probe.parameters for probe in probes)
 
 
-def test_a_process_is_put_one_and_it_counts_for_nothing(shifted_root, roomy, dealt):
-    run = judge(shifted_root, HONEST)
+def test_a_process_is_put_one_and_it_counts_for_nothing(judged):
+    run, dealt = judged[HONEST]
     assert run.ending.verdict is Verdict.ACCEPTED
     (timed,) = run.measurements
     others = len(dealt) - dealt.count(PROBE) - dealt.count(None)
@@ -93,8 +99,8 @@ def test_a_process_is_put_one_and_it_counts_for_nothing(shifted_root, roomy, dea
     assert dealt.count(None) > sum(map(len, timed.samples_ns))
 
 
-def test_who_is_right_for_the_timed_inputs_alone_is_wrong(shifted_root):
-    run = judge(shifted_root, RIGHT_WHERE_IT_IS_SMALL)
+def test_who_is_right_for_the_timed_inputs_alone_is_wrong(judged):
+    run, _ = judged[RIGHT_WHERE_IT_IS_SMALL]
     assert run.ending.verdict is Verdict.WRONG_ANSWER and run.score is None
     assert run.ending.message == "a benchmark case is wrong: rows=64 cols=64 shift=1000"
     assert "replay double" in run.ending.detail and "'rows=64 cols=64 shift=1000'" in run.ending.detail
@@ -114,9 +120,9 @@ def test_its_place_and_its_inputs_are_drawn_for_each_process_from_the_master_see
     assert [found(f"process {number}", "01" * 16) for number in range(200)] != drawn
 
 
-def test_a_run_is_reproduced_with_the_probes_that_it_had(shifted_root):
+def test_a_run_is_reproduced_with_the_probes_that_it_had(shifted_root, judged):
     problem = catalog.load_problem(shifted_root, "double")
-    for source in (HONEST, RIGHT_WHERE_IT_IS_SMALL):
-        again = recipe._with_its_cases(problem, judge(shifted_root, source))
+    for run, _ in judged.values():
+        again = recipe._with_its_cases(problem, run)
         assert again.cpu.probed == problem.cpu.probed == {"shift": (1000,)}
         assert [case.label for case in again.cpu.test] == [case.label for case in problem.cpu.test]

@@ -108,6 +108,8 @@ def test_of_several_files_it_is_told_which_one_is_judged_and_how_long_the_rest_m
         assert re.search(rf", file {number} of 3, {left}$", line), line
     assert "\n3 files: one, two, three; how long all of them take is told after the first\n" in err
     assert err.index("3 files: ") < err.index(loading[0])
+    for name in ("one", "two", "three"):
+        submit(toy_root, name, f"def (  # {name}\n")  # whose judging takes a moment
     _, _, again = podium("eval", "double", *files, "--quick")
     expected = r"\n3 files: one, two, three; about \d+ (s|min) if they take as long as stored runs here\n"
     assert re.search(expected, again), again

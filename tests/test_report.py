@@ -42,7 +42,7 @@ from harness.model import (
 from harness.ranking.board import rank
 from harness.records.entry import Entry
 from harness.records.store import Store
-from harness.render import charts, document, html, legible, plots, tables
+from harness.render import boards, charts, document, html, legible, plots, tables
 from harness.render import run as rendered
 from harness.render.axis import NARROW, WIDE, label_ends, log_axis
 from harness.verbs import report
@@ -437,6 +437,22 @@ def test_what_a_chart_says_of_the_limit_stands_in_the_tables_beside_it_with_the_
     assert "Of the limit: floor ÷ latency; 100 % is best. The floor is" in Elements(page).words
     shown = document.text([rendered.case_table(run)])
     assert all(note in shown for note in notes) and tables.OF_THE_LIMIT in shown and "float32 data" in shown
+
+
+def test_the_marks_of_a_wide_interval_and_of_a_wide_bound_are_explained_where_they_stand_alone(toy_root):
+    plain = measurement(CASES[0], 1000.0, 100.0, 3, 8).model_copy(update={"bound_ns": 10.0})
+    shown = document.text([rendered.case_table(store(toy_root, "mine", measurements=(plain,)))])
+    assert "bound:" not in shown and "×/÷" not in shown
+    wide = {"bound_ns": 330.0, "latency": Estimate(latency_ns=1000.0, low_ns=500.0, high_ns=2000.0)}
+    run = store(toy_root, "wide", measurements=(plain.model_copy(update=wide),), score=wide["latency"])
+    shown = document.text([rendered.case_table(run)])
+    assert "×/÷ 2: the interval goes from half of the figure to twice the figure" in shown
+    assert (
+        "bound: by how much a latency can be less than the truth; shown where it is above 2 % + 0.3 µs"
+        in shown.replace("\xa0", " ")
+    )
+    board = document.text(boards.parts(toy_root, catalog.load_problem(toy_root, "double"), None))
+    assert "×/÷ 2: the interval goes" in board
 
 
 def test_a_page_speaks_of_baselines_only_where_one_is_ranked_and_says_so_where_none_is(toy_root):

@@ -379,6 +379,32 @@ def test_a_removed_submission_leaves_the_board_and_says_why_on_its_page(server, 
     assert "Removed: it copied &lt;b&gt;another&lt;/b&gt;" in anybody.get(f"/submission/{number}").text
 
 
+def test_only_the_competitions_problems_are_shown_unless_all_are_asked_for(server, anybody):
+    folder = shutil.copytree(server.root / "problems" / "double", server.root / "problems" / "private")
+    (folder / "problem.yml").write_text((folder / "problem.yml").read_text().replace("name: double", "name: private"))
+    best, tried = store(server.root, "best"), store(server.root, "tried", problem="private")
+    bad = store(server.root, "bad", problem="private", tier="published", **failed())
+    addresses = [f"/run/{run.id}{kind}" for run in (tried, bad) for kind in ("", "/run.json", "/samples.csv")]
+    addresses += ["/board/private/test-1000", "/board/private/test-1000/board.csv"]
+    addresses += [f"/compare/{best.id}/{tried.id}", "/board/private/test-1000/badge/tried.svg"]
+    server.serving.all_problems = True
+    shown(anybody, "/", "private"), shown(anybody, "/feed.atom", "tried")
+    assert anybody.get(f"/run/{tried.id}").status == 200 == anybody.get("/board/private/test-1000").status
+    server.serving.all_problems = False
+    shown(anybody, BOARD, "best")
+    assert {anybody.get(address).status for address in addresses} == {404}
+    assert not any("private" in anybody.get(page).text for page in ("/", "/feed.atom", f"/run/{best.id}"))
+
+
+def test_of_a_competition_that_was_taken_down_each_sees_their_own_runs_alone(server, anybody):
+    client = server.person("ada")
+    ada = Browser(server.port).sign_in(client)
+    _, run = judged_run(server, client, source_with())
+    for name in list(server.serving.competitions()):
+        server.serving.take_down(name)
+    assert anybody.get(f"/run/{run}").status == 404 and ada.get(f"/run/{run}").status == 200
+
+
 def test_a_board_names_authors_and_can_be_of_one_competition(server, anybody):
     client = server.person("ada")
     _, run = judged_run(server, client, source_with(), board="open", name="one.py")

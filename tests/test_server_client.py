@@ -1,6 +1,7 @@
 """`podium submit`, `podium status`, `podium user` and `podium serve`: what they print, and their exit codes."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import served
+from boards import Browser
 from served import DOUBLE, RIGHT, Server, saying
 
 from harness.server import client as clients
@@ -43,8 +46,6 @@ def file(tmp_path):
 
 def serve(root, *words, **variables):
     """`podium serve` in a process of its own, once it answers: the process and its address."""
-    import os
-
     command = [sys.executable, "-m", "harness", "--root", str(root), "serve", "--port", "0", "--device", "cpu", *words]
     process = subprocess.Popen(
         command, cwd=CHECKOUT, env=os.environ | variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -64,14 +65,14 @@ def test_the_real_judge_judges_what_is_submitted_and_both_print_one_run(podium, 
     monkeypatch.setenv("PODIUM_CLIENT_ID", out.removeprefix("cli_id: ").strip())
     process, url = serve(toy_root, PODIUM_ADMIN_TOKEN="0123456789abcdef")
     try:
-        code, out, told = podium("submit", file("x =\n", "broken.py"), "--mode", "test", "--server", url)
+        code, out, _ = podium("submit", file("x =\n", "broken.py"), "--mode", "test", "--server", url)
         assert code == 11 and "compile error" in out
-        code, out, told = podium("submit", file(), "--mode", "test", "--server", url, "--json")
+        code, out, _ = podium("submit", file(), "--mode", "test", "--server", url, "--json")
         assert code == 0
         found = json.loads(out)
         assert found["run"]["ending"]["verdict"] == "accepted" and len(found["run"]["checks"]) == 2
-        assert "submission 2: succeeded" in told
-        code, out, told = podium("submit", file(), "--mode", "profile", "--server", url, "--json")
+        assert found["submission"]["podium"]["state"] == "succeeded"
+        code, out, _ = podium("submit", file(), "--mode", "profile", "--server", url, "--json")
         assert code == 0 and any("mul" in part["name"] for part in json.loads(out)["run"]["profiles"][0]["parts"])
         assert podium("status", "3", "--server", url)[1].count("aten::mul") == 1
     finally:
@@ -90,8 +91,48 @@ def test_submit_ends_with_the_exit_code_of_eval(server, podium, file, verdict, c
     found, out, told = podium("submit", file(saying(verdict=verdict)))
     assert found == code
     assert f"the stand-in says {verdict.replace('_', ' ')}" in out
-    assert re.search(r"submission 1: (succeeded|failed|timed_out|hacked)", told)
+    assert len(re.findall(r"submission 1: (succeeded|failed|timed out|hacked)\n", told + out)) == 1
     assert podium("status", "1")[0] == code
+
+
+def test_a_submission_that_is_right_and_has_no_rank_is_called_so_wherever_it_is_told(server, podium, file):
+    told = podium("submit", file(saying(unranked="crowded")))
+    shown, listed = podium("status", "1"), podium("status")
+    assert told[0] == shown[0] == 0
+    assert told[1].startswith("submission 1: right, not ranked\n") and "submission 1: right" not in told[2]
+    assert shown[1].startswith("submission 1: right, not ranked: other processes took the processors")
+    assert re.search(r"leaderboard +\W right, not ranked +\W right, not ranked: other", listed[1])
+    assert not any(word in text for word in ("succeeded", "failed") for text in (told[1], shown[1], listed[1]))
+    documents = [json.loads(podium("status", *words, "--json")[1]) for words in ((), ("1",))]
+    assert documents[0]["submissions"][0]["podium"]["state"] == documents[1]["submission"]["podium"]["state"]
+    ada = Browser(server.port).sign_in(os.environ["PODIUM_CLIENT_ID"])
+    assert "Right, not ranked: " in ada.get("/submission/1").text
+    assert "<td>right, not ranked</td>" in ada.get("/mine").text
+    assert "Right, not ranked</span>" in Browser(server.port).get("/submission/1").text
+
+
+def test_status_shows_the_report_that_tells_most_and_counts_the_others(server, podium, file, monkeypatch):
+    judged = served.run_of
+
+    def three_wrong(request, times=0):
+        run = judged(request, times)
+        reports = [run.checks[0].model_copy(update={"report": f"report {number}"}) for number in range(3)]
+        ending = run.ending.model_copy(update={"detail": "rows=4 cols=8: report 1"})
+        return run.model_copy(update={"checks": tuple(reports), "ending": ending})
+
+    monkeypatch.setattr(served, "run_of", three_wrong)
+    podium("submit", file(saying(verdict="wrong_answer")))
+    _, out, _ = podium("status", "1")
+    assert "report 1" in out and "2 more test cases are wrong: --json has every report." in out
+    assert "report 0" not in out and "report 2" not in out
+    assert "report 2" in podium("status", "1", "--json")[1]
+
+
+def test_submit_shows_the_report_of_what_is_wrong_and_none_of_what_is_right(server, podium, file):
+    for verdict, times in (("wrong_answer", 1), ("accepted", 0)):
+        assert (
+            podium("submit", file(saying(verdict=verdict, detail="seen-at-element-7")))[1].count("element-7") == times
+        )
 
 
 def test_json_is_one_document_with_the_run(server, podium, file):

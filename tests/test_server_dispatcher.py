@@ -32,8 +32,30 @@ def test_a_ranked_run_lies_where_those_of_eval_do_under_an_id_of_job_and_attempt
     assert run_id.endswith("-j1a1-ada.mine")
     run = Store(server.root).read(run_id)
     assert (run.id, run.submission, run.problem) == (run_id, "ada.mine", "double")
+    assert run.submission_path == "double/ada/mine.py"
+    assert [path for path, _ in server.judge.judged] == ["mine.py"], "reports name the file as its author does"
     with Store(server.root).index() as index:
         assert [entry.id for entry in index.runs()] == [run_id]
+
+
+def test_the_log_has_every_state_of_a_submission_and_nobodys_id(server, capfd):
+    client = server.person("ada")
+    server.judged(client, saying(unranked="crowded,", detail="the_trick"))
+    server.judge.failures = 1
+    server.judged(client, saying(verdict="wrong_answer"), mode="test")
+    lines = [line[20:] for line in capfd.readouterr().err.splitlines() if "submission" in line]
+    assert lines == [
+        "submission 1 to double: leaderboard on CPU, pending",
+        "submission 1, attempt 1: running",
+        "submission 1, attempt 1: waits again: other processes took the processors meanwhile: it is judged again",
+        "submission 1, attempt 2: running",
+        "submission 1, attempt 2: succeeded",
+        "submission 2 to double: test on CPU, pending",
+        "submission 2, attempt 1: running",
+        "submission 2, attempt 1: waits again: the judge failed: RuntimeError: the judge has a bug",
+        "submission 2, attempt 2: running",
+        "submission 2, attempt 2: failed",
+    ]
 
 
 def test_tests_and_quick_looks_are_on_no_board(server):

@@ -796,8 +796,20 @@ class TestStandings:
         put(root, make_run("whole", started_at=self.at(1), unranked_because="crowded"))
         put(root, make_run("first-look", started_at=self.at(2), unranked_because="quick"))
         assert standings(root)["mine"].id == "whole"
-        put(root, make_run("changed", started_at=self.at(3), unranked_because="quick", submission_sha256="f" * 64))
-        assert standings(root)["mine"].id == "changed"
+
+    def test_a_first_look_at_another_source_displaces_what_was_wrong_and_nothing_that_was_accepted_in_full(self, root):
+        changed = {"unranked_because": "quick", "submission_sha256": "f" * 64}
+        put(root, make_run("wrong", None, Verdict.WRONG_ANSWER, started_at=self.at(1)))
+        put(root, make_run("look", started_at=self.at(2), **changed))
+        assert standings(root)["mine"].id == "look"
+        put(root, make_run("whole", started_at=self.at(3), unranked_because="crowded", submission_sha256="c" * 64))
+        put(root, make_run("look-again", started_at=self.at(4), **changed))
+        assert standings(root)["mine"].id == "whole"
+        put(root, make_run("ranked", started_at=self.at(5), submission_sha256="c" * 64))
+        put(root, make_run("look-later", started_at=self.at(6), **changed))
+        assert standings(root)["mine"].id == "ranked"
+        put(root, make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(7), **changed))
+        assert standings(root)["mine"].id == "bad"
 
     @pytest.mark.parametrize("reason", ["quick", "interpreted"])
     def test_a_quick_run_never_ranks_however_fast(self, root, reason):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.judge.tally import Heads, Tally, total, words
+from harness.judge.tally import Heads, Tally, meaning, total, words
 from harness.model import Tolerance
 
 BAND = Tolerance(rel_l2=0.5, gain=(0.9, 1.1), row_gain=(0.95, 1.05), dim_rel_l2=0.4)
@@ -260,3 +260,17 @@ def test_in_the_root_mean_square_of_rows_each_counts_alike_however_small():
     assert found.excess(limit).limit == "row_rms" and found.excess(limit).ratio > 1
     assert tally(want, want + 0.1 * (got - want)).excess(limit).ratio <= 1
     assert "at most 0.23 may be" in words("all", found, {"close": limit})
+
+
+def test_where_all_is_wrong_together_each_figure_has_its_noise_and_what_moves_it_to_its_side():
+    part, noise = 0.3 * rows(21), 0.05 * rows(22)
+    found = Tally()
+    found.add(rows(23), 1.1 * rows(23) - part + noise, {"tail": part, "head": 0.3 * rows(24)})
+    known = {"tail": ("the tail is left out", "the tail counts twice")}
+    told = meaning(found, {"close": Tolerance(rel_l2=1, gain=(0.95, 1.02))}, known).splitlines()
+    by_name = {line.split()[0]: line for line in told if "\N{PLUS-MINUS SIGN}" in line}
+    assert list(by_name) == ["gain", "row_gain", "tail", "head"]
+    assert by_name["tail"].endswith("the tail is left out") and "too large" in by_name["gain"]
+    assert by_name["head"].endswith("no further from 1 than noise")
+    by_part = meaning(found, {"close": Tolerance(rel_l2=1, parts={"tail": (0.9, 1.1)})}, known)
+    assert "tail is how much of a part of the expected outputs is there: too little" in by_part

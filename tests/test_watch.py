@@ -1,5 +1,6 @@
 """`eval --watch`: judged at each save, the quickest to know first; nothing that an editor does ends it, Ctrl-C does."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 
 from harness import catalog
 from harness.cli import main
+from harness.machine import lock
+from harness.machine.device import card, detect
 from harness.model import Case, CaseCheck, Estimate, Verdict
 from harness.progress import Step
 from harness.render import watch as rendered
@@ -284,4 +287,49 @@ def test_a_case_that_raises_is_told_at_once_and_the_later_ones_do_not_make_it_ri
         check = CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=None)
         narrator.step(Step("test", case.label, done, 2, check=check))
     assert [feedback.message for feedback in told] == ["runtime error on n=1"]
-    assert not narrator.found_wrong  # the detail is shown at the end
+    assert narrator.shown is None  # the detail is shown at the end
+
+
+def watched_until(root, file, enough) -> list[Feedback]:
+    """What a watch in this process has said when it says what is `enough`."""
+    told: list[Feedback] = []
+
+    def show(feedback):
+        told.append(feedback)
+        if enough(feedback):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch.watch(root, catalog.load_problem(root, "double"), file, detect(root, "cpu"), show)
+    return told
+
+
+def test_the_case_that_the_last_sentence_calls_shown_is_shown_below_it(toy_root):
+    at_once, last = (
+        each
+        for each in watched_until(toy_root, submit(toy_root, "mine", WRONG), lambda feedback: feedback.run)
+        if each.detail
+    )
+    assert at_once.message == "wrong on rows=3 cols=5" and at_once.detail.startswith("case rows=3 cols=5")
+    assert "the one shown is rows=4 cols=8" in last.message and last.detail.startswith("case rows=4 cols=8")
+    one = WRONG.replace("* 3", "* (3 if len(data[0]) == 3 else 2)")
+    told = watched_until(toy_root, submit(toy_root, "mine", one), lambda feedback: feedback.run)
+    assert [each.detail.splitlines()[0] for each in told if each.detail] == ["case rows=3 cols=5"]
+
+
+def test_a_save_ends_the_wait_for_another_evaluation(toy_root, tmp_path, monkeypatch):
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(lock, "FOLDERS", (tmp_path,))
+    file = submit(toy_root, "mine", HONEST)
+    taken = tmp_path / f"podium-{card(detect(toy_root, 'cpu'))}.lock"
+    taken.touch()
+
+    def enough(feedback):
+        if "waiting for it to finish" in feedback.message:
+            file.write_text(WRONG)
+        return feedback.message.startswith("wrong on")
+
+    with taken.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        said = [feedback.message for feedback in watched_until(toy_root, file, enough)]
+    assert sum("waiting for it to finish" in message for message in said) == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from test_judging import judge
 
-from harness.judge.whereabouts import SHOWN, Whereabouts, frames, is_kernel
+from harness.judge.whereabouts import LONGEST_NAME, SHOWN, Whereabouts, frames, is_kernel
 from harness.model import Verdict
 
 STACK = """Current thread 0x00007f1 (most recent call first):
@@ -38,6 +38,13 @@ def test_of_a_stack_the_files_own_frames_are_told_the_innermost_last():
     assert frames(deep, Path("/s.py"))[-1] == (1, "inner") and len(frames(deep, Path("/s.py"))) == SHOWN
 
 
+def test_lines_and_names_that_no_file_has_are_cut_or_passed_over():
+    path = Path("/scratch/submission.py")
+    assert frames(f'  File "{path}", line {"9" * 5000} in f\n', path) == []
+    assert frames(f'  File "{path}", line ١٢ in f\n', path) == []  # int() takes such digits, too
+    assert frames(f'  File "{path}", line 12 in {"f" * 60_000}\n', path) == [(12, "f" * LONGEST_NAME)]
+
+
 def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
@@ -54,12 +61,19 @@ def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):
     assert not is_kernel("tuned", tmp_path / "gone.py")
 
 
-def test_a_time_out_in_an_interpreted_kernel_says_that_it_is_interpreted(toy_root, limited, in_triton):
+def test_a_time_out_in_an_interpreted_kernel_says_so_and_sends_nobody_below_the_smallest_case(
+    toy_root, limited, in_triton
+):
     limited(call_s=2)
-    endless = in_triton.replace("    i = tl", "    while tl.program_id(0) < 7:\n        pass\n    i = tl", 1)
-    run = judge(toy_root, endless, timed=False)
-    assert run.ending.verdict is Verdict.TIMEOUT
-    assert run.ending.message.endswith("and slowly: try a smaller case, or look for a loop that does not end")
+    advice = {
+        "n > 20": "try a smaller case, or look for a loop that does not end",
+        "n < 20": "look for a loop that does not end, for this is the smallest case",
+    }
+    for condition, said in advice.items():
+        endless = in_triton.replace("    i = tl", f"    while {condition}:\n        pass\n    i = tl", 1)
+        run = judge(toy_root, endless, timed=False)
+        assert run.ending.verdict is Verdict.TIMEOUT
+        assert run.ending.message.endswith(f"and slowly: {said}")
 
 
 def test_who_is_gone_or_says_nothing_is_nowhere():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from harness.errors import UsageError, did_you_mean
 from harness.model import Case, Problem
@@ -11,21 +11,28 @@ from harness.model import Case, Problem
 
 def choose(problem: Problem, device_kind: str, named: Sequence[str], words: Sequence[str]) -> Problem:
     """`problem` with the cases `named`, each a benchmark case's number from 1 or a label as a run could have it, and of
-    them, or else of all, those whose label has each of `words` (`has`).
+    them, or else of all, those that have each of `words`: as a whole value where one is called so, else in the label
+    (`has`).
 
     Raises UsageError for a case that there is not, and where none is left.
     """
     cases = problem.cases_for(device_kind)
     asked = [case_named(problem, device_kind, name) for name in named]
     drawn = [case for case in asked if case not in cases.test and case not in cases.benchmark]
+    values = {value for case in problem.every_case for value in case.words}
     tests, benchmarks = (
-        [case for case in of if (not asked or case in asked) and all(has(case.label, word) for word in words)]
+        [case for case in of if (not asked or case in asked) and all(_fits(case, word, values) for word in words)]
         for of in ((*cases.test, *drawn), cases.benchmark)
     )
     if not tests and not benchmarks:
         labels = "".join(f"\n    {case.label}" for case in (*cases.test, *cases.benchmark))
         raise UsageError(f"no case of {problem.name} has {' and '.join(map(repr, words))}", f"there are:{labels}")
     return problem.only(tests, benchmarks, partial=tests != list(cases.test))
+
+
+def _fits(case: Case, word: str, values: Collection[str]) -> bool:
+    """Whether a case has `word`: as a whole value if some case has it so, as `float16`, which `bfloat16` ends with."""
+    return word in case.words if word in values else has(case.label, word)
 
 
 def has(label: str, word: str) -> bool:
@@ -37,9 +44,11 @@ def has(label: str, word: str) -> bool:
 
 
 def choose_to_check(problem: Problem, named: Sequence[str], words: Sequence[str]) -> Problem:
-    """As `choose` of a CPU's cases, all of them test cases: nothing is to be timed."""
+    """As `choose` of a CPU's cases, all of them test cases: nothing is to be timed. Benchmark cases, which are large,
+    are among them only if they are named, or if no test case has the `words`."""
     chosen = choose(problem, "cpu", named, words)
-    return chosen.only([*chosen.cpu.test, *chosen.cpu.benchmark], [], partial=chosen.partial)
+    tests, benchmarks = chosen.cpu.test, chosen.cpu.benchmark
+    return chosen.only([*tests, *(benchmarks if named or not tests else ())], [], partial=chosen.partial)
 
 
 def case_named(problem: Problem, device_kind: str, name: str) -> Case:
@@ -52,7 +61,15 @@ def case_named(problem: Problem, device_kind: str, name: str) -> Case:
         return benchmarks[int(name) - 1]
     case = problem.case_called(name)
     if case is None:
-        raise UsageError(
-            f"{problem.name} has no case {name!r}", did_you_mean(name, {known.label for known in problem.every_case})
-        )
+        raise no_such_case(problem, name)
     return case
+
+
+def no_such_case(problem: Problem, label: str) -> UsageError:
+    """What is wrong with a label that no case has: a value that no run draws, or else what was probably meant."""
+    reason = problem.refusal(label)
+    if reason is not None:
+        return UsageError(f"{problem.name} has no case {label!r}", reason)
+    return UsageError(
+        f"{problem.name} has no case {label!r}", did_you_mean(label, {known.label for known in problem.every_case})
+    )

@@ -79,4 +79,4 @@ class EvalConfig(Value):
 
 def load_config(root: Path) -> EvalConfig:
     """Raises ProblemError naming the file and the key that is wrong."""
-    return strict_yaml.read(places.find(root, "configs/eval.yml"), EvalConfig)
+    return strict_yaml.read(places.find(root, places.SETTINGS), EvalConfig)

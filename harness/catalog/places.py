@@ -3,7 +3,8 @@
     a checkout     harness/, problems/, reference/, configs/, submissions/ and results/ side by side
     installed      harness/bundled/ holds problems, reference, configs and submissions; nothing is written there
 
-A root need not have them all: what it lacks is taken from `harness/bundled`, where that is.
+A root need not have them all: what it lacks is taken from `harness/bundled`, where that is. In a checkout another root
+that has no configs/eval.yml takes it from the checkout; one that has is a checkout of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from harness.command import ROOT, installed
 BUNDLED = ROOT / "harness" / "bundled"
 """Where an installed Podium has what a checkout has beside harness/; in a checkout it is not there."""
 
+SETTINGS = "configs/eval.yml"
+
 
 def default_root() -> Path:
     """The root, unless another is named: the checkout that this module lies in, of an installed Podium the current
@@ -24,7 +27,9 @@ def default_root() -> Path:
 
 def places(root: Path) -> tuple[Path, ...]:
     """Where to look for a root's files, first those that win."""
-    return (root, BUNDLED) if installed() else (root,)
+    if installed():
+        return (root, BUNDLED)
+    return (root,) if (root / SETTINGS).exists() else tuple(dict.fromkeys((root, ROOT)))
 
 
 def find(root: Path, name: str) -> Path:

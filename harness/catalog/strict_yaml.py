@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from harness.errors import ProblemError, nearest
 
@@ -68,11 +69,23 @@ def _first_complaint(path: Path, model: type[BaseModel], document: Any, error: V
     complaint = unknown[0] if unknown else max(complaints, key=lambda each: len(_written(each["loc"], document)))
     where = _written(complaint["loc"], document)
     if complaint["type"] == "extra_forbidden":
-        guess = nearest(str(where[-1]), _keys_at(model, where[:-1]))
+        guess = nearest(str(where[-1]), _model_at(model, where[:-1]).model_fields)
         return f"{path}: unknown key {_dotted(where)}" + (f": did you mean {guess}?" if guess else "")
     if complaint["type"] == "missing":
         return f"{path}: {_dotted([*where, complaint['loc'][-1]])} is missing"
-    return f"{path}: {_dotted(where) or 'the document'}: {complaint['msg'].removeprefix('Value error, ')}"
+    return f"{path}: {_dotted(where) or 'the document'}: {_in_words(complaint, _model_at(model, where))}"
+
+
+def _in_words(complaint: ErrorDetails, model: type[BaseModel]) -> str:
+    """What is wrong with a value, in no words of pydantic's. `model`: what it should be, where it should be one."""
+    if complaint["type"] == "model_type":
+        needed = [name for name, field in model.model_fields.items() if field.is_required()]
+        return "must be keys with values" + (
+            f", such as {{{', '.join(f'{name}: ...' for name in needed)}}}" if needed else ""
+        )
+    if complaint["type"] == "dict_type":
+        return "must be keys with values"
+    return complaint["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
 
 
 def _dotted(where: list[str | int]) -> str:
@@ -93,13 +106,13 @@ def _written(where: tuple[str | int, ...], document: Any) -> list[str | int]:
     return found
 
 
-def _keys_at(model: type[BaseModel], where: list[str | int]) -> list[str]:
-    """The keys that are valid at the place `where` of a `model` document."""
+def _model_at(model: type[BaseModel], where: list[str | int]) -> type[BaseModel]:
+    """What holds the keys that are valid at the place `where` of a `model` document."""
     for part in where:
         field = model.model_fields.get(str(part))
         if field is not None and (inner := _model_in(field.annotation)) is not None:
             model = inner
-    return list(model.model_fields)
+    return model
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

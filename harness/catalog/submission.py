@@ -106,8 +106,11 @@ def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
     files = (problem.root or problem.folder.parents[1]).joinpath(own).glob("*.py")
     bundled = {other.stem: str(own / other.name) for other in (places.BUNDLED / own).glob("*.py")}
     known = bundled | {other.stem: os.path.relpath(other) for other in files}
-    if path.parent == Path() and (guess := nearest(path.stem, known)) is not None:
-        return f"did you mean {known[guess]}?"
+    if path.parent == Path():
+        near = {Path(other).stem: other for other in siblings} | known
+        if (guess := nearest(path.stem, near)) is not None:
+            return f"did you mean {near[guess]}?"
+        return did_you_mean(str(path), known.values()) if known else None  # what else lies here need be no kernel
     if path.parent == own:
         siblings |= {*bundled.values()}
     return did_you_mean(str(path), siblings) if siblings else None

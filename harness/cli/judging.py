@@ -159,7 +159,8 @@ def eval_(
         where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
         print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
     else:
-        _print_outcome(root, task, here.slug, runs, chosen, as_markdown)
+        cases = [case.label for case in task.cases_for(here.kind).test] if stop_at_first else []
+        _print_outcome(root, task, here.slug, runs, chosen, quick, cases, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
@@ -201,7 +202,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     if as_json:
         print_json({"problems": documents, "faults": faults})
     else:
-        good = "Every control got its verdict, and every tolerance by itself rejects its canaries."
+        good = "Every control got its verdict, and every tolerance by itself rejects every wrong_answer control."
         print_parts(["\n".join(faults) if faults else good], as_markdown)
     github.annotate([github.command("error", fault, "verify") for fault in faults])
     return Verdict.WRONG_ANSWER.exit_code if faults else 0
@@ -275,24 +276,33 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
 
 
 def _print_outcome(
-    root: Path, problem: Problem, device: str, runs: Sequence[Run], chosen: bool, as_markdown: bool
+    root: Path,
+    problem: Problem,
+    device: str,
+    runs: Sequence[Run],
+    chosen: bool,
+    quick: bool,
+    tests: Sequence[str],
+    as_markdown: bool,
 ) -> None:
     """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict. Of
-    `chosen` cases, which are on no board, the cases themselves."""
+    `chosen` cases, which are on no board, the cases themselves; of a `quick` look, which ranks nothing, the latencies.
+    `tests`: labels of which those not tried are named."""
     from harness.render import run as rendered
     from harness.render import tables
 
     failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
     parts: list[Part] = []
     if chosen:
-        for run in runs:
-            parts += [Verbatim(case_list(run.checks))] if run.checks else []
-            parts += [rendered.case_table(run)] if run.measurements else []
+        right = [run.checks for run, has in zip(runs, failed, strict=True) if run.checks and not has]
+        parts += [Verbatim(case_list(checks)) for checks in right]
     elif not runs or not all(failed):
         parts += boards.parts(root, problem, device, published=False)
+    if chosen or quick:
+        parts += [rendered.case_table(run, run.submission) for run in runs if run.measurements]
     if not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
-    parts += [tables.failure(run, stored=not chosen) for run, has in zip(runs, failed, strict=True) if has]
+    parts += [tables.failure(run, not chosen, tests) for run, has in zip(runs, failed, strict=True) if has]
     found = leaderboard.bearings(root, problem, runs)
     lines = [tables.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,10 +33,23 @@ from harness.verbs import leaderboard as ranked
 from harness.verbs import problems as known
 from harness.verbs import show as stored
 
+ONE_DEVICE = "its folder in results/, such as nvidia-h200; or cpu, cuda:0: this machine's."
+_KINDS = re.compile(r"cpu|auto|cuda(:\d+)?")
+
+
+def _folder(root: Path, device: str | None) -> str | None:
+    """The device's folder in results/, where `device` is the name that `eval` has for one of this machine's. Raises
+    UsageError where it has none of that kind."""
+    if device is None or not _KINDS.fullmatch(device):
+        return device
+    from harness.machine.device import detect
+
+    return detect(root, device).slug
+
 
 @verbs.command()
 @problem_argument
-@click.option("--device", default=None, help="Show one device only: its folder in results/, such as nvidia-h200.")
+@click.option("--device", default=None, help=f"Show one device only: {ONE_DEVICE}")
 @click.option("--cases", is_flag=True, help="Also show each case of the ranked runs.")
 @json_option
 @markdown_option
@@ -51,7 +65,7 @@ def leaderboard(
 
     Example: python3 -m harness leaderboard mla
     """
-    task = catalog.load_problem(root, problem)
+    task, device = catalog.load_problem(root, problem), _folder(root, device)
     if as_json:
         print_json(ranked.as_json(root, task, device, cases))
     elif as_csv:
@@ -184,7 +198,7 @@ def compare(
 
 @verbs.command()
 @optional_problem_argument
-@click.option("--device", default=None, help="Show one device only: its folder in results/, such as nvidia-h200.")
+@click.option("--device", default=None, help=f"Show one device only: {ONE_DEVICE}")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -204,7 +218,7 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
     from harness.render import html
     from harness.verbs import report as contents
 
-    tasks = [catalog.load_problem(root, problem)] if problem else known.problems(root)
+    tasks, device = [catalog.load_problem(root, problem)] if problem else known.problems(root), _folder(root, device)
     if as_json:
         print_json(contents.as_json(root, tasks, device))
     else:
@@ -217,7 +231,7 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
     "--format", "form", type=click.Choice(["flashinfer-trace"]), default="flashinfer-trace", help="The form to write."
 )
 @click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="A new folder to write to.")
-@click.option("--device", default=None, help="Runs of one device only: its folder in results/, such as nvidia-h200.")
+@click.option("--device", default=None, help=f"Runs of one device only: {ONE_DEVICE}")
 @json_option
 @click.pass_obj
 def export(root: Path, problems: tuple[str, ...], form: str, folder: Path, device: str | None, as_json: bool) -> None:
@@ -230,7 +244,7 @@ def export(root: Path, problems: tuple[str, ...], form: str, folder: Path, devic
     """
     from harness.verbs import export as exporting
 
-    done = exporting.export(root, problems, folder, device)
+    done = exporting.export(root, problems, folder, _folder(root, device))
     if as_json:
         print_json(asdict(done))
         return

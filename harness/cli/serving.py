@@ -39,6 +39,9 @@ server_option = click.option(
 @click.option("--device", "devices", multiple=True, help="Judge on this card only: cpu, cuda:1. Any number of times.")
 @click.option("--cluster", metavar="ADDRESS", help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--behind-proxy", is_flag=True, help="A proxy on this machine says who asks (X-Forwarded-For).")
+@click.option(
+    "--all-problems", is_flag=True, help="Show the stored runs of every problem, not of those competed in alone."
+)
 @database_option
 @click.pass_obj
 def serve(
@@ -48,6 +51,7 @@ def serve(
     devices: tuple[str, ...],
     cluster: str | None,
     behind_proxy: bool,
+    all_problems: bool,
     database: str | None,
 ) -> None:
     """Serve the competitions of configs/competitions, to popcorn-cli and to browsers, and judge what is submitted.
@@ -68,7 +72,7 @@ def serve(
     os.environ.pop("PODIUM_DATABASE", None)
     words = root, _url(root, database), host, port, devices, token or None
     if cluster is None:
-        run(*words, behind_proxy=behind_proxy)
+        run(*words, behind_proxy=behind_proxy, all_problems=all_problems)
         return
     if devices:
         raise UsageError("--device does not go with --cluster, which uses the cards of its nodes", "leave out --device")
@@ -80,7 +84,7 @@ def serve(
         return {"CPU" if each.kind == "cpu" else gpu_name(each.name): (each.slug,) * count for each, count in found}
 
     with Link(cluster, root, patient=True) as link:
-        run(*words, behind_proxy=behind_proxy, judge=link.judge, elsewhere=has)
+        run(*words, behind_proxy=behind_proxy, all_problems=all_problems, judge=link.judge, elsewhere=has)
 
 
 @verbs.group("user")
@@ -263,19 +267,21 @@ def _show(client: Any, found: dict[str, Any], as_json: bool, whole: bool = True)
         print_json({"submission": {**found, "code": None}, "run": run})
     else:
         state = own["state"] if found["done"] else found["job"]["status"]
-        said = [f"submission {found['id']}: {legible(state)}"]
-        if found["job"]["error"] and (whole or run is None):
-            said.append(legible(found["job"]["error"]))
+        why = found["job"]["error"] if whole or run is None else None
+        if why and not why.startswith(state):
+            why = f"{state}: {why}"
+        said = [f"submission {found['id']}: {legible(why or state)}"]
         parts: list[Any] = []
         if run is not None:
             from harness.render import run as rendered
-            from harness.render.tables import verdict_line
+            from harness.render.tables import failure, verdict_line
 
             shown = Run.model_validate(run)
             if whole:
-                parts = rendered.parts(shown)
+                parts = rendered.parts(shown, every_report=False)
             else:
                 said += [verdict_line(shown, stored=False), f"`status {found['id']}` shows it in full"]
+                parts = [failure(shown, stored=False)] if shown.ending.verdict is not Verdict.ACCEPTED else []
         print_parts([Prose("\n".join(said)), *parts], False)
     if not found["done"]:
         return 0

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 
@@ -109,6 +110,14 @@ class Caller:
         self.remarks: list[str] = []
         self.judging_s: list[float] = []
 
+    @cached_property
+    def _smallest(self) -> str | None:
+        """The key of the test case that moves the fewest bytes; None if not all of them are here to be compared."""
+        tests = self._problem.cases_for(self._device.kind).test
+        if not tests or self._problem.partial:
+            return None
+        return min(tests, key=self._reference.most_bytes).key
+
     @property
     def simulated(self) -> bool:
         """Whether a call so far was interpreted or emulated, as far as the submission's own process says."""
@@ -144,6 +153,7 @@ class Caller:
         call = series.deal(everything, probe)
         case = call.case
         self.set_up(session, series.case)
+        session.on_the_smallest = case.key == self._smallest
         dealt = time.monotonic()
         try:
             answer = clock.time(session, series.stage, call, case.label)

@@ -32,7 +32,7 @@ from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import Sitting
 from harness.judge.tally import Tally
-from harness.model import Case, CaseCheck, Device, Isolation, Limits, Manner, Skipped, Tolerance, Verdict
+from harness.model import Case, CaseCheck, Device, Isolation, Limits, Manner, Problem, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
 
@@ -271,6 +271,10 @@ class Entrant:
 
     def tolerances_for(self, case: Case) -> dict[str, Tolerance]:
         return self._reference.problem.tolerances_for(case)
+
+    @property
+    def problem(self) -> Problem:
+        return self._reference.problem
 
     @property
     def ranking(self) -> str:

@@ -213,9 +213,11 @@ def _ending(trial: Trial, reference: Reference) -> Ending:
     if failed:
         shown = most_telling(failed, reference.most_bytes)
         reasons = (shown.report or "").splitlines()[1:]  # below the case
-        cases = "test case" if len(trial.checks) == 1 else "test cases"
-        these = "is wrong; it is" if len(failed) == 1 else "are wrong; the one shown is"
-        message = f"{len(failed)} of {len(trial.checks)} {cases} {these} {shown.case.label}"
+        count, untried = len(trial.entrant.tests), len(trial.entrant.tests) - len(trial.checks)
+        cases = "test case" if count == 1 else "test cases"
+        wrong, which = ("is wrong", "it is") if len(failed) == 1 else ("are wrong", "the one shown is")
+        rest = f", {untried} not tried" if untried else ""
+        message = f"{len(failed)} of {count} {cases} {wrong}{rest}; {which} {shown.case.label}"
         message += f": {reasons[0]}" if reasons else ""
         return Ending(verdict=Verdict.WRONG_ANSWER, message=message, detail=shown.report)
     how = " through Triton's interpreter" if trial.entrant.caller.interpreted else ""

@@ -9,14 +9,17 @@ and for some seconds of an evaluation. If it fails itself, the hint says so.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from harness.judge.difference import Difference, float64, read
 from harness.judge.hints import NEARER
@@ -25,6 +28,8 @@ from harness.model import Problem, Tolerance
 from harness.wire.tree import unflatten
 
 FILE = "mistakes.py"
+SIDES = "SIDES"
+"""In that file: of figures over all calls what moves them, by their names."""
 
 MOST_BYTES = 32 << 20
 """Of a call's inputs. The CPU cases of the bundled problems have 5 MB at most."""
@@ -76,7 +81,7 @@ class Mistakes:
         self._vain += 1
         began = time.monotonic()
         try:
-            self._mistakes = self._mistakes or _imported(self._path)
+            self._mistakes = self._mistakes or _imported(self._path).mistakes
             for words, found in self._mistakes(_data(call)):
                 given = found if isinstance(found, tuple | list) else (found,)
                 if len(given) == len(outputs) and _is_it(outputs, given, tolerances):
@@ -91,13 +96,24 @@ class Mistakes:
         return None
 
 
-def _imported(path: Path) -> Callable[[Any], Iterator[Mistake]]:
+def sides(problem: Problem) -> dict[str, tuple[str, str]]:
+    """What the problem says of figures over all calls, by name: which mistakes move one below 1, and which above. What
+    is not of this form counts as unsaid."""
+    path = problem.folder / FILE
+    with contextlib.suppress(Exception, SystemExit):  # the organiser's mistake must not cost a verdict
+        return _SIDES.validate_python(getattr(_imported(path), SIDES, {}) if path.exists() else {})
+    return {}
+
+
+_SIDES = TypeAdapter(dict[str, tuple[str, str]])
+
+
+def _imported(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"podium_mistakes_{path.parent.name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Callable[[Any], Iterator[Mistake]] = module.mistakes
-    return found
+    return module
 
 
 def _data(call: Call) -> Any:

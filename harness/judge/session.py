@@ -77,6 +77,7 @@ class Session:
         self.allowance = Allowance(None)
         self._foreign = problem.foreign
         self.set_up_for: str | None = None
+        self.on_the_smallest = False
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         self._arenas: dict[str, Arena] = {}
@@ -295,7 +296,7 @@ class Session:
             message = fault.ending.message
         if not own:
             return Fault(Verdict.TIMEOUT, message)
-        where = last_of(own, self._path, self._interprets)
+        where = last_of(own, self._path, self._interprets, self.on_the_smallest)
         return Fault(Verdict.TIMEOUT, f"{message}; {where}", traceback_of(own, self._path))
 
     def _own_frames(self) -> list[tuple[int, str]]:

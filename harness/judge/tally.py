@@ -26,6 +26,19 @@ from harness.model import Excess, Tolerance, Total
 STANDARD_ERRORS = 3
 """By so many of the figure's own a band is wider: few rows must not refuse honest work."""
 
+Sides = tuple[str, str]
+"""What moves a figure below 1, and what moves it above."""
+
+OUTPUTS: Sides = (
+    "outputs are too small: a scale is, or something is left out",
+    "outputs are too large: a scale is, or something is counted twice",
+)
+SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain"), OUTPUTS)
+OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
+
+ERRORS_OF_THE_FURTHEST = 5
+"""So many of its own errors off is the furthest of many figures of one name before a mistake is seen in it."""
+
 SPREAD = "_spread"
 """Behind the name of a figure: that of the scatter of rows about it."""
 
@@ -249,16 +262,35 @@ def words(what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
     return f"{worst.limit} of {what} together is {worst.value:.4g}, and {allowed} may be; tolerance {name}"
 
 
-def meaning(tally: Tally, tolerances: Mapping[str, Tolerance]) -> str:
-    """What the limit of `words` says, and where to read on."""
+def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[str, Sides]) -> str:
+    """What the limit of `words` says, then every figure with what moves it to its side of 1, and where to read on.
+    `sides`: those that the problem knows."""
     worst = tally.worst(list(tolerances.values())[-1])
     assert worst is not None
     if worst.low > 0:
-        side = "too large" if worst.value > worst.high else "too small"
-        said = (
-            f"{worst.limit} is how large outputs are beside the expected ones: they are {side}. Look for a wrong scale"
-        )
-        said += ", or for keys, heads or dims that are left out or counted twice"
+        much = worst.value > worst.high
+        if worst.limit in tally.parts:
+            what = f"how much of a part of the expected outputs is there: too {'much' if much else 'little'}"
+        else:
+            what = f"how large outputs are beside the expected ones: they are too {'large' if much else 'small'}"
+        said = f"{worst.limit} is {what}. Look for a wrong scale, or for keys, heads or dims that are left out"
+        said += " or counted twice"
     else:
         said = f"{worst.limit} is the size of the error: the arithmetic is coarser than this tolerance allows"
-    return f'each case is right by itself. {said}. {page("debugging")}, "Wrong together", says how to find it'
+    lines = _moved(tally, worst.limit.removesuffix(SPREAD), {**SIDES, **sides})
+    where = f'{page("debugging")}, "Wrong together", says how to read this'
+    return "\n".join([f"each case is right by itself. {said}.", *lines, where])
+
+
+def _moved(tally: Tally, broken: str, sides: Mapping[str, Sides]) -> Iterator[str]:
+    """A line for each figure that is a share of what is due: its value, its noise, and what moves it."""
+    for name in dict.fromkeys(["gain", "row_gain", broken, *tally.parts]):
+        ratios = tally.ratios(name)
+        if ratios is None or not bool(ratios.value.isfinite().any()):
+            continue
+        furthest = int((ratios.value - 1).abs().nan_to_num(-1.0).argmax())
+        errors = STANDARD_ERRORS if ratios.value.numel() == 1 else ERRORS_OF_THE_FURTHEST
+        value, noise = float(ratios.value[furthest]), errors * float(ratios.error[furthest])
+        below, above = sides.get(name, OF_A_PART)
+        why = "no further from 1 than noise" if abs(value - 1) <= noise else below if value < 1 else above
+        yield f"  {name:<15} {value:.3f} \N{PLUS-MINUS SIGN} {noise:.3f}  {why}"

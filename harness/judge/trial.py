@@ -27,6 +27,7 @@ from harness.judge.baselines import Baselines
 from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, Unclockable
+from harness.judge.mistakes import sides
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.profiled import profiled
@@ -34,7 +35,18 @@ from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
 from harness.judge.tally import Tally, meaning, total, words
 from harness.judge.timed_process import timed_process
-from harness.model import Case, CaseCheck, Device, ProfiledCase, Round, TimedBaseline, Tolerance, Total, Verdict
+from harness.model import (
+    Case,
+    CaseCheck,
+    Device,
+    Problem,
+    ProfiledCase,
+    Round,
+    TimedBaseline,
+    Tolerance,
+    Total,
+    Verdict,
+)
 from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
@@ -47,8 +59,9 @@ time."""
 class WrongTotal(Fault):
     """Outputs that are right each by itself are wrong together."""
 
-    def __init__(self, what: str, tally: Tally, tolerances: Mapping[str, Tolerance]) -> None:
-        super().__init__(Verdict.WRONG_ANSWER, words(what, tally, tolerances), meaning(tally, tolerances))
+    def __init__(self, what: str, tally: Tally, tolerances: Mapping[str, Tolerance], problem: Problem) -> None:
+        said = meaning(tally, tolerances, sides(problem))
+        super().__init__(Verdict.WRONG_ANSWER, words(what, tally, tolerances), said)
 
 
 @dataclass
@@ -171,7 +184,7 @@ class Trial:
         if found is not None:
             self.totals.append(found)
             if found.tolerance is None:
-                raise WrongTotal(what, tally, tolerances)
+                raise WrongTotal(what, tally, tolerances, self.entrant.problem)
 
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None

@@ -24,7 +24,10 @@ ANSWER_S, QUIET_S = 2.0, 0.1
 MAX_BYTES = 64 << 10
 SHOWN = 12
 
-_FRAME = re.compile(r'^ +File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+LONGEST_NAME = 200
+
+_FRAME = re.compile(rf'^ +File "(.+)", line (\d{{1,9}}) in (.{{1,{LONGEST_NAME}}})', re.MULTILINE | re.ASCII)
+_JIT = re.compile(r"[ \t]*@[\w.]*jit\b")
 
 
 class Whereabouts:
@@ -82,14 +85,24 @@ def traceback_of(found: list[tuple[int, str]], path: Path) -> str:
 
 def is_kernel(name: str, path: Path) -> bool:
     """Whether the file defines a function of this name that Triton compiles, or interprets where there is no GPU."""
-    decorated = re.compile(rf"@[\w.]*jit\b.*\n(?:[ \t]*@.*\n)*[ \t]*def {re.escape(name)}\b")
-    return decorated.search("".join(linecache.getlines(str(path)))) is not None
+    lines, definition = linecache.getlines(str(path)), re.compile(rf"[ \t]*def {re.escape(name)}\b")
+    for number, line in enumerate(lines):
+        above = number - 1 if definition.match(line) else -1
+        while above >= 0 and lines[above].lstrip().startswith("@"):
+            if _JIT.match(lines[above]):
+                return True
+            above -= 1
+    return False
 
 
-def last_of(found: list[tuple[int, str]], path: Path, interprets: bool) -> str:
-    """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there."""
+def last_of(found: list[tuple[int, str]], path: Path, interprets: bool, smallest: bool) -> str:
+    """The innermost of frames, in words. `interprets`: whether a Triton kernel runs in Triton's interpreter there.
+    `smallest`: no case of the problem is smaller than the one that it was called with."""
     line, name = found[-1]
     slowly = interprets and is_kernel(name, path)
-    said = ", which Triton's interpreter runs here, and slowly" if slowly else ""
-    said += ": try a smaller case, or look for a loop that does not end" if slowly else ""
+    said = ", which Triton's interpreter runs here, and slowly: " if slowly else ""
+    if slowly and smallest:
+        said += "look for a loop that does not end, for this is the smallest case"
+    elif slowly:
+        said += "try a smaller case, or look for a loop that does not end"
     return f"it was in {name} (line {line}){said}"

@@ -20,6 +20,7 @@ import re
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,9 @@ from harness.model import Device
 FOLDERS = (Path("/run/lock"), Path("/tmp"))
 """The first in which every user may make files is that of all of them: no user's own settings decide. /dev/shm is none,
 for systemd empties it of a user's files when he logs out (RemoveIPC, logind.conf(5))."""
+
+POLL_S = 0.2
+"""How often it is tried for somebody who has something else to look at while he waits."""
 
 LONGEST_COMMAND = 80
 """Characters of another evaluation's command that are shown."""
@@ -53,9 +57,15 @@ _held: dict[str, _Held] = {}
 
 
 @contextlib.contextmanager
-def hold(device: Device, narrate: Narrate = lambda line: None, limit_s: float | None = None) -> Iterator[None]:
+def hold(
+    device: Device,
+    narrate: Narrate = lambda line: None,
+    limit_s: float | None = None,
+    waiting: Callable[[], None] | None = None,
+) -> Iterator[None]:
     """Hold the lock of `device`, waiting for whoever has it; a thread that has it already goes on at once. `limit_s`:
-    the most seconds for which it is held, which whoever waits is told.
+    the most seconds for which it is held, which whoever waits is told. `waiting` is called again and again while
+    another process has it, and ends the wait by an exception; who gives one lets others who wait go first.
 
     Raises InfrastructureError where the lock cannot be taken.
     """
@@ -66,7 +76,7 @@ def hold(device: Device, narrate: Narrate = lambda line: None, limit_s: float | 
         held.thread.acquire()
     try:
         path = None if held.depth else _folder() / f"podium-{card}.lock"
-        with contextlib.nullcontext() if path is None else _locked(path, device, narrate, limit_s):
+        with contextlib.nullcontext() if path is None else _locked(path, device, narrate, limit_s, waiting):
             held.depth += 1
             try:
                 yield
@@ -77,16 +87,21 @@ def hold(device: Device, narrate: Narrate = lambda line: None, limit_s: float | 
 
 
 def hold_if_gpu(
-    device: Device, narrate: Narrate = lambda line: None, limit_s: float | None = None
+    device: Device,
+    narrate: Narrate = lambda line: None,
+    limit_s: float | None = None,
+    waiting: Callable[[], None] | None = None,
 ) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a GPU: whatever computes there disturbs what is timed there. On a CPU only timing needs it."""
-    return contextlib.nullcontext() if device.kind == "cpu" else hold(device, narrate, limit_s)
+    return contextlib.nullcontext() if device.kind == "cpu" else hold(device, narrate, limit_s, waiting)
 
 
 @contextlib.contextmanager
-def _locked(path: Path, device: Device, narrate: Narrate, limit_s: float | None) -> Iterator[None]:
+def _locked(
+    path: Path, device: Device, narrate: Narrate, limit_s: float | None, waiting: Callable[[], None] | None
+) -> Iterator[None]:
     try:
-        lock = _take(path, device, narrate)
+        lock = _take(path, device, narrate, waiting)
     except OSError as error:
         raise InfrastructureError(
             f"the lock {path} cannot be taken: {error.strerror}", "ask its owner, or root, to remove it"
@@ -98,8 +113,8 @@ def _locked(path: Path, device: Device, narrate: Narrate, limit_s: float | None)
         os.close(lock)
 
 
-def _take(path: Path, device: Device, narrate: Narrate) -> int:
-    """A descriptor that holds the lock on `path`. Raises OSError."""
+def _take(path: Path, device: Device, narrate: Narrate, waiting: Callable[[], None] | None) -> int:
+    """A descriptor that holds the lock on `path`. Raises OSError, and what `waiting` does."""
     while True:
         lock = _open(path)
         try:
@@ -111,6 +126,9 @@ def _take(path: Path, device: Device, narrate: Narrate) -> int:
                 left_s = lock_note.left_s(path, pid) if pid else None
                 more = f", {lock_note.words(left_s)}" if left_s is not None else ""
                 narrate(f"{whose} has {device.name}: waiting for it to finish{more}")
+                while waiting is not None and not _free(lock):
+                    waiting()
+                    time.sleep(POLL_S)
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_still(path, lock):
                 return lock
@@ -118,6 +136,15 @@ def _take(path: Path, device: Device, narrate: Narrate) -> int:
             os.close(lock)
             raise
         os.close(lock)  # it was removed while we waited: who comes now locks another file
+
+
+def _free(lock: int) -> bool:
+    """Whether the lock could be taken; then it has been."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path) -> int:

@@ -30,6 +30,11 @@ class Case(Value):
         return _label(self.parameters)
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The values that are words, as the label has them: `float16`."""
+        return tuple(value for value in self.parameters.values() if isinstance(value, str))
+
+    @property
     def key(self) -> str:
         """A canonical text of the parameters: equal for equal cases, whatever the order in the file."""
         return json.dumps(self.parameters, sort_keys=True)
@@ -111,6 +116,20 @@ class Draw(Value):
         factor = 1 if self.times is None else _whole(drawn[self.times])
         return value % factor == 0 and self.least <= value // factor <= self.most
 
+    def refusal(self, value: CaseValue, drawn: Mapping[str, CaseValue]) -> str | None:
+        """What `value` is not, for which it could not have been drawn; None if it could."""
+        if self.allows(value, drawn):
+            return None
+        if self.one_of is not None:
+            return f"one of {', '.join(_plain(each) for each in self.one_of)}"
+        numbers = f"{self.least} to {self.most}"
+        if self.each is not None:
+            return f"a list of {self.each} numbers, each {numbers}"
+        if self.times is None:
+            return f"a whole number from {numbers}"
+        multiple = type(value) is int and value % _whole(drawn[self.times]) == 0
+        return f"{numbers} times {self.times}" if multiple else f"a multiple of {self.times}"
+
     @property
     def label(self) -> str:
         """`1..4`, `num_kv_heads×1..8`, `[0..200 each batch_size]`, `float32|bfloat16`."""
@@ -160,13 +179,20 @@ class SecretCases(Value):
 
     def allows(self, case: Case) -> bool:
         """Whether `case` could have been drawn."""
+        return case.parameters.keys() == self.parameters.keys() and self.refusal(case) is None
+
+    def refusal(self, case: Case) -> str | None:
+        """`num_q_heads=5 is not a multiple of num_kv_heads, 1 to 11 times it`: why `case`, which has the parameters of
+        these, could not have been drawn; None if it could."""
         values = case.parameters
-        if values.keys() != self.parameters.keys():
-            return False
-        return all(
-            given.allows(values[name], values) if isinstance(given, Draw) else _same(values[name], given)
-            for name, given in self.parameters.items()
-        )
+        for name, given in self.parameters.items():
+            if isinstance(given, Draw):
+                isnt = given.refusal(values[name], values)
+            else:
+                isnt = None if _same(values[name], given) else _plain(given)
+            if isnt is not None:
+                return f"{name}={_plain(values[name])} is not {isnt}"
+        return None
 
     def values(self, name: str) -> list[CaseValue]:
         """All that `name` may be, as far as that does not depend on another parameter."""

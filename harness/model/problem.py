@@ -209,6 +209,15 @@ class Problem(Value):
         probes = (probe for lists in (self.cases, self.cpu) for each in lists.benchmark for probe in lists.probes(each))
         return next((probe for probe in probes if probe.key == case.key), None)
 
+    def refusal(self, label: str) -> str | None:
+        """Why no run could have drawn the case with this label: what each family of drawn cases says that has the same
+        parameters. None if none has."""
+        case = case_of(label)
+        families = (*self.cases.secret, *self.cpu.secret)
+        alike = [family for family in families if case and family.parameters.keys() == case.parameters.keys()]
+        reasons = dict.fromkeys(family.refusal(case) for family in alike if case is not None)
+        return "; ".join(reason for reason in reasons if reason) or None
+
     def only(self, tests: Sequence[Case], benchmarks: Sequence[Case], partial: bool = False) -> Problem:
         """The same problem with these cases, on whatever device, and none drawn in secret. Probes stay. `partial`: some
         test cases were left out, so that nothing can be said of all of them together."""

@@ -141,12 +141,14 @@ def standing(runs: Sequence[Entry]) -> Entry:
     Of its latest source: the run with the median score among the ranked ones (the slower of two middles), so that
     judging again until lucky gains nothing; those that the judge timed come before all that the worker timed. A source
     that was ever found wrong or dishonest shows that run instead, and one without ranked runs its latest, a first look
-    (`--quick`) only where there is no other. An old source whose run was reproduced does not become the latest by that.
+    (`--quick`) only where there is no other. An old source whose run was reproduced does not become the latest by that,
+    nor does a source that only first looks accepted, where an earlier one was accepted in full.
     """
     distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
     in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
     first_hand = [run for run in in_order if run.unranked != Unranked.REPRODUCED] or in_order
-    source = [run for run in in_order if run.sha256 == first_hand[-1].sha256]
+    latest = _latest_source(first_hand)
+    source = [run for run in in_order if run.sha256 == latest]
     disqualifying = [run for run in source if run.verdict.disqualifies]
     ranked = sorted((run for run in source if run.ranked), key=lambda run: (run.score_ns or 0.0, run.id))
     ranked = [run for run in ranked if run.clock is ClockOwner.JUDGE] or ranked
@@ -155,6 +157,21 @@ def standing(runs: Sequence[Entry]) -> Entry:
     elif ranked:
         chosen = ranked[len(ranked) // 2]
     else:
-        of_latest = [run for run in first_hand if run.sha256 == first_hand[-1].sha256]
+        of_latest = [run for run in first_hand if run.sha256 == latest]
         chosen = max(of_latest, key=lambda run: (run.unranked != Unranked.QUICK, run.started_at, run.id))
     return replace(chosen, runs=len(ranked) if chosen.ranked else len(source))
+
+
+def _latest_source(in_order: Sequence[Entry]) -> str:
+    """The sha256 of the source that stands for a submission with these runs, the latest last."""
+    last = in_order[-1].sha256
+    if any(not _is_accepted_look(run) for run in in_order if run.sha256 == last):
+        return last
+    whole = next((run for run in reversed(in_order) if not _is_accepted_look(run)), None)
+    if whole is None or any(run.verdict is not Verdict.ACCEPTED for run in in_order if run.sha256 == whole.sha256):
+        return last
+    return whole.sha256
+
+
+def _is_accepted_look(run: Entry) -> bool:
+    return run.unranked == Unranked.QUICK and run.verdict is Verdict.ACCEPTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from harness.model import Run
 
 MAX_RUN_BYTES = 64 << 20
 """A run file is some hundred kilobytes; what is larger is not ours to read."""
+
+OF_SUBMISSION = re.compile(r"\d{8}T\d{6}-j(\d{1,15})a\d+-(.*)", re.DOTALL)
+"""The id of a run that a server judged: the number of its job, and what boards call the submission."""
 
 
 def load_run(path: Path) -> Run:

@@ -12,6 +12,7 @@ from harness.render import kernels
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
+from harness.render.run import totals_of
 from harness.render.tables import printed
 from harness.verbs.check import Checkup, Judgement
 
@@ -20,7 +21,8 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     """All of it, at most `width` columns wide where words allow (default: the terminal's width)."""
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
-    told = (Verbatim(_judged(found)), table, _flaws(found), _missing(found), _remarks(found))
+    together = _wrong_together(found.judgement)
+    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _missing(found), _remarks(found))
     return [*(part for part in told if part), summary(found)]
 
 
@@ -118,6 +120,11 @@ def _judged(found: Checkup) -> str:
     if judgement.printed.strip():
         lines.append(printed(judgement.printed, "--json"))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrong_together(judgement: Judgement) -> list[Part]:
+    """What all cases come to, where that is what is wrong."""
+    return [totals_of(judgement.totals)] if any(each.tolerance is None for each in judgement.totals) else []
 
 
 def _flaws(found: Checkup) -> str:

@@ -26,6 +26,12 @@ LEGEND = (
     "registers a thread, on AMD VGPR/AGPR/SGPR; LDS: shared memory a block, of the most there is",
     "waves: resident on a SIMD (sm_90: warps on a multiprocessor), of the most, and what limits them",
 )
+IN = "in "
+"""Before the case that tells a row from others of one configuration."""
+IN_A_CASE = (
+    "in: of rows with one configuration, the first case that launches this one, and how many more do;",
+    "  Triton compiles a kernel anew where a size is 1, or 16 divides it in one case and not in another",
+)
 
 
 def table(compilations: Sequence[Compilation], width: int = DEFAULT_WIDTH) -> str:
@@ -50,6 +56,7 @@ def part(compilations: Sequence[Compilation], width: int) -> Part:
             break
     if not rows:
         return ""
+    told_by_case = any(line.startswith(IN) for row in rows for line in row[KERNEL].splitlines())
     for row in rows:
         row[KERNEL] = "\n".join(_wrapped(line, max(room, KERNEL_WIDTHS[1])) for line in row[KERNEL].splitlines())
     cells = [[row[i] for i in shown] for row in rows]
@@ -58,7 +65,7 @@ def part(compilations: Sequence[Compilation], width: int) -> Part:
         if clean
         else "!: spilled registers (sm_90: bytes), and below them bytes of scratch a thread; both cost time"
     )
-    return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND])
+    return Table([HEADERS[i] for i in shown], cells, below=[note, *LEGEND, *(IN_A_CASE if told_by_case else ())])
 
 
 def _rows(compilations: Sequence[Compilation], matrix_width: int) -> list[list[str]]:
@@ -155,7 +162,7 @@ def _cases(kernels: Sequence[CompiledKernel], every: Sequence[CompiledKernel]) -
         return "not launched"
     common = set.intersection(*(set(case.split()) for kernel in every for case in kernel.cases))
     told = " ".join(word for word in cases[0].split() if word not in common) or cases[0]
-    return told + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+    return f"{IN}{told}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
 
 
 def _values(kernels: Sequence[CompiledKernel], key: str) -> str:

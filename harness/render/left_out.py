@@ -15,7 +15,8 @@ _CASE = r"(?:\w+=\S+ )*\w+=\S+"
 """A case's label, as messages have it."""
 _WHICH = "(?:the one shown|the first|it) is"
 """The first: in runs from before 2026-11-24."""
-_WRONG = re.compile(rf"(\d+ of \d+ test cases? (?:are|is) wrong); {_WHICH} {_CASE}: (.*)", re.DOTALL)
+_COUNT = r"\d+ of \d+ test cases? (?:are|is) wrong(?:, \d+ not tried)?"
+_WRONG = re.compile(rf"({_COUNT}); {_WHICH} {_CASE}: (.*)", re.DOTALL)
 _CALL = re.compile(rf"a (?:timed )?call with {_CASE} (.*)", re.DOTALL)
 OTHER_COLUMNS = 45
 """Characters that a submission's name, its verdict and the lines take beside what was seen."""

@@ -90,7 +90,7 @@ def _speed_up(baseline: TimedBaseline) -> str:
 
 
 def summary(found: Reproduction) -> str:
-    """`reproduced: accepted then and now; 812.3 ±0.5 % µs then, 815.1 ±0.4 % µs now: ...`; where the score cannot be
+    """`reproduced: accepted then and now; 812.3 µs ±0.5 % then, 815.1 µs ±0.4 % now: ...`; where the score cannot be
     told, `verdict reproduced; the score cannot be told: ...`."""
     then, now = found.then, found.now
     words = "reproduced" if found.reproduced else "not reproduced"
@@ -111,7 +111,7 @@ def _where(run: Run) -> str:
 
 
 def _score(run: Run) -> str:
-    return f"{tables.microseconds(run.score)} in µs" if run.score else "no score"
+    return tables.in_microseconds(run.score) if run.score else "no score"
 
 
 def _shown(value: str | None) -> str:

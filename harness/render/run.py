@@ -30,6 +30,7 @@ from harness.render.tables import (
     ratio,
     significant,
     why_unranked,
+    wide_note,
 )
 
 _REMEDIES = {
@@ -39,7 +40,8 @@ _REMEDIES = {
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
-def parts(shown: Run) -> list[Part]:
+def parts(shown: Run, every_report: bool = True) -> list[Part]:
+    """All of it; without `every_report` of the cases that are wrong the one whose report tells most."""
     found: list[Part] = [Facts(_facts(shown))]
     if shown.measurements:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
@@ -68,7 +70,12 @@ def parts(shown: Run) -> list[Part]:
     if shown.ending.detail:
         found.append(Verbatim(shown.ending.detail, title="What was seen:"))
     told = shown.ending.detail or ""
-    found += [Verbatim(c.report, title=f"{c.case.label}:") for c in shown.checks if c.report and c.report not in told]
+    others = [c for c in shown.checks if c.report and c.report not in told]
+    if not every_report and told and others:
+        reports = f"{len(others)} more test cases are" if len(others) > 1 else "1 more test case is"
+        found.append(f"{reports} wrong: --json has every report.")
+    else:
+        found += [Verbatim(c.report, title=f"{c.case.label}:") for c in others if c.report]
     if shown.output.strip():
         found.append(Verbatim(shown.output.rstrip(), title="What it printed:"))
     return found
@@ -139,7 +146,11 @@ def case_table(shown: Run, title: str = "") -> Table:
             ]
         )
     headers = ["case", "latency µs", "floor µs", "of the limit", "binds", "bound µs", "labels"]
-    below = limit_note(m.floor.format for m in shown.measurements if m.floor)
+    below = limit_note(m.floor.format for m in shown.measurements if m.floor) + wide_note(row[1] for row in rows)
+    if any(row[5] for row in rows):
+        share, least_ns = _usual_bound(shown.device)
+        usual = f"{100 * share:g}\xa0% + {least_ns / 1e3:g} µs"
+        below.append(f"bound: by how much a latency can be less than the truth; shown where it is above {usual}")
     return Table(headers, rows, below, title="; ".join(filter(None, (title, shared))))
 
 
@@ -159,9 +170,14 @@ def labels(shown: Run, measured: Measurement) -> list[str]:
 
 
 def _wide_bound(measured: Measurement, device: Device) -> bool:
-    """Whether a submission can make its latency seem less by more than 2 % + 0.3 µs, on a CPU 5 % + 50 µs."""
-    share, least_ns = (0.05, 50_000) if device.kind == "cpu" else (0.02, 300)
+    """Whether a submission can make its latency seem less by more than is usual."""
+    share, least_ns = _usual_bound(device)
     return (measured.bound_ns or 0.0) > share * measured.latency.latency_ns + least_ns
+
+
+def _usual_bound(device: Device) -> tuple[float, int]:
+    """A share of the latency, and nanoseconds besides."""
+    return (0.05, 50_000) if device.kind == "cpu" else (0.02, 300)
 
 
 def _named(cases: Sequence[Case]) -> tuple[list[str], str]:

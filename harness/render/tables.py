@@ -28,6 +28,8 @@ from harness.render.document import Part, Prose, Table, Verbatim
 from harness.render.fit import shortened
 from harness.verbs.verify import ControlResult
 
+TIMES_OR_DIVIDED = "\N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}"
+"""Between a figure and how many times wider than itself its interval is, to either side."""
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200
 """Of what a submission printed, as many lines and of each as much."""
 
@@ -37,10 +39,12 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
+        rows = [_ranked_row(standing) for standing in ranked.standings]
+        below += wide_note(str(row[2]) for row in rows)
         below += no_baseline(problem, ranked) + of_another_form(problem, device_name)
         below += [WORKERS_OWN] if ranked.clock is ClockOwner.WORKER else []
         below += [SOURCE_CHANGED] if any(standing.entry.older_source for standing in ranked.standings) else []
-        parts.append(Table(_RANKED_HEADERS, [_ranked_row(standing) for standing in ranked.standings], below))
+        parts.append(Table(_RANKED_HEADERS, rows, below))
     else:
         parts.append("Nothing is ranked here yet.")
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
@@ -86,9 +90,10 @@ def published(problem: Problem) -> list[Part]:
     return parts
 
 
-def failure(shown: Run, stored: bool = True) -> Part:
-    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed."""
-    lines = [f"{shown.submission}:", case_list(shown.checks)] if shown.checks else []
+def failure(shown: Run, stored: bool = True, cases: Sequence[str] = ()) -> Part:
+    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
+    `cases`, labels, those that were not tried are listed too."""
+    lines = [f"{shown.submission}:", case_list(shown.checks, cases)] if shown.checks else []
     lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
     whole = typed("show", shown.id) if stored else "--json"
     return Verbatim("\n".join(lines + ([printed(shown.output, whole)] if shown.output.strip() else [])))
@@ -203,8 +208,7 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
     words = outcome(shown.ending.verdict, shown.unranked_because)
     figures = []
     if shown.score:
-        centre, *interval = microseconds(shown.score).split(" ", 1)
-        figures.append(" ".join([centre, "µs", *interval]))
+        figures.append(in_microseconds(shown.score))
     if bearings and bearings.of_limit:
         figures.append(f"{percent(bearings.of_limit)} of the limit ({bearings.floor_format})")
     if bearings and bearings.times_baseline:
@@ -226,26 +230,49 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
 
 def problems(found: Sequence[Problem]) -> Part:
     rows = [
-        [p.name, p.title, len(p.cases.test), p.cases.secret_count, len(p.cases.benchmark), ", ".join(p.tolerances)]
+        [
+            p.name,
+            p.title,
+            _on_either(len(p.cases.test), len(p.cpu.test)),
+            _on_either(p.cases.secret_count, p.cpu.secret_count),
+            _on_either(len(p.cases.benchmark), len(p.cpu.benchmark)),
+            ", ".join(p.tolerances),
+        ]
         for p in found
     ]
+    below = ["12 / 7: 12 on a GPU, 7 on a CPU"] if any(" / " in cell for row in rows for cell in row[2:5]) else []
     return (
-        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows)
+        Table(["problem", "title", "tests", "secret", "benchmarks", "tolerances"], rows, below)
         if rows
         else "No problems here."
     )
+
+
+def _on_either(gpu: int, cpu: int) -> str:
+    return str(gpu) if gpu == cpu else f"{gpu} / {cpu}"
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
     """The controls: the verdict due, the verdict got, and the worst limit's value over the limit, a tolerance each."""
     tolerances = list(problem.tolerances)
     rows = [
-        [r.name, r.due.words, r.got.words, *(ratio(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
+        [r.name, r.due.words, r.got.words, *(_margin(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
         for r in results
     ]
     headers = ["control", "expected", "got", *(f"of {name}" for name in tolerances), "as expected"]
     controls = "1 control" if len(results) == 1 else f"{len(results)} controls"
-    return Table(headers, rows, title=f"{problem.name}: {controls}")
+    below = ["of a tolerance: the worst limit's value over the limit; above 1 it is broken"]
+    if any(cell.startswith(NO_FIGURE) for row in rows for cell in row[3:-1]):
+        below.append(f"{NO_FIGURE}: the limit is 0, so that nothing above it is a multiple of it")
+    return Table(headers, rows, below, title=f"{problem.name}: {controls}")
+
+
+NO_FIGURE = "\N{INFINITY}"
+
+
+def _margin(excess: Excess | None) -> str:
+    """`450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
+    return ratio(excess) if excess is None or math.isfinite(excess.ratio) else f"{NO_FIGURE} {excess.limit}"
 
 
 def microseconds(estimate: Estimate) -> str:
@@ -255,8 +282,20 @@ def microseconds(estimate: Estimate) -> str:
         return centre
     factor = math.sqrt(estimate.high_ns / estimate.low_ns)
     if factor > 1.2:
-        return f"{centre} \N{MULTIPLICATION SIGN}/\N{DIVISION SIGN}\xa0{significant(factor, 2)}"
+        return f"{centre} {TIMES_OR_DIVIDED}\xa0{significant(factor, 2)}"
     return f"{centre} ±{significant(100 * (factor - 1), 2)}\xa0%"
+
+
+def wide_note(figures: Iterable[str]) -> list[str]:
+    """What the mark of a wide interval means, where one of these `microseconds` has it."""
+    wide = any(TIMES_OR_DIVIDED in figure for figure in figures)
+    return [f"{TIMES_OR_DIVIDED} 2: the interval goes from half of the figure to twice the figure"] if wide else []
+
+
+def in_microseconds(estimate: Estimate) -> str:
+    """`812.3 µs ±0.5 %`: the same in a sentence, with its unit."""
+    centre, *interval = microseconds(estimate).split(" ", 1)
+    return " ".join([centre, "µs", *interval])
 
 
 def percent(share: float | None) -> str:

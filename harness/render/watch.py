@@ -32,7 +32,7 @@ def text(feedback: Feedback) -> str:
 def _score(run: Run, before: Run | None) -> str:
     """`812.3 µs, 0.955 × what it was (one process each: no interval)`."""
     assert run.score is not None
-    now = f"{tables.microseconds(run.score)} µs"
+    now = tables.in_microseconds(run.score)
     if before is None or before.score is None:
         return f"{now}, in one process: a first look, which has no interval"
     ratio = run.score.latency_ns / before.score.latency_ns

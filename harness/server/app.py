@@ -14,9 +14,10 @@ from starlette.responses import JSONResponse, Response
 from harness import __version__
 from harness.errors import InfrastructureError
 from harness.render.legible import without_paths
-from harness.server.dispatcher import Dispatcher, say
+from harness.server.dispatcher import Dispatcher
 from harness.server.events import TooManyListeners
 from harness.server.guard import BODY_S, Guarded
+from harness.server.log import say
 from harness.server.popcorn import accounts, admin, streams, submissions
 from harness.server.serving import Denied, Serving
 from harness.server.sessions import ForgedForm

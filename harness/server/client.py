@@ -121,8 +121,8 @@ class Client:
         return found
 
     def wait(self, number: int, told: Callable[[str], None]) -> dict[str, Any]:
-        """The submission once it has its verdict; `told` is told each change. Raises InfrastructureError if the server
-        does not answer for long."""
+        """The submission once it has its verdict; `told` is told each change until then. Raises InfrastructureError if
+        the server does not answer for long."""
         last, heard_s = "", time.monotonic()
         while True:
             try:
@@ -132,14 +132,13 @@ class Client:
                 if time.monotonic() - heard_s > PATIENCE_S:
                     raise
                 found, said = None, f"{error.message}; asking again"
+            if found is not None and found["done"]:
+                return found
             if found is not None:
-                state = found["podium"]["state"] if found["done"] else found["job"]["status"]
-                said = f"submission {number}: {state}"
+                said = f"submission {number}: {found['job']['status']}"
             if said != last:
                 told(said)
             last = said
-            if found is not None and found["done"]:
-                return found
             time.sleep(POLL_S)
 
     def _ask(self, method: str, path: str, body: bytes | None = None, kind: str | None = None, *, form: Any) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import threading
 import time
 from collections import Counter
@@ -30,10 +29,11 @@ from harness.records.store import Store
 from harness.server import removal
 from harness.server.exhaustion import exhausted
 from harness.server.kept import TIERS, board_name, row_of, run_id
+from harness.server.log import say
 from harness.server.narration import Places, Told
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
-from harness.server.store.rows import JobState, Mode, SubmissionRow
+from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
 from harness.server.verdicts import error_of, state_of
 
 DEPTHS: dict[Mode, Depth] = {
@@ -126,7 +126,7 @@ class Dispatcher:
                 continue
             run = self._stored(job)
             if run is None:
-                self._queue.put_back(job.job_id, job.attempt, "the server was started anew")
+                self._again(job, "the server was started anew")
             else:
                 self._conclude(job, run)
 
@@ -205,8 +205,8 @@ class Dispatcher:
             competition = self._serving.competition_of(job)
             problem = self._until_done(lambda: self._problem(competition.problem), exhausted)
             source = self._until_done(lambda: self._queue.source(job.id))
-            path = f"{job.competition}/{job.user}/{job.file_name}"
-            submission = catalog.submission_of(problem, source, board_name(job), path)
+            # Reports name the file as its author does; what is stored says whose it is.
+            submission = catalog.submission_of(problem, source, board_name(job), job.file_name)
             request = Request(
                 root=self._serving.root,
                 problem=competition.problem,
@@ -217,7 +217,8 @@ class Dispatcher:
             )
             limit_s = 2 * problem.limits.evaluation_s + 3600
             run = self._until_done(lambda: self._within(limit_s, request, told), exhausted)
-            run = run.model_copy(update={"id": run_id(job)})
+            path = f"{job.competition}/{job.user}/{job.file_name}"
+            run = run.model_copy(update={"id": run_id(job), "submission_path": path})
             self._until_done(functools.partial(self._store.write, run, submission, TIERS[job.mode]))
         except Exception as error:
             self._failed(job, error)
@@ -256,20 +257,24 @@ class Dispatcher:
         said = error.message if isinstance(error, PodiumError) else f"{type(error).__name__}: {error}"
         if self._stopping.is_set():
             with contextlib.suppress(DatabaseGone):  # the next server finds it running, and does the same
-                self._queue.put_back(job.job_id, job.attempt, "the server was stopped")
+                self._again(job, "the server was stopped")
             return
-        say(f"submission {job.id}, attempt {job.attempt}: {said}")
 
         def settle() -> None:
             before = [each for each in self._queue.states(job.job_id) if (each.detail or "").startswith(FAILED)]
             if len(before) + 1 < MOST_FAILURES:
-                self._queue.put_back(job.job_id, job.attempt, f"{FAILED}{said}")
+                self._again(job, f"{FAILED}{said}")
             else:
                 self._queue.end(job.job_id, job.attempt, JobState.FAILED, f"it could not be judged here: {said}")
                 Told(self._serving, job).state(JobState.FAILED, f"it could not be judged here: {said}")
 
         self._until_done(settle)
         self._stopping.wait(AGAIN_S)
+
+    def _again(self, job: SubmissionRow, why: str, run: RunRow | None = None) -> None:
+        """Put the job back. Raises DatabaseGone."""
+        self._queue.put_back(job.job_id, job.attempt, why, run)
+        say(f"submission {job.id}, attempt {job.attempt}: waits again: {why}")
 
     def _conclude(self, job: SubmissionRow, run: Run) -> None:
         """Store what boards need of the run, and the job's state, in one transaction. Raises DatabaseGone."""
@@ -279,7 +284,7 @@ class Dispatcher:
             again = sum(1 for earlier in self._queue.runs(job.id) if earlier.unranked in DISTURBED)
             if again < MOST_CROWDED:
                 why = Unranked(run.unranked_because).why
-                self._queue.put_back(job.job_id, job.attempt, f"{why}: it is judged again", row)
+                self._again(job, f"{why}: it is judged again", row)
                 removal.settle(self._serving.database, self._serving.root, job.id)
                 now_it_is = self._queue.submission(job.id)
                 told.state(now_it_is.state if now_it_is is not None else JobState.PENDING)
@@ -314,14 +319,3 @@ class Dispatcher:
                     say(f"{error}; trying again until it works")
                 said = True
                 self._stopping.wait(AGAIN_S)
-
-
-def say(line: str) -> None:
-    """A line of the server's log."""
-    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
-    print(f"{stamp_s()} {printable}", file=sys.stderr, flush=True)
-
-
-def stamp_s() -> str:
-    """The time for a log."""
-    return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 from harness.server.competition import Competition
 from harness.server.events import Event
+from harness.server.log import say
 from harness.server.serving import Denied, Serving
 from harness.server.store.queue import Recent
 from harness.server.store.rows import Account, JobState, Mode
@@ -54,6 +55,7 @@ def accept(
         barred=barred,
     )
     serving.hub.publish(Event("state", competition.name, submission, who.name, {"state": JobState.PENDING.value}))
+    say(f"submission {submission} to {competition.name}: {asked.value} on {on}, pending")
     with serving.arrived:
         serving.arrived.notify_all()
     return submission, job

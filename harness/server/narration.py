@@ -8,6 +8,7 @@ import time
 
 from harness.progress import Step
 from harness.server.events import Event
+from harness.server.log import say
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, SubmissionRow
@@ -46,7 +47,9 @@ class Told:
         self._write(f"{step.doing}, case {number} of {step.total}")
 
     def state(self, state: JobState, error: str | None = None, run: str | None = None) -> None:
-        """The job's state has changed."""
+        """The job's state has changed. The log has no `error`: it may quote the source."""
+        if state is not JobState.PENDING:  # who put it back says why
+            say(f"submission {self._job.id}, attempt {self._job.attempt}: {state.value.replace('_', ' ')}")
         self._publish("state", state=state.value, attempt=self._job.attempt, error=error, run=run)
 
     def record(self, run: str, score_ns: float) -> None:

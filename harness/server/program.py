@@ -23,8 +23,9 @@ from harness.machine.device import detect
 from harness.sandbox import tiers
 from harness.server import app as application
 from harness.server import descriptors
-from harness.server.dispatcher import Dispatcher, Judging, say
+from harness.server.dispatcher import Dispatcher, Judging
 from harness.server.guard import HEAD_S, LOOPBACK, patient
+from harness.server.log import say
 from harness.server.serving import Serving
 from harness.server.store import Database
 from harness.server.store.people import hashed
@@ -56,13 +57,14 @@ def serve(
     token: str | None = None,
     *,
     behind_proxy: bool = False,
+    all_problems: bool = False,
     judge: Judging = judges.judge_apart,
     elsewhere: Callable[[], dict[str, tuple[str, ...]]] | None = None,
     ready: Callable[[Serving], None] = lambda serving: None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM, both of which end it in good order. `devices` as torch calls them (none: all that
     are here). `behind_proxy`: a proxy on this machine says in X-Forwarded-For and X-Forwarded-Proto who asks and how;
-    without one anybody could.
+    without one anybody could. `all_problems`: show the stored runs of every problem.
     `elsewhere` says which cards `judge` has, where they are not this machine's; it is asked again every LOOK_S.
 
     Raises UsageError, ProblemError of a competition's file, InfrastructureError where the port is taken, the database
@@ -78,6 +80,7 @@ def serve(
             database=Database(database),
             cards=cards(judges.names(root), devices) if elsewhere is None else elsewhere(),
             admin_sha256=hashed(token) if token is not None else None,
+            all_problems=all_problems,
         )
         serving.load()
         dispatcher = Dispatcher(serving, judge)

@@ -37,6 +37,7 @@ class Serving:
     admin_sha256: the hash of the administrator's token, or None where there is none: then nobody is one over HTTP.
     closed_because: why no submission is taken now, in a sentence; None where they are.
     arrived: is notified when a submission was queued.
+    all_problems: whether the pages show the runs of every problem, and not only those of the competitions' problems.
     """
 
     root: Path
@@ -46,6 +47,7 @@ class Serving:
     admin_sha256: str | None = None
     closed_because: str | None = None
     arrived: threading.Condition = field(default_factory=threading.Condition)
+    all_problems: bool = False
     _open: dict[str, Competition] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _changing: threading.Lock = field(default_factory=threading.Lock)
@@ -88,6 +90,10 @@ class Serving:
     def competitions(self) -> dict[str, Competition]:
         """Those that are shown, by name."""
         return self._open
+
+    def shows(self, problem: str) -> bool:
+        """Whether the pages show the stored runs of a problem."""
+        return self.all_problems or any(each.problem == problem for each in self._open.values())
 
     def competition(self, name: str) -> Competition:
         """One by its name, in any case of letters. Raises Denied 404."""

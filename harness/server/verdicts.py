@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.model import Run, Unranked, Verdict
-from harness.server.store.rows import JobState, Mode
+from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
 
 _STATES = {
     Verdict.ACCEPTED: JobState.SUCCEEDED,
@@ -11,6 +11,8 @@ _STATES = {
     Verdict.INTEGRITY_VIOLATION: JobState.HACKED,
 }
 LONGEST = 1000
+UNRANKED = "right, not ranked"
+"""What is said of a submission for the leaderboard that is accepted and has no rank."""
 
 
 def state_of(run: Run) -> JobState:
@@ -18,12 +20,21 @@ def state_of(run: Run) -> JobState:
     return _STATES.get(run.ending.verdict, JobState.FAILED)
 
 
+def word_of(row: SubmissionRow, last: RunRow | None) -> str:
+    """The state of a submission in a word, the same wherever it is told. `last`: its last run."""
+    if row.removed_at is not None:
+        return "removed"
+    if row.state is JobState.SUCCEEDED and row.mode is Mode.LEADERBOARD and (last is None or not last.ranked):
+        return UNRANKED
+    return row.state.value.replace("_", " ")
+
+
 def error_of(run: Run, mode: Mode) -> str | None:
     """Why the submission was not accepted or, of one for the leaderboard, is not ranked; None if neither."""
     if run.ending.verdict is not Verdict.ACCEPTED:
         return one_line(f"{run.ending.verdict.words}: {run.ending.message}")
     if mode is Mode.LEADERBOARD and not run.ranked:
-        return one_line(f"right, but not ranked: {why_unranked(run.unranked_because)}")
+        return one_line(f"{UNRANKED}: {why_unranked(run.unranked_because)}")
     return None
 
 

@@ -34,7 +34,7 @@ from harness.compile.telling import plain
 from harness.errors import UsageError
 from harness.judge.emulation import Emulation
 from harness.machine.device import detect
-from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Value, Verdict, tolerances_met
+from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Total, Value, Verdict, tolerances_met
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
@@ -45,8 +45,8 @@ PATIENCE_S = 20.0
 
 class Judgement(Value):
     """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
-    that are stated; `checks` has those that were tried, the secret ones among them. `remarks`: the emulator's, which
-    decide nothing."""
+    that are stated; `checks` has those that were tried, the secret ones among them; `totals` what all of them come to
+    together. `remarks`: the emulator's, which decide nothing."""
 
     verdict: Verdict
     message: Text
@@ -54,6 +54,7 @@ class Judgement(Value):
     printed: Text
     cases: tuple[str, ...]
     checks: tuple[CaseCheck, ...] = ()
+    totals: tuple[Total, ...] = ()
     tolerances_met: Text | None = None
     emulated: Text | None = None
     remarks: tuple[Text, ...] = ()
@@ -215,6 +216,7 @@ def _judge(
         printed=run.output,
         cases=tuple(case.label for case in ordered),
         checks=run.checks,
+        totals=run.totals,
         tolerances_met=tolerances_met([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
         emulated=run.environment.get("emulated"),
         remarks=tuple(run.environment.get("emulated_remarks", ())),

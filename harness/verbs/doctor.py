@@ -172,10 +172,12 @@ def _offline() -> Iterator[Fact]:
 
 
 def _inline(target: str, here: HipCompiler | None) -> Fact:
-    name = f"{target}, inline {'CUDA' if target.startswith('sm_') else 'HIP'}"
+    name = f"inline {'CUDA' if target.startswith('sm_') else 'HIP'} for {target}"
     if here is not None and here.compiler is not None:
         return Fact(name, here.compiler)
-    ways = dict.fromkeys([how_to_get_offline(), *([here.install] if here and here.install else [])])
+    every, one = how_to_get_offline(), here.install if here else None
+    # Of an installed Podium the first way may hold the second.
+    ways = [every] if one is None or set(one.split()) <= set(every.split()) else [every, one]
     return Fact(name, "no compiler", "missing", ", or: ".join(ways))
 
 
@@ -199,7 +201,7 @@ def _disks(root: Path) -> Iterator[Fact]:
         free = shutil.disk_usage(there).free
         found = f"{free / 1e9:.1f} GB free at {there}"
         low = free < LOW_DISK_BYTES
-        yield Fact(f"disk, {name}", found, "broken" if low else "ok", f"make room at {there}" if low else None)
+        yield Fact(f"disk for {name}", found, "broken" if low else "ok", f"make room at {there}" if low else None)
 
 
 def _checkout(root: Path) -> Fact:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.errors import UsageError, did_you_mean, listed
 from harness.records.entry import Entry
+from harness.records.run_file import OF_SUBMISSION
 from harness.records.store import Store, is_called, is_path_of
 
 _AGE = re.compile(r"(\d{1,5})([hdw])")
@@ -20,8 +21,8 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
     longer ago. The paths of what was removed, or of what would be if `dry_run`, relative to results/.
 
     A name is a run's id, a beginning of it that no other has, or a submission's or the path of its file: all of its
-    runs. A file that is no run any more is named by what it is called. Raises UsageError for a name that stands for
-    nothing here.
+    runs. A file that is no run any more is named by what it is called. The runs that a server judged belong to its
+    database: without names they stay. Raises UsageError for a name that stands for nothing here or for such a run.
     """
     store = Store(root)
     with store.index() as index:
@@ -30,6 +31,11 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
         raise UsageError("forget what?", "name a run or a submission, or say --older-than")
     local = {path: entry for path, entry in _by_path(runs, faults).items() if path.startswith("local/")}
     chosen = {path for name in names for path in _named(root, name, local, runs)} if names else set(local)
+    of_server = {path for path in chosen if OF_SUBMISSION.fullmatch(Path(path).stem)}
+    if names and of_server:
+        what = f"{Path(min(of_server)).stem} is a run of a submission to a server, whose database knows it"
+        raise UsageError(what, "`user remove NUMBER --reason TEXT` takes a submission off its board")
+    chosen -= of_server
     if older_than is not None:
         before = datetime.now(UTC) - older_than
         chosen = {path for path in chosen if _is_older(local[path], before)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness import catalog
+from harness.catalog.choice import no_such_case
 from harness.catalog.config import load_config
-from harness.errors import UsageError, did_you_mean, judging
+from harness.errors import judging
 from harness.machine import lock
 from harness.model import CaseCheck, Device, Problem
 from harness.progress import Narrate
@@ -23,8 +24,7 @@ def replay(
 
     chosen = problem.case_called(case)
     if chosen is None:
-        labels = {known.label for known in problem.every_case}
-        raise UsageError(f"{problem.name} has no case {case!r}", did_you_mean(case, labels))
+        raise no_such_case(problem, case)
     submission = catalog.load_submission(problem, file)
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s), judging(submission.name):
         return judge_again(problem, submission, device, load_config(root), chosen, seed)

@@ -1,7 +1,7 @@
-"""`verify`: does every control get its verdict, does every tolerance reject every canary, are inputs drawn anew?
+"""`verify`: does every control get its verdict, does every tolerance reject every wrong answer, are inputs drawn anew?
 
-A control is a submission shipped with a problem, in a folder named after the verdict that it must get. Wrong-answer
-controls are the canaries. What is shown is the margin: the worst limit's value over the limit.
+A control is a submission shipped with a problem, in a folder named after the verdict that it must get. What is shown is
+the margin: the worst limit's value over the limit.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def unmet(problem: Problem, results: list[ControlResult]) -> list[str]:
 
 def _result(name: str, due: Verdict, run: Run, problem: Problem) -> ControlResult:
     got = run.ending.verdict
-    # A canary must be rejected in some case; an honest control must pass in all.
+    # A wrong answer must be rejected in some case; an honest control must pass in all.
     seen = [check.excess for check in run.checks] + [total.excess for total in run.totals]
     excess = {
         tolerance: max((each[tolerance] for each in seen if tolerance in each), key=lambda e: e.ratio)

@@ -171,8 +171,8 @@ def _judge(
     narrator = _Narrator(saves, show, saved)
     try:
         limit_s = problem.limits.evaluation_s
-        with lock.hold_if_gpu(device, narrator, limit_s), judging(submission.name):
-            alone = functools.partial(lock.hold, device, narrator, limit_s)
+        with lock.hold_if_gpu(device, narrator, limit_s, narrator.look), judging(submission.name):
+            alone = functools.partial(lock.hold, device, narrator, limit_s, narrator.look)
             run = evaluate(
                 problem,
                 submission,
@@ -186,7 +186,8 @@ def _judge(
     except _SavedAgain:
         return None
     words = "" if run.ending.verdict is Verdict.ACCEPTED else f"{run.ending.verdict.words}: "
-    detail = None if narrator.found_wrong else run.ending.detail  # of a wrong test case it was shown
+    # The first wrong case was shown at once; what the sentence calls shown may be another, which says more.
+    detail = None if run.ending.detail == narrator.shown else run.ending.detail
     show(Feedback(f"{words}{run.ending.message}", time.monotonic() - saved, detail, run, before))
     return run
 
@@ -196,14 +197,19 @@ class _Narrator:
 
     def __init__(self, saves: Saves, show: Show, saved: float) -> None:
         self._saves, self._show, self._saved = saves, show, saved
-        self.found_wrong = self._found_bad = False
+        self.shown: str | None = None
+        self._found_bad = False
 
     def __call__(self, line: str) -> None:
         self._show(Feedback(line, time.monotonic() - self._saved))
 
-    def step(self, step: Step) -> None:
+    def look(self) -> None:
+        """Raises _SavedAgain."""
         if self._saves.another():
             raise _SavedAgain
+
+    def step(self, step: Step) -> None:
+        self.look()
         check = step.check
         if step.doing == "test" and step.done == 0:
             self("it loads")
@@ -213,7 +219,7 @@ class _Narrator:
             self._found_bad = True
             self(f"{check.verdict.words} on {step.case}")
         elif check.verdict is not Verdict.ACCEPTED:
-            self.found_wrong = self._found_bad = True
+            self.shown, self._found_bad = check.report, True
             self._show(Feedback(f"wrong on {step.case}", time.monotonic() - self._saved, check.report))
         elif step.done == step.total:
             self(f"right on {all_tests(step.total)}")

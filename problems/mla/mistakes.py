@@ -13,9 +13,39 @@ from reference.quantization import dequantize_fp8
 BLOCKS = (16, 32, 64, 128)
 """Keys that kernels take at a time."""
 
+OUTPUTS = (
+    "the output or the softmax scale is too small, rope dims count too little, or keys are left out",
+    "the output or the softmax scale is too large",
+)
+LIGHT = (
+    "light keys weigh too little: the softmax scale is too large, they are left out, or the output is too small",
+    "light keys weigh too much: the softmax scale is too small, rope dims count too little, others are left out, or "
+    "the output is too large",
+)
+ROPE = (
+    "{} count too little in the scores, or the output is too small",
+    "{} count too much in the scores, or the output is too large",
+)
+SIDES = {
+    "gain": OUTPUTS,
+    "row_gain": OUTPUTS,
+    "lighter_half": LIGHT,
+    "lightest_tenth": LIGHT,
+    "rope": tuple(side.format("the rope dims") for side in ROPE),
+    "moved_rope": (
+        "where rope dims move keys far they count too little, or the softmax scale or the output is too small",
+        "where rope dims move keys far they count too much, or the softmax scale or the output is too large",
+    ),
+    "rope_slice": tuple(side.format("eight of the rope dims") for side in ROPE),
+}
+"""Which mistakes move a figure over all calls below 1, and which above: seen of scales of the softmax and of the
+output, of rope dims and of keys left out (CPU test cases, 2026-11-24)."""
+
 OTHER_SCALES = {
     "the softmax scale were 1 / sqrt(512), of the dims of a value": 512**-0.5,
     "the softmax scale were 1 / sqrt(192), of a head before absorption": 192**-0.5,
+    "the softmax scale were 1 / sqrt(128), of a head before absorption without its rope dims": 128**-0.5,
+    "the softmax scale were 1 / sqrt(64), of the rope dims": 64**-0.5,
 }
 
 

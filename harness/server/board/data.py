@@ -75,7 +75,7 @@ def routes(site: Site) -> APIRouter:
     @router.get("/feed.atom")
     def feed(request: Request) -> Response:
         removed = site.ledger.removed()
-        boards = [live.without(removed) for live in site.results.boards.values()]
+        boards = [live.without(removed) for live in site.boards.values()]
         tag = etag(request, *(live.revision for live in boards), str(request.base_url))
         return unless_known(request, tag, lambda: _feed(request, boards, "all boards"), ATOM)
 

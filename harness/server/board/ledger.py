@@ -6,17 +6,15 @@ all along. So a source is never shown for want of a row.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from harness.records.run_file import OF_SUBMISSION
 from harness.server.store import Database
 
 AT_ONCE = 500
 """Jobs in one query."""
-
-_JUDGED_HERE = re.compile(r"\d{8}T\d{6}-j(\d{1,15})a\d+-(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Ledger:
 
     def origins(self, runs: Iterable[str]) -> dict[str, Origin]:
         """By run id, of those that this server judged."""
-        jobs = {run: int(found[1]) for run in runs if (found := _JUDGED_HERE.fullmatch(run))}
+        jobs = {run: int(found[1]) for run in runs if (found := OF_SUBMISSION.fullmatch(run))}
         if self._database is None or not jobs:
             return {}
         by_job: dict[int, tuple[str, Origin]] = {}

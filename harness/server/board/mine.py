@@ -20,6 +20,7 @@ from harness.server.board.site import Site
 from harness.server.limits import Rate
 from harness.server.serving import Denied
 from harness.server.store.rows import Account, Mode, SubmissionRow
+from harness.server.verdicts import word_of
 
 MODES = (
     (Mode.LEADERBOARD, "a ranked run"),
@@ -83,7 +84,11 @@ def routes(site: Site) -> APIRouter:
         queue = site.serving.database.queue
         rows = queue.of_user(who.id, limit=ON_A_PAGE + 1, offset=offset)
         shown = [(row, queue.runs(row.id)[-1:]) for row in rows[:ON_A_PAGE]]
-        return page(site.render("mine.html.j2", request, who, shown=shown, at=number, more=len(rows) > ON_A_PAGE))
+        return page(
+            site.render(
+                "mine.html.j2", request, who, shown=shown, word_of=word_of, at=number, more=len(rows) > ON_A_PAGE
+            )
+        )
 
     @router.get("/submission/{number}")
     def submission(request: Request, number: int) -> Response:
@@ -93,7 +98,15 @@ def routes(site: Site) -> APIRouter:
         own = who is not None and who.id == row.user_id
         runs = queue.runs(row.id) if own or (row.mode is Mode.LEADERBOARD and row.removed_at is None) else []
         states = queue.states(row.job_id) if own else []
-        values = {"row": row, "own": own, "runs": runs, "states": states, "position": queue.position(row.id)}
+        word = word_of(row, runs[-1] if runs else None)
+        values = {
+            "row": row,
+            "own": own,
+            "runs": runs,
+            "states": states,
+            "word": word,
+            "position": queue.position(row.id),
+        }
         return page(site.render("submission_page.html.j2", request, who, **values))
 
     @router.post("/submission/{number}/delete")

@@ -96,7 +96,7 @@ def routes(site: Site) -> APIRouter:
 
 def board_of(site: Site, problem: str, device: str) -> LiveBoard:
     """Raises Denied 404."""
-    live = site.results.board(problem, device)
+    live = site.board(problem, device)
     if live is None:
         raise Denied(404, "there is no such board: no run of this problem on this device is stored here")
     return live
@@ -115,7 +115,7 @@ def _moods(site: Site) -> str:
 def _front(site: Site) -> dict[str, object]:
     queue = site.serving.database.queue
     removed = site.ledger.removed()
-    boards = {key: live.without(removed) for key, live in site.results.boards.items()}
+    boards = {key: live.without(removed) for key, live in site.boards.items()}
     records = [(live, entry) for live in boards.values() for entry in live.records]
     records.sort(key=lambda each: (each[1].started_at, each[1].id), reverse=True)
     devices: dict[str, list[LiveBoard]] = {}
@@ -169,7 +169,7 @@ def _shown_run(site: Site, run_id: str, who: Account | None) -> ShownRun:
         except InfrastructureError as error:
             said = error.told if isinstance(error, DatabaseGone) else without_paths(error.message)
             why = f"{said[:1].upper()}{said[1:]}."
-    live = site.results.boards.get((run.problem, run.device.slug))
+    live = site.boards.get((run.problem, run.device.slug))
     author, number = (origin.user, origin.submission) if origin else ("", None)
     return ShownRun(run, source, why, opened, author, number, live)
 

@@ -19,7 +19,7 @@ from harness.records.scan import PUBLISHED
 from harness.render import charts, html, plots
 from harness.server import sessions
 from harness.server.board.ledger import Ledger, Origin
-from harness.server.board.results import TRIALS, Results
+from harness.server.board.results import TRIALS, Key, LiveBoard, Results
 from harness.server.board.view import POINTS, age
 from harness.server.serving import Serving
 from harness.server.store.rows import Account, Mode
@@ -37,6 +37,15 @@ class Site:
     results: Results
     ledger: Ledger
 
+    @property
+    def boards(self) -> dict[Key, LiveBoard]:
+        """The boards of the problems that are shown."""
+        return {key: live for key, live in self.results.boards.items() if self.serving.shows(key[0])}
+
+    def board(self, problem: str, device: str) -> LiveBoard | None:
+        """One of them; None where there is none, or its problem is not shown. Raises DatabaseGone."""
+        return self.results.board(problem, device) if self.serving.shows(problem) else None
+
     def account(self, request: Request) -> Account | None:
         """Who looks, if they have signed in. Raises DatabaseGone."""
         return sessions.account(request, self.serving.database.people)
@@ -44,13 +53,18 @@ class Site:
     def may_see(self, path: str, run: str, who: Account | None) -> tuple[bool, bool]:
         """Whether a run is shown to `who` at all, and whether with its source and what it printed, which may tell the
         source. Of a submission its competition decides; a trial is its author's alone. A run of `eval`, or of a server
-        that is not this one, is shown, with its source once it is published. `path`: the run's file under results/."""
+        that is not this one, is shown, with its source once it is published. Of a problem that is not shown its author
+        alone sees a run. `path`: the run's file under results/."""
         origin = self.ledger.origins([run]).get(run)
+        shown = self.serving.shows(path.split("/")[1])
         if origin is None:
-            return not path.startswith(f"{TRIALS}/"), path.startswith(f"{PUBLISHED}/")
+            visible = shown and not path.startswith(f"{TRIALS}/")
+            return visible, visible and path.startswith(f"{PUBLISHED}/")
         if origin.removed:
             return False, False
         own = who is not None and who.id == origin.user_id
+        if not shown and not own:
+            return False, False
         if origin.mode != Mode.LEADERBOARD:
             return own, own
         return True, own or self._shows_source(origin, who)

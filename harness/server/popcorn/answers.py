@@ -17,7 +17,7 @@ from harness.records.run_file import load_run
 from harness.render import document, timing
 from harness.server.serving import Serving
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
-from harness.server.verdicts import error_of, one_line
+from harness.server.verdicts import UNRANKED, error_of, one_line, word_of
 
 MODES = {
     Mode.TEST: ("test",),
@@ -65,7 +65,7 @@ def submission(serving: Serving, row: SubmissionRow) -> dict[str, Any]:
         "job": {"status": status(row, state, position), "error": error, "last_heartbeat": row.heartbeat_at},
         "runner_queue": runner_queue(serving, row.gpu) if not row.state.over else None,
         "podium": {
-            "state": state.value,
+            "state": word_of(row, last),
             "mode": row.mode.value,
             "gpu": row.gpu,
             "attempt": row.attempt,
@@ -81,12 +81,12 @@ def submission(serving: Serving, row: SubmissionRow) -> dict[str, Any]:
 
 
 def told(row: SubmissionRow, last: RunRow | None) -> tuple[JobState, str | None]:
-    """A job's state and error as its author is told them. One for the leaderboard that is not ranked has failed to
+    """A job's state and error as popcorn-cli is told them. One for the leaderboard that is not ranked has failed to
     both generations of the client, though it is right."""
     if row.removed_at is not None:
         return JobState.FAILED, f"removed by the organisers: {row.removed_because}"
-    if row.state is JobState.SUCCEEDED and row.mode is Mode.LEADERBOARD and (last is None or not last.ranked):
-        return JobState.FAILED, row.error or "right, but not ranked"
+    if word_of(row, last) == UNRANKED:
+        return JobState.FAILED, row.error or UNRANKED
     return row.state, row.error
 
 

@@ -12,7 +12,8 @@ from harness.server import entry, removal, standings
 from harness.server.popcorn import answers
 from harness.server.popcorn.accounts import Asks, Here, Who, client
 from harness.server.serving import Denied, Serving
-from harness.server.store.rows import Account, SubmissionRow
+from harness.server.store.rows import Account, RunRow, SubmissionRow
+from harness.server.verdicts import word_of
 
 Number = Annotated[int, Path(ge=1, le=2**53)]
 MOST_LISTED = 100
@@ -80,7 +81,7 @@ def router() -> APIRouter:
         board = serving.competition(leaderboard).name if leaderboard else None
         found = serving.database.queue.of_user(who.id, board, limit, offset)
         runs = serving.database.queue.runs_of([each.id for each in found])
-        return [_listed(each, runs[each.id][-1].score_ns if runs[each.id] else None) for each in found]
+        return [_listed(each, runs[each.id][-1] if runs[each.id] else None) for each in found]
 
     @routes.get("/user/submissions/{number}")
     def show(serving: Here, who: Who, number: Number) -> dict[str, Any]:
@@ -172,8 +173,8 @@ def _check_window(limit: int, offset: int) -> None:
         raise Denied(400, f"limit is from 1 to {MOST_LISTED}, and offset not below 0")
 
 
-def _listed(row: SubmissionRow, score_ns: float | None) -> dict[str, Any]:
-    score = score_ns / 1e9 if score_ns is not None and row.state.over else None
+def _listed(row: SubmissionRow, last: RunRow | None) -> dict[str, Any]:
+    score = last.score_ns / 1e9 if last is not None and last.score_ns is not None and row.state.over else None
     return {
         "id": row.id,
         "leaderboard_name": row.competition,
@@ -181,5 +182,5 @@ def _listed(row: SubmissionRow, score_ns: float | None) -> dict[str, Any]:
         "submission_time": row.submitted_at,
         "done": row.state.over,
         "runs": [{"gpu_type": row.gpu, "score": score}] if row.state.over else [],
-        "podium": {"state": row.state.value, "mode": row.mode.value, "error": row.error},
+        "podium": {"state": word_of(row, last), "mode": row.mode.value, "error": row.error},
     }

@@ -40,7 +40,8 @@ function words(event) {
   const data = event.data;
   if (event.kind === "queue") return `waits, number ${data.position} of ${data.of} in the queue`;
   if (event.kind === "record") return "is the new best";
-  if (event.kind === "state") return data.error ? `${data.state}: ${data.error}` : data.state;
+  if (event.kind === "state" && data.error) return data.state === "succeeded" ? data.error : `${data.state}: ${data.error}`;
+  if (event.kind === "state") return data.state;
   if (data.line) return data.line;
   const number = Math.min(Math.floor(data.done) + 1, data.total);
   const sample = data.sample ? `, process ${data.sample[0]} of ${data.sample[1]}` : "";

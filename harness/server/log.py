@@ -1,0 +1,12 @@
+"""The server's log: lines on stderr, each with its time. No ids of clients and no tokens are in it."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+def say(line: str) -> None:
+    """A line of the log."""
+    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable}", file=sys.stderr, flush=True)
