@@ -35,7 +35,7 @@ from harness.model import Case, ClockOwner, Run, of_limit, told_apart
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from harness.render.tables import percent
+from harness.render.figures import percent
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -757,7 +757,7 @@ def test_rows_that_differ_by_the_types_of_arguments_say_the_types():
 
 def test_where_only_the_case_differs_the_case_is_named_by_what_it_does_not_share():
     shown = table_of(kernel(cases=("batch=4 kv=1024",)), kernel(cases=("batch=4 kv=8192", "batch=4 kv=9"), vgprs=90))
-    assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "kv=1024", "split_kv", "in kv=8192 and 1 more"]
+    assert [row[1] for row in rows_of(shown)[1:]] == ["split_kv", "in kv=1024", "split_kv", "in kv=8192 and 1 more"]
 
 
 def test_matrix_instructions_and_occupancy_are_told_in_few_words():

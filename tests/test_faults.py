@@ -526,7 +526,7 @@ class TestWhatIsShown:
 
     def test_scores_that_no_clock_gives_have_an_interval_all_the_same(self):
         from harness.ranking.stats import estimate
-        from harness.render.tables import microseconds
+        from harness.render.figures import microseconds
 
         wide = estimate([1e-300, 1e14], 0.95)
         assert Estimate.model_validate_json(wide.model_dump_json()) == wide and microseconds(wide)

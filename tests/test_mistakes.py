@@ -191,7 +191,7 @@ def test_a_scale_that_is_right_is_none_of_the_wrong_ones():
 
 
 @pytest.mark.parametrize("dims", [64, 128])
-def test_an_mla_scale_of_other_dims_is_called_by_them(dims):
+def test_an_mla_scale_of_other_dims_is_called_by_them(recognised, dims):
     def kernel(data):
         q, kv_data, qo_indptr, kv_indptr, config = data
         return right((q, kv_data, qo_indptr, kv_indptr, {**config, "sm_scale": dims**-0.5}))

@@ -16,7 +16,7 @@ from harness.model import (
 )
 from harness.ranking.board import Bearings, bearings, close, rank
 from harness.records.entry import Entry
-from harness.render import document, left_out, tables
+from harness.render import document, figures, left_out, tables
 from harness.render.boards import _duels
 from tests.test_store import make_run
 
@@ -385,5 +385,5 @@ def test_a_board_survives_a_reason_that_it_does_not_know(problem, reason):
 @settings(deadline=None)
 @given(st.floats(1.0, 1e12))
 def test_a_latency_is_shown_to_four_figures(latency):
-    shown = tables.microseconds(Estimate(latency_ns=latency))
+    shown = figures.microseconds(Estimate(latency_ns=latency))
     assert float(shown.replace(",", "")) == pytest.approx(latency / 1e3, rel=1e-3)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.model import Case, CaseValue, Estimate, Measurement
 from harness.render.axis import Axis, Tick, log_axis
-from harness.render.tables import microseconds, percent
+from harness.render.figures import microseconds, percent
 from harness.verbs.report import Sheet
 
 ROWS_DRAWN = 24

@@ -20,8 +20,8 @@ from harness.ranking.stats import Ratio
 from harness.render import document
 from harness.render.colour import wanted
 from harness.render.document import Part, Table, Verbatim
+from harness.render.figures import microseconds
 from harness.render.legible import legible
-from harness.render.tables import microseconds
 
 SIDE_BY_SIDE_COLUMNS = 160
 CONTEXT_LINES = 3

@@ -22,7 +22,7 @@ from harness import __version__
 from harness.errors import InfrastructureError, UsageError
 from harness.model import NO_ISOLATION, OLDER_SOURCE, Estimate, Problem, Unranked, outcome
 from harness.records import whole_file
-from harness.render import charts, left_out, legible, plots, run, tables, timing
+from harness.render import charts, figures, left_out, legible, plots, run, tables, timing
 from harness.verbs.report import Part, Sheet, Shelf, read
 
 RUNS_LISTED = 500
@@ -127,9 +127,9 @@ def environment(*folders: Path) -> Environment:
         highlighted=legible.highlighted,
         place=lambda percent: f"{percent:.2f}%",
         pixel=lambda height: f"{height:.1f}",
-        percent=tables.percent,
+        percent=figures.percent,
         binds=run.binds,
-        ratio=tables.ratio,
+        ratio=figures.ratio,
         span=timing.span,
         speed_up=timing.speed_up,
         speed_up_interval=timing.speed_up_interval,
@@ -177,13 +177,13 @@ def _source_hash(text: str) -> str:
 
 def _microseconds(latency_ns: float | None) -> str:
     """The centre alone; its interval is in the next column."""
-    return "" if latency_ns is None else tables.microseconds(Estimate(latency_ns=latency_ns))
+    return "" if latency_ns is None else figures.microseconds(Estimate(latency_ns=latency_ns))
 
 
 def _interval(estimate: Any) -> str:
     """`±0.5 %` or `×/÷ 2.3`, of an Estimate or an Entry."""
     centre = getattr(estimate, "score_ns", None) or estimate.latency_ns
-    both = tables.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
+    both = figures.microseconds(Estimate(latency_ns=centre, low_ns=estimate.low_ns, high_ns=estimate.high_ns))
     return both.removeprefix(_microseconds(centre)).strip(" ")
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from harness.model import Estimate
 from harness.render.axis import Axis, Tick, log_axis, time_axis
 from harness.render.charts import ends, extent
-from harness.render.tables import microseconds
+from harness.render.figures import microseconds
 from harness.verbs.report import Line, Sheet
 
 PLOT_HEIGHT = 280

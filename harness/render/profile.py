@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.model import Estimate, of_limit
 from harness.profiling.excerpt import Profile, ProfiledKernel
 from harness.render.document import Part, Table
-from harness.render.tables import microseconds, percent
+from harness.render.figures import microseconds, percent
 
 KERNELS_SHOWN = 12
 NAME_WIDTH = 44

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from harness.progress import Narrate, Step
 from harness.ranking.board import Board
+from harness.render.figures import significant
 from harness.render.legible import legible
-from harness.render.tables import significant
 
 REFRESH_S = 0.1
 WIDE_COLUMNS = 100  # on a narrower terminal the case needs the room that a long bar takes

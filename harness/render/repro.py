@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.model import Run, TimedBaseline, Verdict, outcome
 from harness.ranking.speed import Speed
-from harness.render import compare, document, tables, timing
+from harness.render import compare, document, figures, tables, timing
 from harness.render.document import Part, Table
 from harness.render.legible import legible
 from harness.verbs.repro import Reproduction
@@ -111,7 +111,7 @@ def _where(run: Run) -> str:
 
 
 def _score(run: Run) -> str:
-    return tables.in_microseconds(run.score) if run.score else "no score"
+    return figures.in_microseconds(run.score) if run.score else "no score"
 
 
 def _shown(value: str | None) -> str:

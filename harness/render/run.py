@@ -22,16 +22,8 @@ from harness.model import (
 )
 from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
-from harness.render.tables import (
-    error_figure,
-    limit_note,
-    microseconds,
-    percent,
-    ratio,
-    significant,
-    why_unranked,
-    wide_note,
-)
+from harness.render.figures import error_figure, microseconds, percent, ratio, significant, wide_note
+from harness.render.tables import limit_note, why_unranked
 
 _REMEDIES = {
     Label.HOST_BOUND: "; .item(), .tolist() and synchronize() do that",

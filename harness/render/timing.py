@@ -9,7 +9,7 @@ from harness.model import Constant, Estimate, Measurement, ProfiledCase, Round, 
 from harness.ranking import stats
 from harness.render.charts import quantiles
 from harness.render.document import Table
-from harness.render.tables import microseconds, significant
+from harness.render.figures import microseconds, significant
 
 _THROTTLED = "clocks_event_reasons_counters."  # of nvidia-smi: microseconds that clocks were held down for a reason
 

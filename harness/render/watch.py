@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.model import Run
-from harness.render import document, tables
+from harness.render import document, figures, tables
 from harness.render import run as rendered
 from harness.render.legible import legible
 from harness.verbs.watch import Feedback
@@ -32,7 +32,7 @@ def text(feedback: Feedback) -> str:
 def _score(run: Run, before: Run | None) -> str:
     """`812.3 µs, 0.955 × what it was (one process each: no interval)`."""
     assert run.score is not None
-    now = tables.in_microseconds(run.score)
+    now = figures.in_microseconds(run.score)
     if before is None or before.score is None:
         return f"{now}, in one process: a first look, which has no interval"
     ratio = run.score.latency_ns / before.score.latency_ns

@@ -37,9 +37,13 @@ SIDES = {
         "where rope dims move keys far they count too much, or the softmax scale or the output is too large",
     ),
     "rope_slice": tuple(side.format("eight of the rope dims") for side in ROPE),
+    "stretch": (
+        "an eighth of the sequence counts too little beside the others: look at how splits are merged",
+        "an eighth of the sequence counts too much beside the others: look at how splits are merged",
+    ),
 }
 """Which mistakes move a figure over all calls below 1, and which above: seen of scales of the softmax and of the
-output, of rope dims and of keys left out (CPU test cases, 2026-11-24)."""
+output, of rope dims, of keys left out and of splits merged wrongly (CPU test cases, 2026-11-24)."""
 
 OTHER_SCALES = {
     "the softmax scale were 1 / sqrt(512), of the dims of a value": 512**-0.5,

@@ -23,8 +23,8 @@ from harness.model import Estimate
 from harness.records.entry import Entry
 from harness.render import compare as rendered
 from harness.render import sheet
+from harness.render.figures import microseconds
 from harness.render.legible import legible
-from harness.render.tables import microseconds
 from harness.server.board.answers import PageRoute, etag, unless_known
 from harness.server.board.pages import board_of, compared_runs, why_not_compared
 from harness.server.board.results import LiveBoard

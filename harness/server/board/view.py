@@ -20,9 +20,9 @@ from harness.ranking.board import Board, Standing, close, rank
 from harness.records.entry import CaseFigures, Entry
 from harness.render import plots
 from harness.render.charts import tell_apart
+from harness.render.figures import microseconds, percent
 from harness.render.left_out import is_quick_try
 from harness.render.plots import Moment, Plot
-from harness.render.tables import microseconds, percent
 from harness.server.board.results import LiveBoard
 from harness.verbs.report import Sheet
 
