@@ -273,6 +273,11 @@ def test_a_file_that_is_not_there_is_no_task(toy_root):
         catalog.load_problem(toy_root, "./nowhere.py")
 
 
+@pytest.fixture(scope="module")
+def kept():
+    return {}
+
+
 class TestBaselines:
     """Of a task its own Model, as it is and compiled; here bodies of ModelNew that take less time than a compiler."""
 
@@ -294,10 +299,6 @@ class TestBaselines:
             return code, Run.model_validate(run), json.loads(out), err
 
         return judge
-
-    @pytest.fixture(scope="class")
-    def kept(self):
-        return {}
 
     @pytest.fixture
     def right(self, judged, kept, toy_root, tmp_path_factory):
