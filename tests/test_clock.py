@@ -160,12 +160,12 @@ def test_nothing_of_the_inputs_is_there_until_the_worker_stands_still_and_all_wh
 
         return look
 
-    for name in ("others_stopped", "resume"):
+    for name in ("await_others", "resume"):
         monkeypatch.setattr(leash, name, looking(name))
     for _ in range(3):
         seen.clear()
         assert subject.call()[0] is ACCEPTED
-        stopped = seen.index(("others_stopped", [False]))
+        stopped = seen.index(("await_others", [False]))
         assert seen[stopped + 1] == ("resume", [True])
         assert all(there == [False] for _, there in seen[:stopped])
 
@@ -226,7 +226,7 @@ def test_a_child_that_goes_on_computing_ends_the_call_only_when_it_is_stopped(wo
     for _ in range(3):
         verdict, answer = subject.call()
         assert verdict is ACCEPTED and answer.void is None
-        assert subject.session.leash.others_stopped(10)
+        assert subject.session.leash.await_others(10) is not None
         assert not subject.session.leash.ran_while_stopped()
 
 

@@ -12,6 +12,7 @@ from harness import catalog
 from harness.catalog.choice import choose
 from harness.catalog.config import Sampling, load_config
 from harness.errors import InfrastructureError
+from harness.judge import bounds
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
 from harness.judge.evaluate import _unranked_because, evaluate, replay
@@ -28,6 +29,7 @@ from harness.model import (
     Ending,
     Estimate,
     Floor,
+    Label,
     Manner,
     Measurement,
     Round,
@@ -39,6 +41,7 @@ from harness.sandbox import bubblewrap, tiers
 from tests.processes import below
 
 HONEST = "def custom_kernel(data):\n    return data[0] * 2\n"
+HONEST_OF_SOME_LENGTH = "import time\n" + HONEST.replace("return", "time.sleep(0.002)\n    return")
 
 
 def judge(root: Path, source: str | bytes, **options) -> Run:
@@ -57,13 +60,24 @@ def test_a_worker_that_does_not_start_is_the_machine_s_fault_and_not_the_submiss
 
 
 def test_an_honest_submission_is_accepted_timed_and_scored(toy_root, roomy):
-    run = judge(toy_root, HONEST)
+    run = judge(toy_root, HONEST_OF_SOME_LENGTH)
     assert run.ending.verdict is Verdict.ACCEPTED, run.ending
     assert run.tolerance == "close" and run.ranked
     assert run.score is not None and run.score.low_ns < run.score.latency_ns < run.score.high_ns
     problem = catalog.load_problem(toy_root, "double")
     assert [m.case for m in run.measurements] == list(problem.cpu.benchmark)
     assert all(len(m.samples_ns) == 2 and all(map(all, m.samples_ns)) for m in run.measurements)
+    assert not any(Label.TOO_SHORT in m.labels for m in run.measurements)
+
+
+def test_what_takes_less_than_the_bound_on_a_cpu_counts_with_the_bound_and_says_so(toy_root, roomy):
+    run = judge(toy_root, HONEST)
+    assert run.measurements
+    if all(m.latency.latency_ns <= bounds.CPU_NS for m in run.measurements):  # or the machine is very busy
+        assert {sample for m in run.measurements for process in m.samples_ns for sample in process} == {bounds.CPU_NS}
+        assert all(Label.TOO_SHORT in m.labels for m in run.measurements)
+    else:
+        assert all(min(map(min, m.samples_ns)) >= bounds.CPU_NS for m in run.measurements)
 
 
 def voiding(monkeypatch, every, void=Void.NOT_STOPPED):
@@ -114,9 +128,20 @@ def test_calls_that_stand_still_for_their_host_are_not_waited_for_again_and_agai
     assert len(seen) <= 6 + 2 + MOST_WAITS + 1
 
 
-def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, roomy):
-    """On a GPU a call that was cut off looks like that."""
-    voiding(monkeypatch, 1)
+@pytest.mark.parametrize(
+    ("void", "verdict"),
+    [
+        (Void.CUT, Verdict.ACCEPTED),
+        (Void.NO_SLICE, Verdict.ACCEPTED),
+        (Void.NOT_STOPPED, Verdict.WRONG_ANSWER),
+        (Void.RAN_WHILE_STOPPED, Verdict.WRONG_ANSWER),
+    ],
+)
+def test_a_wrong_output_of_a_void_call_counts_unless_the_call_may_not_have_been_over(
+    toy_root, monkeypatch, roomy, void, verdict
+):
+    """On a GPU one that was cut off looks like that. Whoever voids what it got wrong gains nothing."""
+    voiding(monkeypatch, 1, void)
     source = """
         calls = 0
         def custom_kernel(data):
@@ -124,7 +149,8 @@ def test_a_wrong_output_of_a_void_call_is_no_verdict(toy_root, monkeypatch, room
             calls += data[0].shape[0] == 64
             return data[0] * (2 if calls <= 6 else 3)
     """
-    assert judge(toy_root, source).unranked_because == "voided"
+    run = judge(toy_root, source)
+    assert run.ending.verdict is verdict and not run.ranked
 
 
 @pytest.mark.parametrize("late", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
@@ -649,7 +675,7 @@ def test_of_some_of_the_cases_nothing_is_said_of_all_together(toy_root, roomy):
 def test_a_score_with_too_wide_an_interval_is_shown_and_not_ranked(toy_root, roomy):
     path = toy_root / "configs" / "eval.yml"
     path.write_text(path.read_text().replace("  fresh: false", "  most_half_width: 1.0e-9\n  fresh: false", 1))
-    run = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 2\n")
+    run = judge(toy_root, HONEST_OF_SOME_LENGTH)
     assert run.ending.verdict is Verdict.ACCEPTED and run.score is not None and not run.ranked
     assert run.unranked_because is Unranked.IMPRECISE
 

@@ -22,7 +22,7 @@ from harness.judge.constants import (
     measure,
 )
 from harness.judge.pace import Pace, first_manner, next_manner
-from harness.judge.sitting import LEAST_LATENCY_NS, MOST_VOID, Sitting, void_share
+from harness.judge.sitting import LEAST_LATENCY_NS, Sitting, too_many_void, void_share
 from harness.model import Case, Device, Estimate, Floor, Manner, Measurement
 
 GPU = Device(
@@ -244,7 +244,22 @@ class TestASitting:
             Sitting(Manner.SANDWICH, 0.0, [1.0] * 9, voids=Counter({Void.NO_SLICE: 2})),
         ]
         assert void_share(sittings) == pytest.approx(3 / 30) and void_share([]) == 0
-        assert void_share(sittings) <= MOST_VOID < void_share([sittings[1]])
+
+    @pytest.mark.parametrize(
+        ("voids", "too_many"),
+        [((0, 0), False), ((4, 0), False), ((6, 0), True), ((5, 5), False), ((5, 7), True), ((0, 7), False)],
+    )
+    def test_a_tenth_of_all_calls_or_a_quarter_of_one_case_s_may_be_void(self, voids, too_many):
+        counted = (15, 90)
+        cases = [
+            [Sitting(Manner.SANDWICH, 0.0, [1.0] * count, voids=Counter({Void.DISTURBED: void}))]
+            for count, void in zip(counted, voids, strict=True)
+        ]
+        assert too_many_void(cases) is too_many
+
+    def test_no_call_counts_with_less_than_can_be_told(self):
+        short = Sitting(Manner.STOPPED, 0.0, [100.0, 400.0], [90.0], shortest_ns=150.0)
+        assert short.latency_ns == (150.0, 310.0)
 
 
 def bound(manner, device=GPU, latency_ns=10e3, found=None, sittings=(), **pace):

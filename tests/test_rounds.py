@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_judging import HONEST, judge
+from test_judging import HONEST, HONEST_OF_SOME_LENGTH, judge
 
 from harness.catalog.config import load_config
 from harness.judge import anchor, trial
@@ -213,6 +213,6 @@ def test_processes_are_added_where_the_first_differ_much_and_not_in_a_quick_look
     config = toy_root / "configs" / "eval.yml"
     config.write_text(config.read_text().replace("  processes: 2", "  extra_processes: 2\n  processes: 2"))
     config.write_text(config.read_text().replace("  processes: 2", "  target_half_width: 1.0e-9\n  processes: 2"))
-    run = judge(toy_root, HONEST)
+    run = judge(toy_root, HONEST_OF_SOME_LENGTH)
     assert all(len(m.samples_ns) == 4 for m in run.measurements) and len(run.rounds) == 4
     assert len(judge(toy_root, HONEST, quick=True).rounds) == 1

@@ -20,7 +20,7 @@ from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
 from harness.judge.session import Session
-from harness.judge.sitting import MOST_VOID, Sitting, void_share
+from harness.judge.sitting import Sitting, too_many_void
 from harness.judge.tally import Tally
 from harness.judge.timed_process import timed_process
 from harness.model import Submission, TimedBaseline
@@ -79,9 +79,9 @@ class Baseline:
         )
 
     def _doubt(self) -> str | None:
-        sittings = [sitting for process in self.processes for sitting in process.values()]
-        if void_share(sittings) > MOST_VOID:
+        if too_many_void([process[case.key] for process in self.processes] for case in self.entrant.benchmarks):
             return "too many of its calls had to be taken again"
+        sittings = [sitting for process in self.processes for sitting in process.values()]
         crowded = 2 * sum(sitting.crowded for sitting in sittings) > len(sittings)
         return "other processes took the processors from it" if crowded else None
 

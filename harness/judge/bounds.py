@@ -17,6 +17,8 @@ from harness.model import Device, Manner, Measurement
 
 GPU_SHARE, GPU_NS = 0.02, 300.0
 CPU_SHARE, CPU_NS = 0.05, 150e3
+"""On a CPU no call counts with less than that either: a shorter one could be made to seem to take nothing."""
+
 CPU_NS_A_BYTE = 0.1
 """What copying a new output to the judge's memory takes, which a submission that finds that memory and writes there
 saves: 1.3 ms for 16.8 MB (AMD EPYC, 2026-11-22)."""

@@ -23,7 +23,7 @@ from harness.judge.reply import CallReply, violation
 from harness.judge.session import Session
 from harness.judge.stage import Snapshot, Stage, misplaced
 from harness.model import Manner
-from harness.sandbox.leash import SETTLING_NS
+from harness.sandbox.leash import AtRest
 
 
 class Void(enum.StrEnum):
@@ -38,6 +38,12 @@ class Void(enum.StrEnum):
     NEEDS_ITS_HOST = "its stream waited for its host, which was stopped"
     ASKED_LATE = "the judge asked for its end too late"
     CUT = "it was not over when the device switched back"
+
+    @property
+    def excuses(self) -> bool:
+        """Whether an honest call's outputs may be wrong then. Where the worker stood still until its inputs were there,
+        and said itself that it was done, they are what it stands for: to void what it got wrong must not pay."""
+        return self not in (Void.RAN_WHILE_STOPPED, Void.NOT_STOPPED)
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,9 @@ class StopClock:
         stage.set_up(call.arena, call.places)
         session.begin(request(call, "between_stops" if null is None else "bare", null), label)
         with session.alive():
-            elapsed_ns, void = self._between_stops(session, stage)
+            elapsed_ns, void, rest = self._between_stops(session, stage)
             snapshot = stage.freeze(call)
-            if session.leash.ran_while_stopped():
+            if session.leash.ran_while_stopped() or rest is not None and session.leash.others_ran(rest):
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
         reply = session.reply()
@@ -103,23 +109,25 @@ class StopClock:
             void = void or Void.NOT_STOPPED
         return Answer(reply, snapshot, elapsed_ns, void)
 
-    def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None]:
-        """From the worker's going on until all of it stands still again, in ns. Raises Ended, Fault."""
+    def _between_stops(self, session: Session, stage: Stage) -> tuple[float, Void | None, AtRest | None]:
+        """From the worker's going on until all of it stands still again, in ns; at rest are those it has started.
+        Raises Ended, Fault."""
         leash = session.leash
         session.await_stop()
         leash.stop()  # its children as well
-        stopped = leash.others_stopped()
-        before = leash.others()
+        before = leash.await_others()
         stage.pour()
         if self._flushes:
             stage.flush()
-        ran = leash.ran_while_stopped() or leash.others_ran(before, SETTLING_NS)
+        ran = leash.ran_while_stopped() or before is not None and leash.others_ran(before)
         began_ns = leash.resume()
         ended_ns = session.await_stop()
         leash.stop()
-        if not leash.others_stand_still():
+        rest = leash.others_at_rest()
+        if rest is None:
             # The kernel may still copy for them: the end is when they are stopped, too.
-            stopped &= leash.others_stopped()
+            rest = leash.await_others()
             ended_ns = max(ended_ns, time.monotonic_ns())
+        stopped = before is not None and rest is not None
         void = Void.RAN_WHILE_STOPPED if ran else None if stopped else Void.NOT_STOPPED
-        return float(ended_ns - began_ns), void
+        return float(ended_ns - began_ns), void, rest

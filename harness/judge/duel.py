@@ -30,7 +30,7 @@ from harness.judge.reference import open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import new_master_seed
 from harness.judge.session import Session
-from harness.judge.sitting import MOST_VOID, Sitting, void_share
+from harness.judge.sitting import Sitting, too_many_void
 from harness.machine.neighbours import Neighbours
 from harness.model import Case, Device, Ending, Label, Problem, Skipped, Submission, Verdict
 from harness.progress import Narrate, Step, named, tell
@@ -229,7 +229,7 @@ class _Match:
         samples = [tuple(sitting.latency_ns for sitting in sittings) for sittings in self._sittings[case.key]]
         labels = set()
         for side, sittings, samples_ns in zip(self._sides, self._sittings[case.key], samples, strict=True):
-            labels |= {Label.VOIDED} if void_share(sittings) > MOST_VOID else set()
+            labels |= {Label.VOIDED} if too_many_void([sittings]) else set()
             labels |= {Label.CROWDED} if 2 * sum(sitting.crowded for sitting in sittings) > len(sittings) else set()
             latency_ns = stats.geometric_mean([stats.interquartile_mean(each) for each in samples_ns])
             if floor is not None and latency_ns < (1 - BELOW_FLOOR_SHARE) * floor.latency_ns:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
+from harness.judge import bounds
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Void
 from harness.judge.clock_calibration import calibrate
@@ -30,7 +31,7 @@ from harness.judge.reply import Fault
 from harness.judge.secret_cases import drawn, probe
 from harness.judge.seeds import Seeds
 from harness.judge.session import Session
-from harness.judge.sitting import Sitting
+from harness.judge.sitting import LEAST_LATENCY_NS, Sitting
 from harness.judge.tally import Tally
 from harness.model import Case, CaseCheck, Device, Isolation, Limits, Manner, Problem, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, about, tell
@@ -292,7 +293,10 @@ class Entrant:
         least_ns = constants.of(Manner.SANDWICH)
         own = pace.own_constant or pace.manner.long
         less_ns = constants.of(pace.manner) if own else least_ns
-        return Sitting(pace.manner, less_ns, most_null_ns=constants.most_null_ns, least_ns=least_ns)
+        shortest_ns = bounds.CPU_NS if self._device.kind == "cpu" else LEAST_LATENCY_NS
+        return Sitting(
+            pace.manner, less_ns, most_null_ns=constants.most_null_ns, least_ns=least_ns, shortest_ns=shortest_ns
+        )
 
     def warm_up(self, session: Session, series: Series, pace: Pace) -> None:
         """The first call may compile, tune and allocate, and is not held to the manner of the others."""

@@ -20,7 +20,7 @@ from harness.judge.exemplar import most_telling
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
-from harness.judge.sitting import MOST_VOID, void_share
+from harness.judge.sitting import too_many_void
 from harness.judge.spare import Spare
 from harness.judge.trial import Timings, Trial
 from harness.machine import environment
@@ -184,6 +184,8 @@ def _measurement(
         labels.add(Label.COPIED)
     if _crowded(timings):
         labels.add(Label.CROWDED)
+    if device.kind == "cpu" and latency.latency_ns <= bounds.CPU_NS:
+        labels.add(Label.TOO_SHORT)
     launch_ns = constants.launch_ns
     if floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns:
         labels.add(Label.LATENCY_BOUND)
@@ -269,14 +271,13 @@ def _unranked_because(
 ) -> Unranked | None:
     if ending.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return Unranked.UNJUDGED
-    sittings = [sitting for timings in trial.timings for sitting in timings.sittings]
     reasons = {
         Unranked.INTERPRETED: trial.entrant.caller.interpreted,
         Unranked.EMULATED: trial.entrant.caller.by_emulator,
         Unranked.CHOSEN: chosen,
         Unranked.SKIPPED: bool(trial.entrant.skipped),
         Unranked.QUICK: quick,
-        Unranked.VOIDED: bool(trial.unclockable) or void_share(sittings) > MOST_VOID,
+        Unranked.VOIDED: bool(trial.unclockable) or too_many_void(timings.sittings for timings in trial.timings),
         Unranked.CROWDED: any(_crowded(timings) for timings in trial.timings),
         Unranked.UNSTABLE: _unstable(trial.rounds),
         Unranked.IMPRECISE: imprecise,

@@ -155,9 +155,10 @@ class Sandwich:
         with _no_collection(), session.alive():
             session.await_stop()
             leash.stop()
+            rest = leash.await_others()
             self._pour_at_once(stage)
             until(stamps.a.query)
-            ran = leash.ran_while_stopped()
+            ran = leash.ran_while_stopped() or rest is not None and leash.others_ran(rest)
             leash.resume()
             session.await_stop()
             leash.stop()
@@ -165,7 +166,7 @@ class Sandwich:
             regions = {"arena": call.arena, **({"pool": session.pools[-1]} if session.pools else {})}
             self._stamps.b.record()
             snapshot = self._snapshot(stage, regions, call, reply)
-        void = Void.RAN_WHILE_STOPPED if ran else None
+        void = Void.RAN_WHILE_STOPPED if ran else Void.NOT_STOPPED if rest is None else None
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
     def _pour_at_once(self, stage: Stage) -> None:

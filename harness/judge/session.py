@@ -191,7 +191,7 @@ class Session:
         in time, because the kernel still works for it."""
         with self._faults(self.limits.call_s):
             self.leash.stop(self._limit_s(self.limits.call_s))
-        return self.leash.others_stopped()
+        return self.leash.await_others() is not None
 
     def reply(self) -> CallReply:
         """The worker's answer to the call. A worker that has stopped must have given it before."""

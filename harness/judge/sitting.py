@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from harness.judge.clock import Void
@@ -17,6 +17,9 @@ from harness.ranking import stats
 MOST_VOID = 0.1
 """A run with a larger share of void calls is not ranked."""
 
+MOST_VOID_OF_A_CASE = 0.25
+"""Nor is one with a larger share of one case's: whoever voids calls as it likes chooses among them."""
+
 LEAST_LATENCY_NS = 1.0
 """What remains of a call that took no longer than one that computes nothing."""
 
@@ -26,7 +29,8 @@ class Sitting:
     """The calls of one case in one process, in the `manner` that the pilot found. `elapsed_ns` lies between the judge's
     stamps; `constant_ns` is subtracted, and on a CPU comes from the null calls among them (`null_ns`). Calls timed as
     long ones that are none have `least_ns` subtracted, the least constant that there is: to be slow in the pilot must
-    not pay. `tally`: what the outputs of all its calls come to."""
+    not pay. None counts with less than `shortest_ns`, below which nothing can be told. `tally`: what the outputs of all
+    its calls come to."""
 
     manner: Manner
     constant_ns: float = 0.0
@@ -36,6 +40,7 @@ class Sitting:
     crowding: Crowding | None = None
     most_null_ns: float = math.inf
     least_ns: float = 0.0
+    shortest_ns: float = LEAST_LATENCY_NS
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -51,7 +56,7 @@ class Sitting:
         if self.manner.long and self.elapsed_ns:
             long = stats.interquartile_mean(self.elapsed_ns) - less_ns > LONG_ABOVE_NS
             less_ns = less_ns if long else self.least_ns
-        return tuple(max(elapsed_ns - less_ns, LEAST_LATENCY_NS) for elapsed_ns in self.elapsed_ns)
+        return tuple(max(elapsed_ns - less_ns, self.shortest_ns) for elapsed_ns in self.elapsed_ns)
 
     @property
     def crowded(self) -> bool:
@@ -62,6 +67,13 @@ class Sitting:
 def others_share(sittings: Iterable[Sitting]) -> float | None:
     """The most that others took of the processors while one of `sittings` was timed."""
     return max((sitting.crowding.others for sitting in sittings if sitting.crowding is not None), default=None)
+
+
+def too_many_void(cases: Iterable[Sequence[Sitting]]) -> bool:
+    """Whether so many calls were void, of all or of those of one case, that the run is not ranked."""
+    cases = list(cases)
+    of_all = void_share(sitting for sittings in cases for sitting in sittings)
+    return of_all > MOST_VOID or any(void_share(sittings) > MOST_VOID_OF_A_CASE for sittings in cases)
 
 
 def void_share(sittings: Iterable[Sitting]) -> float:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
 from harness.judge.reply import CallReply, OutputDescription
 from harness.wire.arena import dtype_name
+
+MOST_OF_A_SHAPE = 200  # characters
 
 FRESH = "it is a fresh tensor; the one that was supplied is to be written to and returned"
 
@@ -25,7 +28,7 @@ def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: Output
         return f"custom_kernel returned {_named(got.type)} where a plain torch.Tensor is due"
     dtype = dtype_name(expected.dtype)
     if got.shape is None or tuple(got.shape) != shape:
-        return f"its shape is {tuple(got.shape or ())}, not {shape}"
+        return f"its shape is {_axes(got.shape)}, not {shape}"
     if got.dtype != dtype:
         return f"its dtype is {got.dtype}, not {dtype}"
     if got.device != expected.device.type:
@@ -33,7 +36,7 @@ def structural_fault(expected: torch.Tensor, shape: tuple[int, ...], got: Output
     if got.offset is None and tuple(got.stride or ()) == _contiguous_strides(shape):
         return FRESH
     if got.offset is None:
-        return f"it is not contiguous: its strides are {tuple(got.stride or ())}; call .contiguous()"
+        return f"it is not contiguous: its strides are {_axes(got.stride)}; call .contiguous()"
     return None
 
 
@@ -42,6 +45,12 @@ def _named(kind: str) -> str:
     if kind == "NoneType":
         return "nothing (None)"
     return f"{'an' if kind[:1].upper() in 'AEIOU' else 'a'} {kind}"
+
+
+def _axes(sizes: Sequence[int] | None) -> str:
+    """`(4, 6)`; of as many or as large numbers as nobody wants to read the beginning. They are the worker's word."""
+    text = str(tuple(sizes or ()))
+    return text if len(text) <= MOST_OF_A_SHAPE else f"{text[:MOST_OF_A_SHAPE]}... ({len(sizes or ())} axes)"
 
 
 def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

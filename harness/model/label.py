@@ -16,6 +16,7 @@ class Label(enum.StrEnum):
     CROWDED = "crowded"
     VOIDED = "voided"
     LATENCY_BOUND = "latency-bound"
+    TOO_SHORT = "too-short"
     WORKER_TIMED = "worker-timed"
 
     @property
@@ -61,7 +62,7 @@ DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDE
 OLDER_SOURCE = "older source"
 """The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
 
-_VOIDED = "more than a tenth of the calls had to be taken again"
+_VOIDED = "more than a tenth of the calls, or a quarter of one case's, had to be taken again"
 _CROWDED = "other processes took the processors meanwhile"
 _WORKER_TIMED = "the submission's own process timed it"
 
@@ -71,6 +72,7 @@ _LABELLED = {
     Label.CROWDED: _CROWDED,
     Label.VOIDED: _VOIDED,
     Label.LATENCY_BOUND: "a launch alone takes as long as half the floor",
+    Label.TOO_SHORT: "it takes less than the clock's bound on a CPU, 150 µs, and counts with that",
     Label.WORKER_TIMED: _WORKER_TIMED,
 }
 _UNRANKED = {

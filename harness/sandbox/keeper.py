@@ -234,12 +234,12 @@ def _signal(pid: int, which: signal.Signals) -> None:
 def _end_as(wait_status: int, signals_are_statuses: bool) -> None:
     """End with the status or by the signal that the worker did. Of bubblewrap, as of a shell, 128 + n is a signal."""
     code = os.waitstatus_to_exitcode(wait_status)
-    if signals_are_statuses and code - 128 in signal.valid_signals():
+    if signals_are_statuses and 0 < code - 128 < signal.NSIG:
         code = 128 - code
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # nor to a program: privileges.NO_CORE
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+        with contextlib.suppress(OSError):  # of SIGKILL, and of 32 and 33, which the C library keeps to itself
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(abs(code))

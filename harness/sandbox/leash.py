@@ -14,19 +14,28 @@ import os
 import select
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.sandbox import footprint
-from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOP_S, STOPPED, is_stopped, others
+from harness.sandbox.waiter import ENDED, RECORD, STARTED, STOP_S, STOPPED, has_ended, is_stopped, others
 
 SETTLING_NS = 50_000
-"""The processor time that the kernel may still book to a process whose stop has been reported."""
+"""The processor time that the kernel may still book to the worker, or to all others, after their stop was seen."""
 
 _clock_ns = time.monotonic_ns
 
 
 class Ended(Exception):
     """The worker has ended."""
+
+
+@dataclass(frozen=True)
+class AtRest:
+    """Processes that stood still: the processor time of each in ns, and which of them had ended."""
+
+    spent_ns: dict[int, int]
+    ended: frozenset[int]
 
 
 class Leash:
@@ -98,30 +107,34 @@ class Leash:
         return 0
 
     def others(self) -> dict[int, int]:
-        """The processor time in ns of each process that the worker has started and that is alive."""
+        """The processor time in ns of each process that the worker has started and that has not been forgotten."""
         found = {}
         for pid in others(self.pid):
             with contextlib.suppress(OSError):
                 found[pid] = time.clock_gettime_ns((~pid << 3) | 2)
         return found
 
-    def others_ran(self, before: dict[int, int], settling_ns: int = 0) -> bool:
-        """Whether one of those has computed for more than `settling_ns` since it was looked at, or is new."""
-        return any(spent_ns > before.get(pid, 0) + settling_ns for pid, spent_ns in self.others().items())
+    def others_at_rest(self) -> AtRest | None:
+        """Those processes as they stand still, all of them at one look; None if one of them does not."""
+        spent_ns = self.others()
+        return AtRest(spent_ns, frozenset(filter(has_ended, spent_ns))) if all(map(is_stopped, spent_ns)) else None
 
-    def others_stand_still(self) -> bool:
-        """Whether they are stopped now."""
-        return all(map(is_stopped, self.others()))
-
-    def others_stopped(self, timeout_s: float = STOP_S) -> bool:
-        """Wait until those, too, are stopped; False if one is not in time. The group must have been told to."""
+    def await_others(self, timeout_s: float = STOP_S) -> AtRest | None:
+        """Wait until those, too, are stopped; None if one is not in time. The group must have been told to."""
         deadline = time.monotonic() + timeout_s
-        waiting = set(self.others())
-        while waiting:
-            waiting = {pid for pid in waiting if not is_stopped(pid)}
-            if waiting and time.monotonic() > deadline:
-                return False
-        return True
+        while (rest := self.others_at_rest()) is None and time.monotonic() <= deadline:
+            pass
+        return rest
+
+    def others_ran(self, rest: AtRest) -> bool:
+        """Whether one of those has gone on since they were at `rest`: it does not stand still, has ended or is new, or
+        all of them together have computed for longer than the kernel takes to book their stop."""
+        now = self.others_at_rest()
+        if now is None or now.spent_ns.keys() - rest.spent_ns.keys() or now.ended - rest.ended:
+            return True
+        gone = rest.spent_ns.keys() - now.spent_ns.keys() - rest.ended
+        spent_ns = sum(now.spent_ns[pid] - rest.spent_ns[pid] for pid in now.spent_ns)
+        return bool(gone) or spent_ns > SETTLING_NS
 
     def close(self) -> None:
         os.close(self._fd)

@@ -40,7 +40,8 @@ _METADATA = (
     "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr"
 )
 
-_SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
+_SIGNALS = {"kill": 1, "tkill": 1, "tgkill": 2, "rt_sigqueueinfo": 1, "rt_tgsigqueueinfo": 2}
+"""What sends a signal, and which of its arguments the signal is."""
 _SIGCONT, _EXIT_SIGNAL = 18, 0xFF  # asm-generic/signal.h; CSIGNAL, the part of clone's flags, linux/sched.h
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _PR_SET_PDEATHSIG = 8, 10, 15, 1  # asm-generic/fcntl.h, linux/prctl.h
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902  # asm-generic/sockios.h
@@ -118,7 +119,9 @@ def program(exposed: bool, judge_pids: tuple[int, ...], landlock_abi: int, paren
         "prctl", *_argument(0), (_JUMP_EQUAL, 0, 3, _PR_SET_PDEATHSIG),
         *_argument(1), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM),
     )  # fmt: skip
-    for name in _SIGNALS.split():
+    for name, argument in _SIGNALS.items():
+        # A child that sends itself SIGCONT without end loses the SIGSTOP that it is sent, and goes on.
+        steps += _on(name, *_argument(argument), (_JUMP_EQUAL, 0, 1, _SIGCONT), _refuse(errno.EPERM))
         for pid in (parent_pid, 2**32 - parent_pid, 2**32 - 1):  # its group, and everybody
             steps += _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
     if exposed:
@@ -137,7 +140,7 @@ def _with_the_judges_uid(judge_pids: tuple[int, ...], landlock_abi: int) -> Iter
     for name, whose in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):  # of user 0: of one's own
         yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, whose), _refuse(errno.EPERM))
     if landlock_abi < 6:
-        for name in _SIGNALS.split():
+        for name in _SIGNALS:
             for pid in judge_pids:
                 yield from _on(name, *_argument(0), (_JUMP_EQUAL, 0, 1, pid), _refuse(errno.EPERM))
     if landlock_abi < 3:

@@ -168,6 +168,10 @@ def is_stopped(pid: int) -> bool:
     return all(state in "TtZX" for state in _states(pid))
 
 
+def has_ended(pid: int) -> bool:
+    return all(state in "ZX" for state in _states(pid))
+
+
 def _is_busy(pid: int) -> bool:
     """Whether a thread of a process computes or waits for a disk: one that waits for anything else does nothing before
     it takes note of its stop."""
@@ -203,7 +207,7 @@ def _end_as(wait_status: int) -> None:
     code = os.waitstatus_to_exitcode(wait_status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # nor to a program: privileges.NO_CORE
-        if -code != signal.SIGKILL:
+        with contextlib.suppress(OSError):  # of SIGKILL, and of 32 and 33, which the C library keeps to itself
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(abs(code))

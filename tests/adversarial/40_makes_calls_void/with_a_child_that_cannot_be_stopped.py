@@ -1,6 +1,6 @@
 """Makes every other call void, by a child that waits for one of its own in the kernel, to keep those that it likes.
 
-gains nothing: more than a tenth of void calls, and the run is not ranked
+gains nothing: more than a tenth of the calls are void, and the run is not ranked
 seen: void
 defence: void calls are counted
 timed: true
