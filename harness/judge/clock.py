@@ -98,7 +98,7 @@ class StopClock:
         with session.alive():
             elapsed_ns, void, rest = self._between_stops(session, stage)
             snapshot = stage.freeze(call)
-            if session.leash.ran_while_stopped() or rest is not None and session.leash.others_ran(rest):
+            if session.leash.ran_while_stopped() or (rest is not None and session.leash.others_ran(rest)):
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
         reply = session.reply()
@@ -119,7 +119,7 @@ class StopClock:
         stage.pour()
         if self._flushes:
             stage.flush()
-        ran = leash.ran_while_stopped() or before is not None and leash.others_ran(before)
+        ran = leash.ran_while_stopped() or (before is not None and leash.others_ran(before))
         began_ns = leash.resume()
         ended_ns = session.await_stop()
         leash.stop()

@@ -158,7 +158,7 @@ class Sandwich:
             rest = leash.await_others()
             self._pour_at_once(stage)
             until(stamps.a.query)
-            ran = leash.ran_while_stopped() or rest is not None and leash.others_ran(rest)
+            ran = leash.ran_while_stopped() or (rest is not None and leash.others_ran(rest))
             leash.resume()
             session.await_stop()
             leash.stop()

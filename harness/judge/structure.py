@@ -10,7 +10,7 @@ import torch
 from harness.judge.reply import CallReply, OutputDescription
 from harness.wire.arena import dtype_name
 
-MOST_OF_A_SHAPE = 200  # characters
+MOST_OF_A_SHAPE = 120  # characters
 
 FRESH = "it is a fresh tensor; the one that was supplied is to be written to and returned"
 
