@@ -70,7 +70,7 @@ PARTS: dict[str, dict[type, tuple[str, ...]]] = {
     "begin": {Session: ("begin",)},
     "hold, arm, stop": {Sandwich: ("_hold_and_pour", "_gate_and_pour")},
     "await": {Session: ("await_stop",)},
-    "stop": {Leash: ("stop", "others", "others_at_rest", "ran_while_stopped")},
+    "stop": {Leash: ("stop", "await_others", "others_at_rest", "others_ran", "ran_while_stopped")},
     "pour": {Stage: ("pour",)},
     "flush": {Stage: ("flush",)},
     "snapshot": {Stage: ("snapshot",)},
