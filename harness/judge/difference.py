@@ -19,11 +19,9 @@ from harness.judge.tally import Heads, Tally, wanted
 from harness.model import Excess, Tolerance
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
-CHUNK_SHARE = {"cpu": 32, "cuda": 4}
-"""At most this many elements are compared at a time, and at most this share of a tensor: a chunk has some ten
-temporaries of 8 bytes an element. 2 MiB each suit a CPU's caches; a GPU wants few and large ones."""
-
-MIN_CHUNK_ELEMENTS = 1 << 12
+"""At most this many are compared at a time: a chunk has some ten temporaries of 8 bytes an element. 2 MiB each suit a
+CPU's caches; a GPU wants few and large ones. Each chunk takes hundreds of operations, so there are no more of them
+than that asks for."""
 
 NEVER = math.inf
 
@@ -169,9 +167,8 @@ def _row_ranges(tensor: torch.Tensor) -> list[slice]:
     """Of a tensor as a matrix of rows (last axis), so many at a time that their elements are bounded in number."""
     if tensor.numel() == 0:
         return []
-    width, kind = _width(tensor), tensor.device.type
-    most = min(CHUNK_ELEMENTS[kind], max(tensor.numel() // CHUNK_SHARE[kind], MIN_CHUNK_ELEMENTS))
-    step = max(most // width, 1)
+    width = _width(tensor)
+    step = max(CHUNK_ELEMENTS[tensor.device.type] // width, 1)
     return [slice(start, start + step) for start in range(0, tensor.numel() // width, step)]
 
 
