@@ -486,9 +486,9 @@ def test_after_a_case_that_raised_none_is_tried_if_the_first_wrong_one_is_the_la
 def test_on_a_gpu_no_case_follows_one_that_raised(toy_root, monkeypatch):
     check_tests = Entrant.check_tests
 
-    def as_on_a_gpu(self, session):
+    def as_on_a_gpu(self, *arguments):
         self._device = self._device.model_copy(update={"kind": "cuda"})
-        return check_tests(self, session)
+        return check_tests(self, *arguments)
 
     monkeypatch.setattr(Entrant, "check_tests", as_on_a_gpu)
     run = judge(toy_root, BY_ROWS.format(first=RAISE, second=RIGHT), timed=False)

@@ -8,7 +8,6 @@ sit          one benchmark case timed
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalog.config import Sampling
-from harness.judge import bounds
+from harness.judge import bounds, pilot
 from harness.judge.calls import Caller, FailedCall, Series, worst_of
 from harness.judge.clock import Answer, Void
 from harness.judge.clock_calibration import calibrate
@@ -25,7 +24,8 @@ from harness.judge.clocks import Clocks
 from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.null_worker import NullWorker
-from harness.judge.pace import Pace, first_manner, next_manner
+from harness.judge.pace import Pace
+from harness.judge.precompilation import COMPILES_S, SHARE_OF_MEMORY, Precompilation, compilers
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.secret_cases import drawn, probe
@@ -33,6 +33,7 @@ from harness.judge.seeds import Seeds
 from harness.judge.session import Session
 from harness.judge.sitting import LEAST_LATENCY_NS, Sitting
 from harness.judge.tally import Tally
+from harness.judge.worker_clock import WorkerClock
 from harness.model import Case, CaseCheck, Device, Isolation, Limits, Manner, Problem, Skipped, Tolerance, Verdict
 from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
@@ -42,9 +43,6 @@ MOST_VOIDS, VOIDS_A_CALL = 60, 1
 
 MOST_WAITS = 5
 """Of one sitting: calls that stood still for their host. Each takes two seconds."""
-
-CALLS_TO_CHANGE = 2
-"""Times as many more calls are made before another manner is tried: a host is slow for some calls, not for others."""
 
 LONG_S = 10.0
 """A call that takes longer is worth a word before the next."""
@@ -151,18 +149,35 @@ class Entrant:
             isolation=self._isolation,
         )
 
-    def check_tests(self, session: Session) -> Iterator[CaseCheck]:
+    def precompilation(self, with_benchmarks: bool) -> Precompilation:
+        """Processes that compile ahead while tests are judged, as far as this machine and this problem have room."""
+        reference, device = self._reference, self._device
+        count = 0 if reference.has_setup or reference.problem.foreign is not None else compilers(device.kind)
+        most = device.memory_bytes / SHARE_OF_MEMORY
+        cases = [*self.tests, *(self.benchmarks if with_benchmarks else ())] if count else []
+        return Precompilation(
+            count,
+            self._new_session,
+            self.folder / "submission.py",
+            [case for case in cases if reference.most_bytes(case) <= most],
+            self.series,
+            WorkerClock(),
+            device.torch_device,
+        )
+
+    def check_tests(self, session: Session, ahead: Precompilation | None = None) -> Iterator[CaseCheck]:
         """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
         shows.
 
         Interpreted kernels are slow: there only the first case is put twice. `failed` is the first call that gave no
         answer. On a CPU the next case follows one that raised. On a GPU none does: an exception may leave the context
-        lost and a call half enqueued.
+        lost and a call half enqueued. `ahead` begins when a case has taken so long that it was compiled.
         """
+        self.failed, self.tally_of_tests = None, Tally()
         for number, case in enumerate(self.tests):
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))
-            once = self.caller.simulated and number > 0
+            once, began = self.caller.simulated and number > 0, time.monotonic()
             secret = {"secret": case.key in self._secret}
             try:
                 check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
@@ -179,6 +194,10 @@ class Entrant:
             check = check.model_copy(update=secret)
             tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
             yield check
+            if ahead is not None:
+                if time.monotonic() - began > COMPILES_S:
+                    ahead.begin()
+                ahead.feed()
 
     def check(self, session: Session, case: Case, seeds: Seeds, repeats: int) -> CaseCheck:
         """`repeats` judgements of `case`, of which the worst counts; stops at the first that is wrong."""
@@ -209,44 +228,8 @@ class Entrant:
         for number, case in enumerate(self.benchmarks):
             tell(self._narrate, Step("pilot", case.label, number, len(self.benchmarks), f"pilot: {case.label}"))
             with self.series("pilot", case) as series:
-                paces[case.key] = self._pace(session, series)
+                paces[case.key] = pilot.pace(self.caller, self.clocks, self._sampling, session, series)
         return paces
-
-    def _pace(self, session: Session, series: Series) -> Pace:
-        caller, constants, calls = self.caller, self.caller.constants, self._sampling.pilot_calls
-        caller.put_timed(session, series, self.clocks.for_checks)  # compiles; nothing is learnt from it
-        if caller.untimed:  # an interpreted call may take a minute
-            return Pace(count=0, manner=self.clocks.for_checks.manner)
-        manner: Manner | None = self.clocks.for_checks.manner
-        if self.clocks.encloses:
-            manner = first_manner(constants.pour_ns.get(series.case.key, 0.0))
-        given = manner
-        while manner is not None:
-            tried = manner
-            caller.judging_s.clear()
-            clock = self.clocks.with_events(tried)
-            answers: list[Answer] = []
-            right: list[bool] = []
-            for count in (calls, CALLS_TO_CHANGE * calls):
-                for _ in range(count):
-                    check, answer = caller.put(session, series, clock, everything=False)
-                    answers.append(answer)
-                    right.append(check is not None and check.verdict is Verdict.ACCEPTED)
-                manner = next_manner(tried, answers, right, constants.of(tried))
-                if manner is None:
-                    break
-        if not all(right) and tried in (Manner.STOPPED, Manner.WORKER):
-            caller.put_timed(session, series, self.clocks.for_checks)  # says what is wrong, if it is wrong again
-        latency_ns = statistics.median(answer.elapsed_ns for answer in answers) - constants.of(tried)
-        inside = [answer.inside_ns for answer in answers if answer.inside_ns is not None]
-        return Pace(
-            count=self._sampling.samples_for(max(latency_ns, 1.0), statistics.median(caller.judging_s)),
-            manner=tried,
-            inside_ns=statistics.median(inside) if inside else None,
-            own_constant=tried is given,
-            copied=any(output.copied for answer in answers if answer.reply for output in answer.reply.outputs),
-            copied_bytes=sum(series.call.fresh_bytes) if series.call is not None else 0,
-        )
 
     def sit(
         self, session: Session, case: Case, phase: str, pace: Pace, null: NullWorker | None

@@ -1,7 +1,7 @@
 """Secret seeds: for the inputs of each call, and others, which tell nothing of them, for the rows that are checked.
 
 A phase is any text; each user of seeds has its own: "test" and "pilot" (entrant), "process N" (trial), "pair N" (duel),
-"null" (calibration), "profile" (profiled).
+"null" (calibration), "profile" (profiled), "precompilation" (precompilation).
 """
 
 from __future__ import annotations

@@ -73,9 +73,7 @@ class Session:
         isolation: Isolation | None = None,
     ) -> None:
         self.limits = emulation.limits(problem.limits)
-        self.deadline, self._killed = deadline, False
-        self.allowance = Allowance(None)
-        self._foreign = problem.foreign
+        self.deadline, self.allowance, self._foreign, self._killed = deadline, Allowance(None), problem.foreign, False
         self.set_up_for: str | None = None
         self.on_the_smallest = False
         ours, theirs = socket.socketpair()
@@ -86,8 +84,7 @@ class Session:
         shared = device.kind == "cuda" and shareable_memory(device.torch_device) is not None
         self.flag = Arena.create(FLAG_BYTES) if shared else None
         seen, reported = os.pipe()
-        self._whereabouts, self._path = Whereabouts(), Path()
-        self._interprets = device.kind == "cpu"
+        self._whereabouts, self._path, self._interprets = Whereabouts(), Path(), device.kind == "cpu"
         told_fd = self._whereabouts.told_fd
         with theirs:
             self._enclosure = Enclosure(
@@ -116,12 +113,12 @@ class Session:
         return self._enclosure.processor_s()
 
     def alive_at_rest(self) -> bool:
-        """Whether the worker, which was asked for nothing yet, has neither ended nor said anything."""
+        """Whether the worker, which was asked for nothing yet, has neither ended nor said a word."""
         return self._enclosure.lives() and self._channel.is_quiet()
 
     def load(self, path: Path | None) -> None:
-        """Have the worker import the submission at `path`, or nothing: then it can make null calls only. Raises
-        InfrastructureError if the worker does not come so far: it has seen nothing of the submission until then."""
+        """Have the worker import the submission at `path`, or nothing: then it can make null calls only. Raises Fault,
+        InfrastructureError if it does not come so far: it has seen nothing of the submission until then."""
         self._path = path or Path()
         try:
             self.leash.attach(START_S)
@@ -187,8 +184,7 @@ class Session:
             raise self._death() from None
 
     def stop(self) -> bool:
-        """Stop the worker, however long that takes, and all that it has started: False if one of those is not stopped
-        in time, because the kernel still works for it."""
+        """Stop the worker, however long it takes, and all that it has started: False if one of those is not in time."""
         with self._faults(self.limits.call_s):
             self.leash.stop(self._limit_s(self.limits.call_s))
         return self.leash.await_others() is not None
@@ -235,13 +231,17 @@ class Session:
         if not self._channel.is_quiet():
             raise violation("the worker sent a message that nobody had asked for")
 
+    def end(self) -> None:
+        """Kill the worker: who waits for it in another thread learns of its end. `kill` is due as well."""
+        self._enclosure.kill()
+
     def kill(self) -> None:
         """Kill whatever is left of the worker and of all that it started. Raises InfrastructureError if it cannot."""
         if self._killed:
             return
         self._killed = True
         try:
-            self._enclosure.kill()
+            self.end()
         finally:
             self._channel.close()
             self.leash.close()

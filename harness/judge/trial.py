@@ -30,6 +30,7 @@ from harness.judge.entrant import Entrant, Unclockable
 from harness.judge.mistakes import sides
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
+from harness.judge.precompilation import Precompilation
 from harness.judge.profiled import profiled
 from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
@@ -54,6 +55,10 @@ ALL_TESTS = "all test cases"
 NEAR = 2.0
 """Of the half-width that is asked for: further processes that leave it above so many times that are not worth their
 time."""
+
+
+MAY_LACK_MEMORY = (Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR)
+"""How a call may end because other processes of the submission take what it needs."""
 
 
 class WrongTotal(Fault):
@@ -137,14 +142,7 @@ class Trial:
         null: NullWorker | None = None
         if timed and not on_cpu:  # it imports torch while others are checked
             stack.callback((null := self._new_null()).close)
-        with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
-            for check in entrant.check_tests(session):
-                self.checks.append(check)
-                if stop_at_first and check.verdict is not Verdict.ACCEPTED:
-                    break
-            if entrant.failed is not None:
-                raise entrant.failed
-            session.finish()
+        self._check(timed, stop_at_first)
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
         if correct and entrant.tests and not entrant.partial:
             self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
@@ -176,6 +174,31 @@ class Trial:
         ]
         for timings in self.timings:
             self._add_up(timings.case.label, timings.tally, timings.case)
+
+    def _check(self, timed: bool, stop_at_first: bool) -> None:
+        """The test cases; once more where a call failed beside other processes of the submission, which may have taken
+        its memory. Raises what failed."""
+        entrant = self.entrant
+        with closing(entrant.precompilation(timed)) as ahead:
+            failed = self._check_beside(ahead, timed, stop_at_first)
+        if failed is not None and ahead.began and failed.ending.verdict in MAY_LACK_MEMORY:
+            self._narrate(f"{failed.check.case.label} failed beside other processes of it: all test cases again, alone")
+            self.checks.clear()
+            failed = self._check_beside(None, timed, stop_at_first)
+        if failed is not None:
+            raise failed
+
+    def _check_beside(self, ahead: Precompilation | None, timed: bool, stop_at_first: bool) -> FailedCall | None:
+        """A process answers the test cases; the first call that gave no answer."""
+        entrant = self.entrant
+        with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
+            for check in entrant.check_tests(session, ahead):
+                self.checks.append(check)
+                if stop_at_first and check.verdict is not Verdict.ACCEPTED:
+                    break
+            if entrant.failed is None:
+                session.finish()
+        return entrant.failed
 
     def _add_up(self, what: str, tally: Tally, case: Case) -> None:
         """Raises WrongTotal if no tolerance is met."""

@@ -1,0 +1,137 @@
+"""Compiling ahead: while test cases are judged on a GPU, further processes of the submission make a call of each case.
+
+What a submission compiles and keeps on disk is there when the process that is judged comes to that case. Compiling is
+most of what its tests take: 18 of 22 s, and 7 of the pilot's 8 s (mla/gluon_mxfp4, H200, 2026-11-24).
+
+    judge's thread     deals the cases from the last to the first: the process that is judged comes from the other end
+    a thread each      has its process load the submission, then make the calls that it is given
+
+What these processes answer counts for nothing, and none of them lives when anything is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import torch
+
+from harness.errors import InfrastructureError
+from harness.judge.calls import Series
+from harness.judge.clock import Clock
+from harness.judge.inputs import Call
+from harness.judge.reply import Fault
+from harness.judge.session import Session
+from harness.model import Case
+
+COMPILERS, PROCESSORS_EACH = 3, 4
+"""Compilers take a processor or two each."""
+
+COMPILES_S = 1.0
+"""A first call that takes longer compiles. Where none does there is nothing to gain."""
+
+SHARE_OF_MEMORY = 40
+"""A case moves no more than this part of a device's memory: judge, process and arena each hold its inputs for each
+compiler, in all formats."""
+
+
+def compilers(device_kind: str) -> int:
+    """How many processes this machine has room for beside the one that is judged."""
+    return 0 if device_kind == "cpu" else max(min(COMPILERS, (os.cpu_count() or 1) // PROCESSORS_EACH - 1), 0)
+
+
+class Precompilation:
+    """`new_session` starts a process; `cases` are taken from the end; `clock` has a call made. Nothing happens before
+    `begin`, and `feed` keeps the processes at work: it is to be called now and then, by the thread that deals.
+
+    `began`: other processes of the submission were at work, so that a call that failed may have lacked what they took.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        new_session: Callable[[], Session],
+        path: Path,
+        cases: Sequence[Case],
+        new_series: Callable[[str, Case], AbstractContextManager[Series]],
+        clock: Clock,
+        torch_device: str,
+    ) -> None:
+        self._cases, self._new_series = list(cases), new_series
+        self._compilers: list[_Compiler] = []
+        self.began = False
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            for _ in range(count if self._cases else 0):
+                self._compilers.append(_Compiler(new_session(), path, clock, torch_device))
+            stack.pop_all()
+
+    def begin(self) -> None:
+        for compiler in self._compilers if not self.began else ():
+            compiler.start()
+            self.began = True
+
+    def feed(self) -> None:
+        """Give a case to each process that has none."""
+        for compiler in self._compilers if self.began else ():
+            if compiler.idle and self._cases:
+                case = self._cases.pop()
+                try:
+                    compiler.give(self._new_series("precompilation", case))
+                except InfrastructureError:  # no memory: the process that is judged needs it more
+                    self._cases.clear()
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        for compiler in self._compilers:
+            compiler.close()
+        self._compilers = []
+
+
+class _Compiler:
+    def __init__(self, session: Session, path: Path, clock: Clock, torch_device: str) -> None:
+        self._session, self._path, self._clock, self._torch_device = session, path, clock, torch_device
+        self._given: queue.SimpleQueue[tuple[Series, Call] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._open = ExitStack()
+        self.idle = False
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._compile, daemon=True)
+        self._thread.start()
+
+    def give(self, series: AbstractContextManager[Series]) -> None:
+        """A call of this series, in the place of the one before. Raises InfrastructureError."""
+        self._open.close()
+        opened = self._open.enter_context(series)
+        call = opened.deal(everything=False)
+        self.idle = False
+        self._given.put((opened, call))
+
+    def close(self) -> None:
+        self._given.put(None)
+        if self._thread is not None:
+            self._session.end()  # so that nobody waits for it
+            self._thread.join()
+        self._session.kill()
+        self._open.close()
+
+    def _compile(self) -> None:
+        # That it fails, hangs or is ended here is found out where it counts.
+        with contextlib.suppress(Fault, InfrastructureError, OSError, RuntimeError):
+            if self._torch_device != "cpu":
+                torch.cuda.set_device(self._torch_device)  # each thread has a current one
+            self._session.load(self._path)
+            self.idle = True
+            for series, call in self._calls():
+                self._clock.time(self._session, series.stage, call, call.case.label)
+                self.idle = True
+
+    def _calls(self) -> Iterator[tuple[Series, Call]]:
+        while (given := self._given.get()) is not None:
+            yield given

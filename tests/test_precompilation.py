@@ -1,0 +1,174 @@
+"""Processes that compile ahead of the one that is judged: what they leave is there, and nothing else of them counts."""
+
+import os
+import textwrap
+import time
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
+
+import pytest
+from processes import below
+from test_judging import HONEST, judge
+
+from harness import catalog
+from harness.judge import entrant
+from harness.judge.calls import Caller
+from harness.judge.clock import StopClock
+from harness.judge.precompilation import Precompilation, compilers
+from harness.judge.reference import Reference
+from harness.judge.seeds import Seeds, new_master_seed
+from harness.judge.session import Session
+from harness.machine.device import detect
+from harness.model import Verdict
+from harness.sandbox import tiers
+from harness.sandbox.scratch import scratch
+from harness.wire.flusher import Flusher
+
+PATIENCE_S = 300
+KEEPS_WHAT_IT_COMPILES = """
+    import pathlib
+    def custom_kernel(data):
+        x = data[0]
+        (pathlib.Path.home() / f"{tuple(x.shape)}").touch()
+        return x * 2
+"""
+
+
+@pytest.fixture
+def precompilation(toy_root):
+    """Makes one of a source, with the processors' clock in the place of a GPU's; and where the source keeps files."""
+    with ExitStack() as stack:
+
+        def precompilation(source, count=2):
+            problem, device = catalog.load_problem(toy_root, "double"), detect(toy_root, "cpu")
+            folder = stack.enter_context(scratch(textwrap.dedent(source).encode(), tiers.strongest(device).new_uid()))
+            caller, seed = (
+                Caller(Reference(problem, device), "x.py", device, Flusher(1 << 10, "cpu")),
+                new_master_seed(),
+            )
+            cases = problem.cpu.test
+            made = Precompilation(
+                count,
+                lambda: Session(problem, device, folder, 1, fresh=True),
+                folder / "submission.py",
+                cases,
+                lambda phase, case: caller.series(Seeds(seed, phase, case), case),
+                StopClock(flushes=False),
+                "cpu",
+            )
+            stack.callback(made.close)
+            kept = {f"({case.parameters['rows']}, {case.parameters['cols']})" for case in cases}
+            return SimpleNamespace(made=made, home=folder / "work", kept=kept)
+
+        yield precompilation
+
+
+def await_(precompilation, happened):
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline
+        precompilation.feed()
+        time.sleep(0.01)
+
+
+def test_what_a_submission_keeps_for_each_case_is_there_when_it_is_over_and_no_process_is(precompilation):
+    one = precompilation(KEEPS_WHAT_IT_COMPILES)
+    with closing(one.made):
+        one.made.feed()
+        time.sleep(0.1)
+        assert not one.made.began and not one.kept & set(os.listdir(one.home)), "not before it has begun"
+        one.made.begin()
+        await_(one.made, lambda: one.kept <= set(os.listdir(one.home)))
+    assert below(os.getpid()) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise RuntimeError",
+        "import os\nos._exit(3)",
+        "while True:\n    pass",
+        "def custom_kernel(data):\n    while True:\n        pass",
+        "def custom_kernel(data):\n    raise SystemExit",
+        "import os\ndef custom_kernel(data):\n    os.kill(os.getpid(), 9)",
+    ],
+)
+@pytest.mark.parametrize("wait_s", [0, 1.5])
+def test_one_that_fails_or_hangs_there_holds_nobody_up(precompilation, source, wait_s):
+    one = precompilation(source)
+    one.made.begin()
+    one.made.feed()
+    time.sleep(wait_s)
+    one.made.feed()
+    one.made.close()
+    assert below(os.getpid()) == set()
+
+
+def test_one_that_never_began_ends_as_well(precompilation):
+    precompilation(HONEST).made.close()
+    assert below(os.getpid()) == set()
+
+
+@pytest.fixture
+def beside(monkeypatch):
+    """A processor's cases are precompiled by one more process, from the first on, as a GPU's are that compile."""
+    monkeypatch.setattr(entrant, "compilers", lambda kind: 1)
+    monkeypatch.setattr(entrant, "SHARE_OF_MEMORY", 1)
+    monkeypatch.setattr(entrant, "COMPILES_S", 0.0)
+    monkeypatch.setattr(entrant, "WorkerClock", lambda: StopClock(flushes=False))
+
+
+WANTS_IT_ALONE = """
+    import fcntl, pathlib, secrets
+    claims = pathlib.Path.home() / "claims"
+    claims.mkdir(exist_ok=True)
+    own = open(claims / secrets.token_hex(8), "w")
+    fcntl.flock(own, fcntl.LOCK_EX)
+    def is_claimed(path):
+        try:
+            fcntl.flock(open(path), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    calls = 0
+    def custom_kernel(data):
+        global calls
+        calls += 1
+        if calls > 2 and any(is_claimed(path) for path in claims.iterdir() if str(path) != own.name):
+            raise MemoryError("another process has it")
+        return data[0] * 2
+"""
+
+
+def test_a_submission_that_wants_the_device_for_itself_is_judged_again_alone(toy_root, roomy, beside, monkeypatch):
+    said, asked = [], []
+    made = entrant.Entrant.precompilation
+
+    def precompilation(self, with_benchmarks):
+        asked.append(made(self, with_benchmarks))
+        begin = asked[-1].begin
+        asked[-1].begin = lambda: (begin(), await_(asked[-1], lambda: any(p.idle for p in asked[-1]._compilers)))
+        return asked[-1]
+
+    monkeypatch.setattr(entrant.Entrant, "precompilation", precompilation)
+    run = judge(toy_root, WANTS_IT_ALONE, narrate=said.append)
+    assert asked[0].began
+    assert run.ending.verdict is Verdict.ACCEPTED, run.ending
+    assert len([line for line in map(str, said) if "all test cases again, alone" in line]) == 1
+    assert len(run.checks) == len(catalog.load_problem(toy_root, "double").cpu.test)
+
+
+def test_what_is_wrong_is_wrong_beside_others_as_well(toy_root, roomy, beside):
+    assert judge(toy_root, "def custom_kernel(data):\n    return data[0] * 3\n").ending.verdict is Verdict.WRONG_ANSWER
+    raised = judge(toy_root, "def custom_kernel(data):\n    raise KeyError('a')\n")
+    assert raised.ending.verdict is Verdict.RUNTIME_ERROR and "KeyError" in raised.ending.message
+    assert judge(toy_root, HONEST).ending.verdict is Verdict.ACCEPTED
+    assert below(os.getpid()) == set()
+
+
+def test_on_a_processor_nothing_is_precompiled_and_few_processors_are_left_alone(monkeypatch):
+    assert compilers("cpu") == 0
+    found = []
+    for count in (1, 2, 7, 8, 12, 16, 128):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        found.append(compilers("cuda"))
+    assert found == [0, 0, 0, 1, 2, 3, 3]
