@@ -92,6 +92,7 @@ class StopClock:
         with session.alive():
             elapsed_ns, void = self._between_stops(session, stage)
             snapshot = stage.freeze(call)
+            stage.look(call.read_only)
             if session.leash.ran_while_stopped():
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
