@@ -11,6 +11,7 @@ for. The second has the milliseconds of a call, the mean over a case's timed cal
     hold, arm, stop            on a GPU: the device held while the worker enqueues its call and is stopped
     await, stop                on a CPU: until the worker stands still, and the call itself, until it has stopped again
     pour, flush, snapshot      on a GPU only enqueued; what is waited for them stands under clock
+    look                       the same of comparing the inputs that must not change with what was poured
     clock                      the rest between the first and the last of it: on a GPU the call, most of all
     reply, aftermath           the worker's answer, and its waiting for the device
     check                      holding outputs against the expectation
@@ -74,6 +75,7 @@ PARTS: dict[str, dict[type, tuple[str, ...]]] = {
     "pour": {Stage: ("pour",)},
     "flush": {Stage: ("flush",)},
     "snapshot": {Stage: ("snapshot",)},
+    "look": {Stage: ("look",)},
     "reply": {Session: ("reply",)},
     "aftermath": {Session: ("aftermath",)},
     "check": {Caller: ("_check",)},

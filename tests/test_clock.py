@@ -179,15 +179,16 @@ def test_a_null_call_goes_the_way_of_the_others_and_computes_nothing(worker):
 
 
 LATE = """
-    import ctypes, os, threading, time
+    import ctypes, mmap, os, threading, time, torch
     usleep = ctypes.CDLL(None).usleep
     def custom_kernel(data):
         x = data[0]
+        y = torch.frombuffer(mmap.mmap(-1, x.nbytes), dtype=x.dtype).view_as(x)  # a child's as well
         def compute():
             usleep(LATE)
-            x.mul_(2)
+            torch.mul(x, 2, out=y)
         START
-        return x
+        return y
 """
 IN_A_THREAD = "threading.Thread(target=compute, daemon=True).start()"
 IN_A_CHILD = "pid = os.fork()\n        if pid == 0:\n            compute()\n            os._exit(0)"
@@ -211,6 +212,38 @@ def test_what_is_waited_for_is_there_and_its_time_counts(worker, how):
     """The control: the same work, within the call."""
     verdict, answer = worker(LATE.replace("LATE", "30_000").replace("START", how)).call()
     assert verdict is ACCEPTED and answer.elapsed_ns >= 30e6
+
+
+IN_PLACE = """
+    def custom_kernel(data):
+        x = data[0]
+        y = x * 2
+        CHANGE
+        return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [("x.view(-1)[-1] *= -1", WRONG), ("x.mul_(0.5)", WRONG), ("x.mul_(0.5).mul_(2)", ACCEPTED)],
+    ids=["an element", "all", "put back in the call"],
+)
+def test_an_input_that_a_timed_call_leaves_changed_is_wrong_though_the_output_is_right(worker, change, verdict):
+    assert worker(IN_PLACE.replace("CHANGE", change)).call()[0] is verdict
+
+
+def test_an_input_that_is_put_back_when_the_call_is_over_was_changed(worker):
+    source = """
+        import ctypes, threading
+        usleep = ctypes.CDLL(None).usleep
+        def custom_kernel(data):
+            x = data[0]
+            y = x * 2
+            x.mul_(0.5)
+            threading.Thread(target=lambda: (usleep(20_000), x.mul_(2)), daemon=True).start()
+            return y
+    """
+    assert worker(source).call()[0] is WRONG
 
 
 def test_a_child_that_goes_on_computing_ends_the_call_only_when_it_is_stopped(worker):

@@ -136,6 +136,19 @@ def test_a_dot_that_is_too_small_does_not_compile_and_the_same_kernel_does_with_
 
 
 @interpreted
+def test_a_block_of_more_threads_than_a_chip_has_does_not_compile() -> None:
+    x, out = torch.ones(4), torch.empty(4)
+    with pytest.raises(
+        CompilationError, match=r"^dot, line \d+: 2,048 threads a block, 64 warps; .* 1,024 .*for sm_90"
+    ):
+        dot[(1,)](torch.ones(256), 16, 16, num_warps=64)
+    dot[(1,)](torch.ones(256), 16, 16, num_warps=32)
+    with pytest.raises(CompilationError, match=r"2,048 threads a block, 32 warps; .*for gfx942"):
+        fnuz[(1,)](x, out, 4, num_warps=32)
+    fnuz[(1,)](x, out, 4, num_warps=16)
+
+
+@interpreted
 def test_the_line_is_that_of_the_function_that_does_not_compile() -> None:
     line = next(
         number

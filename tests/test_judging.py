@@ -328,6 +328,19 @@ def test_a_submission_honest_only_in_its_first_calls_is_wrong(toy_root):
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
 
 
+def test_a_submission_that_changes_its_input_in_benchmark_shapes_alone_is_wrong(toy_root):
+    source = """
+        def custom_kernel(data):
+            y = data[0] * 2
+            if data[0].shape[0] == 64:
+                data[0].mul_(0.5)
+            return y
+    """
+    run = judge(toy_root, source)
+    assert run.ending.verdict is Verdict.WRONG_ANSWER and "benchmark case" in run.ending.message
+    assert "x: it was changed; a submission may not write to it" in run.ending.detail
+
+
 def test_what_torch_gives_for_empty_memory_is_poison_in_many_timed_calls(toy_root):
     """Not what an earlier call left there, nor fresh memory's zeros, either of which may complete an output. The
     allocator keeps some bytes for itself, and gives blocks as small as those of the test cases to others before."""

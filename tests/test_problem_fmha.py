@@ -1,6 +1,7 @@
 """fmha: the reference is the definition, the inputs are what the contract says, the cost is what has to move."""
 
 import ast
+import functools
 import importlib.util
 import math
 from pathlib import Path
@@ -153,6 +154,53 @@ def test_equal_scores_make_every_weight_the_same_and_the_output_need_more_than_b
     assert (out != out.bfloat16().half()).float().mean() > 0.5
 
 
+@pytest.mark.parametrize("keys", [4, 8, 16])
+def test_opposed_values_of_two_keys_cancel_and_leave_the_mean_of_the_others(keys):
+    shape = {**ONE, "batch_size": 40, "kv_seq_len": keys}
+    data = generate(**shape, scores="opposed")
+    q, k, v, _ = data
+    assert (q.float().view(40, 2, 4, 128) @ k.float().mT).unique(dim=-1).shape[-1] == 1
+    large = v.float().square().mean(-1).sqrt() > 16
+    assert bool((large.sum(-1) == 2).all()) and large.sum((0, 1)).min() > 0
+    others = torch.where(large[..., None], 0.0, v.double()).sum(2, keepdim=True) / keys
+    assert torch.equal(reference.ref_kernel(data), others.repeat_interleave(4, dim=1).half())
+
+
+@pytest.mark.parametrize("keys", [1, 2, 3])
+def test_of_fewer_than_four_keys_none_are_opposed(keys):
+    shape = {**ONE, "kv_seq_len": keys}
+    opposed, equal = (generate(**shape, scores=scores) for scores in ("opposed", "equal"))
+    assert all(map(torch.equal, opposed[:3], equal[:3]))
+
+
+ADDITIONS = {
+    "one after another": lambda terms: functools.reduce(lambda a, b: a + b, terms),
+    "even keys and odd ones": lambda terms: (
+        functools.reduce(lambda a, b: a + b, terms[::2]) + functools.reduce(lambda a, b: a + b, terms[1::2])
+    ),
+    "in pairs": lambda terms: (
+        terms[0] if len(terms) == 1 else ADDITIONS["in pairs"]([a + b for a, b in zip(terms[::2], terms[1::2])])
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ADDITIONS)
+def test_a_sum_of_values_in_float16_is_beyond_the_limit_in_any_order_and_one_in_float32_is_not(order):
+    problem = load_problem(ROOT, "fmha")
+    cases = [case for case in problem.cpu.test if case.parameters.get("scores") == "opposed"]
+    for seed in range(10):
+        errors = {torch.float16: 0.0, torch.float32: 0.0}  # the worst of a run's: in one the two may meet at once
+        for case in cases:
+            data = generate(seed, **case.parameters)
+            expected, v = reference.ref_kernel(data).double()[:, :, 0], data[2]
+            group, keys = case.parameters["num_q_heads"] // v.shape[1], v.shape[2]
+            for dtype, worst in errors.items():
+                terms = list((v.to(dtype) / keys).repeat_interleave(group, dim=1).unbind(2))
+                error = (ADDITIONS[order](terms).half().double() - expected).norm() / expected.norm()
+                errors[dtype] = max(worst, float(error) / problem.tolerances_for(case)["float16"].rel_l2)
+        assert errors[torch.float16] > 3 and errors[torch.float32] < 0.1, (seed, errors)
+
+
 @pytest.mark.parametrize("scores", ["mixed", "equal"])
 def test_queries_are_zero_in_a_quarter_of_the_dims_and_keys_are_normal_and_differ_there(scores):
     q, k, _, _ = generate(**{**ONE, "batch_size": 40, "kv_seq_len": 2}, scores=scores)
@@ -211,6 +259,11 @@ def test_a_gpu_case_passes_2_to_the_31_elements_and_the_cpu_ones_stay_small():
 
     assert max(elements(case) for case in problem.cases.test) > 2**31
     assert max(elements(case) for case in problem.cpu.test) <= 2**14
+
+
+def test_batches_of_a_cpu_lie_between_the_smallest_and_the_benchmarks_too():
+    sizes = {case.parameters["batch_size"] for case in load_problem(ROOT, "fmha").cpu.test}
+    assert sizes >= {1, 2, 3} and {size.bit_length() for size in sizes if 3 < size < 32} == {3, 4, 5}
 
 
 def test_the_template_and_the_torch_submission_are_right():

@@ -162,8 +162,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
     assert not any(map(same_bits, first[:5], other[:5]))
     ours, theirs = reference.next_input(first, seed=3), reference.next_input(again, seed=3)
     assert all(map(same_bits, ours[:6], theirs[:6]))
+    assert same_bits(reference.ref_kernel(ours), reference.ref_kernel(theirs))
     assert not any(map(same_bits, ours[:3], reference.next_input(first, seed=4)[:3]))
-    assert same_bits(reference.ref_kernel(first), reference.ref_kernel(again))
 
 
 @pytest.mark.parametrize("dtype", list(reference.DTYPES))
@@ -208,11 +208,31 @@ def test_no_key_takes_all_the_weight():
     assert 0.4 < heaviest[pulled].mean() < 0.9
 
 
-def test_a_loop_of_steps_is_one_causal_attention_over_all_of_its_keys():
+def test_the_next_step_finds_one_live_slot_of_each_sequence_written_anew_and_all_else_as_it_was():
+    data = generate(batch_size=3, num_q_heads=8, seq_lens=[0, 1, 9], q_seq_len=2, cache_max_len=40, steps=15)
+    written = set()
+    for step in range(1, 15):
+        reference.ref_kernel(data)
+        before = [cache.clone() for cache in data[3:5]]
+        data = reference.next_input(data, seed=step)
+        changed = [now.view(torch.int32) != then.view(torch.int32) for now, then in zip(data[3:5], before)]
+        assert all(torch.equal(each.any(-1).sum(-1), torch.ones(each.shape[:2])) for each in changed)
+        slots = changed[0].any(-1).any(1).nonzero()
+        assert torch.equal(slots, changed[1].any(-1).any(1).nonzero())
+        assert bool((slots[:, 1] < data[5]).all()) and slots[:, 0].tolist() == [0, 1, 2]
+        written |= set(slots[:, 1].tolist())
+    assert len(written) > 5
+    data[5].zero_()
+    untouched = data[3].clone()
+    assert same_bits(reference.next_input(data, seed=0)[3], untouched)
+
+
+def test_a_loop_of_steps_is_one_causal_attention_over_all_of_its_keys(monkeypatch):
     data = generate(batch_size=2, seq_lens=[0, 9], q_seq_len=2, cache_max_len=40, steps=15)
     _, _, _, k_cache, v_cache, seq_lens, _ = data
     starts, caches = seq_lens.clone(), (k_cache, v_cache)
     queries, outputs = [], []
+    monkeypatch.setattr(reference, "_write_anew", lambda *_: None)
     for step in range(15):
         if step:
             data = reference.next_input(data, seed=step)
@@ -364,7 +384,15 @@ def test_moving_scores_leaves_garbage_and_values_alone():
 def test_groups_dims_and_query_counts_span_what_the_readme_states():
     for cases in (load_problem(ROOT, "kv_decode").cases, load_problem(ROOT, "kv_decode").cpu):
         stated = [case.parameters for case in cases.test]
-        assert {p["num_q_heads"] // p["num_kv_heads"] for p in stated} >= {1, 3, 5, 7, 32}
+        assert {p["num_q_heads"] // p["num_kv_heads"] for p in stated} >= {1, 2, 3, 4, 5, 7, 8, 32}
+        assert {p["batch_size"] for p in (*stated, *(case.parameters for case in cases.benchmark))} >= {
+            1,
+            2,
+            *range(4, 9),
+        }
+        appended = [p for p in stated if p["is_causal"] and p["update_cache"]]
+        assert {p["head_dim"] for p in appended} == {64, 80, 96, 128, 192}
+        assert any(8 < p["q_seq_len"] < 16 for p in stated)
         assert {p["head_dim"] for p in stated} == {64, 80, 96, 128, 192}
         assert {p["q_seq_len"] for p in stated} >= {1, 3, 5, 7, 16}
         assert {(p["dtype"], p["scores"]) for p in stated if "scores" in p} >= {

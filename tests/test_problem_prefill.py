@@ -1,6 +1,7 @@
 """The prefill problem judges by attention's definition; its growing inputs grow; its costs are what a kernel pays."""
 
 import importlib.util
+import itertools
 import math
 from pathlib import Path
 
@@ -153,6 +154,13 @@ def test_groups_span_what_the_readme_states_and_a_benchmarks_length_grows():
         assert {p["causal"] for p in stated if p.get("scores") == "shuffled"} == {True, False}
     (shape, *_) = PROBLEM.cases.benchmark
     assert {**shape.parameters, "scores": "shuffled"} in [case.parameters for case in PROBLEM.cases.test]
+
+
+@pytest.mark.parametrize("cases", [PROBLEM.cases, PROBLEM.cpu], ids=["gpu", "cpu"])
+def test_several_sequences_come_with_each_mask_and_each_head_dim(cases):
+    several = [case.parameters for case in cases.test if case.parameters["batch_size"] > 1]
+    assert {(p["causal"], p["head_dim"]) for p in several} == set(itertools.product([False, True], [64, 128]))
+    assert any(p["seq_len"] > 64 for p in several if not p["causal"])
 
 
 GROWING = [

@@ -125,6 +125,10 @@ class World:
             raise ValueError
         return self._say("snapshot", "what lay there")
 
+    def look(self, read_only):
+        assert read_only == (0,)
+        self._say("look")
+
 
 class gc_untouched:
     def __enter__(self):
@@ -161,14 +165,14 @@ def world(monkeypatch):
 def timed(world, manner=Manner.SANDWICH, state=(), due=()):
     call = SimpleNamespace(
         request={"tail": 1}, arena="arena", places=[], fresh_bytes=(), due=list(due),
-        state_specs=dict(enumerate(state)),
+        state_specs=dict(enumerate(state)), read_only=(0,),
     )  # fmt: skip
     world_as_hold = {name: getattr(world, name) for name in ("holds", "release", "look_behind", "was_taken")}
     hold = SimpleNamespace(begin=world.begin, **world_as_hold)
     return Sandwich("cuda:0", manner, hold).time(world, world, call, "a case")
 
 
-END = ["reply", "b", "snapshot", "taken"]
+END = ["reply", "b", "snapshot", "look", "taken"]
 
 
 class TestTheSandwich:
@@ -223,7 +227,7 @@ class TestTheSandwich:
         world.hold_taken = True
         assert timed(world, manner).void is None
 
-    def test_the_outputs_can_be_looked_at_again_unless_the_judge_has_waited_for_the_end(self, world):
+    def test_the_outputs_alone_can_be_looked_at_again_unless_the_judge_has_waited_for_the_end(self, world):
         answer = timed(world)
         assert world.log[-1] == "collect"
         assert answer.later() == "what lay there" and world.log[-2:] == ["snapshot", "taken"]

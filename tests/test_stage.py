@@ -15,6 +15,15 @@ from harness.wire.flusher import Flusher
 CPU = Device(kind="cpu", name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1 << 30, flush_bytes=1 << 10)
 INPUTS = (torch.arange(1.0, 100.0), torch.arange(1, 8), torch.ones(0, 3))
 
+LOOKED = (
+    torch.arange(1.0, 100.0),
+    torch.full((8,), torch.nan),
+    torch.arange(40.0).to(torch.bfloat16)[1:9],
+    torch.arange(7, dtype=torch.uint8),
+    torch.ones(4, 4, dtype=torch.bool),
+)
+"""Also NaN, a view whose memory begins at no word, and fewer bytes than one."""
+
 
 @pytest.fixture
 def stage():
@@ -76,6 +85,31 @@ def test_guards_are_made_anew_for_each_call_and_never_lie_in_an_input(stage, are
         assert stage.overrun() == [] and all(torch.equal(arena.view(spec), tensor) for tensor, spec in places)
         arena.bytes[places[0][1].offset - 1] = 0
         assert stage.overrun() == [0]
+
+
+@pytest.mark.parametrize("number", range(len(LOOKED)))
+def test_one_bit_of_an_input_that_differs_from_what_was_poured_is_found(stage, arena, number):
+    stage.set_up(arena, places := placed(arena, *LOOKED))
+    stage.pour()
+    every = range(len(LOOKED))
+    stage.look(every)
+    assert stage.changed() == []
+    spec = places[number][1]
+    arena.bytes[spec.offset + spec.nbytes - 1] ^= 1
+    stage.look(every)
+    assert stage.changed() == [number]
+    arena.bytes[spec.offset + spec.nbytes - 1] ^= 1
+    assert stage.changed() == [number]  # as it was when it was looked at
+    stage.look([other for other in every if other != number])
+    assert stage.changed() == []
+
+
+def test_what_was_found_of_one_call_says_nothing_of_the_next(stage, arena):
+    stage.set_up(arena, placed(arena))
+    stage.look([0])
+    assert stage.changed() == [0]
+    stage.set_up(arena, placed(arena))
+    assert stage.changed() == []
 
 
 def test_without_inputs_there_is_nothing_to_guard(stage, arena):

@@ -6,7 +6,7 @@
 
 The card is the one that a CPU pretends to be, of sm_90. A launch with options or number formats that only AMD's backend
 has is for gfx942. No device is needed, and no code is made: what a backend alone refuses (shared memory over the limit,
-an instruction that the chip lacks) is for `check` to find.
+an instruction that the chip lacks) is for `check` to find. A block of more threads than any chip has is refused here.
 
 The process interprets, so Triton's own functions and the submission's are InterpretedFunctions, and an interpreted
 kernel leaves triton.language patched. Within `uninterpreted()` that is undone: triton.language is as it was imported,
@@ -39,6 +39,9 @@ NVIDIA = GPUTarget("cuda", 10 * PRETENDED.major + PRETENDED.minor, PRETENDED.war
 AMD = GPUTarget("hip", "gfx942", 64)
 FOR_AMD = ("specified but unrecognised", "not supported in this architecture")
 """What Triton says of an option (waves_per_eu, ...) and a number format (fp8e4b8, ...) that NVIDIA's backend lacks."""
+
+MAX_THREADS = 1024
+"""Of a block, on every chip of NVIDIA's and AMD's: CUDA's and HIP's maxThreadsPerBlock."""
 
 NOT_OF_A_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 
@@ -73,6 +76,10 @@ class FrontEnd(JITFunction[Any]):
                 raise
             except RuntimeError as error:  # its own verifier's, which says why on stderr
                 raise CompilationError(self.src, self.parse().body[0], str(error)) from error
+        threads = options.num_warps * target.warp_size
+        if threads > MAX_THREADS:
+            why = f"{threads:,} threads a block, {options.num_warps} warps; there may be {MAX_THREADS:,}"
+            raise CompilationError(self.src, self.parse().body[0], why)
         kernels[key] = True  # what `run` looks for before it comes here again
         return True
 

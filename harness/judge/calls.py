@@ -17,6 +17,7 @@ import torch
 
 from harness.command import typed
 from harness.judge import hints
+from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
@@ -220,10 +221,11 @@ class Caller:
             self.emulated = self.emulates
             self.executed = max(self.executed, answer.reply.executed)
             self.remarks += [one for one in answer.reply.remarks if one not in self.remarks and len(self.remarks) < 16]
-        overrun = sorted({*series.stage.overrun(), *answer.reply.overrun})
+        beside = sorted({*series.stage.overrun(), *answer.reply.overrun})
+        trespasses = [*overruns(call, beside), *changes(call, series.stage.changed())]
         again = self._reproduce(call.case, call.seed)
         return self._checker.check(
-            call, answer.reply, answer.snapshot, overrun, everything, again, previous=series.previous
+            call, answer.reply, answer.snapshot, trespasses, everything, again, previous=series.previous
         )
 
     def _right_later(self, series: Series, call: Call, answer: Answer) -> bool:

@@ -53,6 +53,12 @@ def overruns(call: Call, overrun: list[int]) -> list[Difference]:
     return [Difference(name, torch.empty(0), is_state=True, structural=fault) for name in names]
 
 
+def changes(call: Call, changed: list[int]) -> list[Difference]:
+    """Of inputs that are read only and were written to."""
+    fault = "it was changed; a submission may not write to it"
+    return [Difference(call.input_names[number], torch.empty(0), is_state=True, structural=fault) for number in changed]
+
+
 def compare(call: Call, differences: list[Difference], tolerances: dict[str, Tolerance]) -> CheckedCall:
     """What all `differences` of a call come to."""
     outputs = [difference for difference in differences if not difference.is_state]

@@ -11,7 +11,8 @@ from functools import partial, reduce
 import torch
 
 from harness.judge import mismatch
-from harness.judge.checked_call import compare, differences, overruns
+from harness.judge.checked_call import compare, differences
+from harness.judge.difference import Difference
 from harness.judge.inputs import Call
 from harness.judge.mistakes import Mistakes
 from harness.judge.reply import CallReply
@@ -31,19 +32,20 @@ class Checker:
         call: Call,
         reply: CallReply,
         snapshot: Snapshot,
-        overrun: list[int],
+        trespasses: list[Difference],
         everything: bool,
         reproduce: str,
         previous: Mapping[str, torch.Tensor],
     ) -> tuple[CaseCheck, Tally]:
         """The verdict on one call, and what it adds to the figures over many.
 
-        overrun: the inputs, by number, right beside which something was written. everything: as a test case is checked.
+        trespasses: inputs that were written to, or right beside which something was. everything: as a test case is
+        checked.
         reproduce: the command that makes the call again. previous: some of what the call before it should have left.
         """
         tolerances, case = self._problem.tolerances_for(call.case), call.case
         found = differences(call, reply, snapshot, tolerances)
-        checked = compare(call, found + overruns(call, overrun), tolerances)
+        checked = compare(call, found + trespasses, tolerances)
         met = checked.tolerance
         report = None
         if met is None:

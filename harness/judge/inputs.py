@@ -62,9 +62,10 @@ class Call:
     """One prepared call: the request for the worker, and the expectation that the judge keeps.
 
     `places`: each input and where in `arena` it belongs. `fresh_bytes`: the sizes of outputs that a submission has to
-    allocate. `seed` is the one that its case was generated from, steps before it included. Where a checker of the
-    problem's own decides, `data` is what it was generated as, `expectation` is empty, and every input may be an output:
-    `writable` says where they lie.
+    allocate. `read_only`: which inputs, by number, must stay as they are poured and are in no snapshot. `seed` is the
+    one that its case was generated from, steps before it included. Where a checker of the problem's own decides, `data`
+    is what it was generated as, `expectation` is empty, and every input may be an output: `writable` says where they
+    lie.
     """
 
     case: Case
@@ -78,6 +79,7 @@ class Call:
     seed: int
     data: Any = None
     writable: tuple[TensorSpec, ...] = ()
+    read_only: tuple[int, ...] = ()
 
     @property
     def due(self) -> list[tuple[str, tuple[int, ...]]] | int:
@@ -170,7 +172,19 @@ class Dealer:
         state_specs = {leaves[index][0]: specs[index] for index in watched}
         names = tuple(name for name, _ in leaves)
         places = list(zip(tensors, specs, strict=True))
-        return Call(case, request, expectation, state_specs, names, places, arena, tuple(fresh), seed)
+        read_only = tuple(index for index in range(len(leaves)) if index not in watched)
+        return Call(
+            case,
+            request,
+            expectation,
+            state_specs,
+            names,
+            places,
+            arena,
+            tuple(fresh),
+            seed,
+            read_only=read_only,
+        )
 
     def _select_rows(self, seed: int, timed: bool) -> Selection | None:
         sampled = self._reference.problem.sampled_rows

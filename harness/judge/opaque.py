@@ -16,7 +16,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge import mismatch
-from harness.judge.checked_call import CheckedCall, overruns
+from harness.judge.checked_call import CheckedCall
 from harness.judge.checker import Checker
 from harness.judge.difference import Difference, bits, read, rel_l2
 from harness.judge.inputs import GAPS, LEAST_GAP, STARTS, Call, Dealer, Expectation, scattered
@@ -94,12 +94,12 @@ class OpaqueChecker(Checker):
         call: Call,
         reply: CallReply,
         snapshot: Snapshot,
-        overrun: list[int],
+        trespasses: list[Difference],
         everything: bool,
         reproduce: str,
         previous: Mapping[str, torch.Tensor],
     ) -> tuple[CaseCheck, Tally]:
-        return _check(self._reference, call, reply, snapshot, overrun, everything, reproduce), Tally()
+        return _check(self._reference, call, reply, snapshot, trespasses, everything, reproduce), Tally()
 
 
 def _check(
@@ -107,16 +107,16 @@ def _check(
     call: Call,
     reply: CallReply,
     snapshot: Snapshot,
-    overrun: list[int],
+    trespasses: list[Difference],
     everything: bool,
     reproduce: str,
 ) -> CaseCheck:
-    beyond, case = overruns(call, overrun), call.case
+    case = call.case
     fault, output = _output(reply, snapshot, reference.torch_device)
     if fault is None:
         fault = _short_of(reference.outputs_due(case), reply, output)
-    if beyond and fault is None:
-        fault = f"{beyond[0].name}: {beyond[0].structural}"
+    if trespasses and fault is None:
+        fault = f"{trespasses[0].name}: {trespasses[0].structural}"
     if fault is None:
         fault = _changed_input(reference, call, snapshot)
     expected = reference.expected(call.data) if fault is None and (everything or not _decides(reference)) else None

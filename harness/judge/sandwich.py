@@ -21,7 +21,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,7 +105,7 @@ class Sandwich:
             pause(0.0 if long else ASK_AFTER_S)
             self._stamps.b.record()
             asked_after_ns = 0.0 if long else (_clock() - last_unseen) * 1e9
-            snapshot = self._snapshot(stage, regions, call, reply)
+            snapshot = self._snapshot(stage, regions, call, reply, read_only=call.read_only)
         if fault is not None:
             return Answer(None, None, 0.0, Void.FAILED_ARMED)
         aftermath = session.aftermath()
@@ -165,8 +165,13 @@ class Sandwich:
             reply = session.reply()
             regions = {"arena": call.arena, **({"pool": session.pools[-1]} if session.pools else {})}
             self._stamps.b.record()
+<<<<<<< HEAD
             snapshot = self._snapshot(stage, regions, call, reply)
         void = Void.RAN_WHILE_STOPPED if ran else Void.NOT_STOPPED if rest is None else None
+=======
+            snapshot = self._snapshot(stage, regions, call, reply, read_only=call.read_only)
+        void = Void.RAN_WHILE_STOPPED if ran else None
+>>>>>>> blind
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
     def _pour_at_once(self, stage: Stage) -> None:
@@ -182,13 +187,23 @@ class Sandwich:
         stage.flush()
         self._stamps.a.record()
 
-    def _snapshot(self, stage: Stage, regions: dict[str, Any], call: Call, reply: CallReply | None) -> Snapshot:
-        """As things are now. When it counts this is right behind stamp B."""
+    def _snapshot(
+        self,
+        stage: Stage,
+        regions: dict[str, Any],
+        call: Call,
+        reply: CallReply | None,
+        read_only: Sequence[int] = (),
+    ) -> Snapshot:
+        """As things are now. When it counts this is right behind stamp B, and then the inputs that are `read_only` are
+        looked at."""
         outputs = reply.outputs if reply is not None else []
         try:
             snapshot = stage.snapshot(regions, spans_of(outputs, list(call.state_specs.values()), call.due))
         except (LookupError, ValueError):
             snapshot = Snapshot(regions, {})  # it lies where nothing can: wrong whatever it holds
+        if read_only:
+            stage.look(read_only)
         self._stamps.taken.record()
         until(self._stamps.taken.query)
         return snapshot

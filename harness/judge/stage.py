@@ -4,6 +4,7 @@ set_up     guards beside the inputs; in place of inputs that are not there yet s
 pour       the inputs
 flush      the caches
 snapshot   the outputs, and the inputs that a submission may have changed; freeze: the same in host memory
+look       whether the other inputs are as they were poured; changed: which of them are not
 misplaced  whether outputs are said to lie where the worker puts none
 overrun    the inputs right beside which something was written
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.judge.difference import bits
 from harness.judge.inputs import Call
 from harness.model import Device
 from harness.wire.arena import DTYPES, GUARD_BYTE, Arena, TensorSpec, is_apart, room
@@ -24,6 +26,9 @@ from harness.wire.flusher import Flusher
 
 GUARD_BYTES = 256
 """Looked at on either side of each input."""
+
+LOOKED_AT = 1 << 26
+"""Integers of an input that are compared at a time on a GPU, with a byte of the judge's memory for each."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,9 @@ class Frozen(Snapshot):
         raise LookupError(span)
 
 
+_NONE = torch.empty(0, dtype=torch.bool)
+
+
 class Stage:
     """The stage of one case's calls. `arena` holds the inputs and what must be copied of outputs; it may become another
     one from call to call, as larger ones come."""
@@ -73,12 +81,14 @@ class Stage:
         self._poured: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._guards = torch.empty(0, dtype=torch.int64)
         self._kept = torch.empty(0, dtype=torch.uint8)
+        self._looked: tuple[Sequence[int], torch.Tensor] = ((), _NONE)
         self.arena: Arena | None = None
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
         """For the next call: `places` has each input and where it belongs."""
         self.arena = arena
         self._poured = [(arena.view(spec), tensor) for tensor, spec in places]
+        self._looked = ((), _NONE)
         starts = [start for _, spec in places for start in (spec.offset - GUARD_BYTES, spec.offset + spec.nbytes)]
         guards = np.add.outer(np.array(starts, dtype=np.int64), np.arange(GUARD_BYTES)).reshape(-1)
         self._guards = torch.from_numpy(guards).to(arena.bytes.device)
@@ -120,6 +130,27 @@ class Stage:
             start = -(-end // 256) * 256
         return Snapshot(regions, copies)
 
+    def look(self, read_only: Sequence[int]) -> None:
+        """Compare the inputs of these numbers with what was poured, bit for bit. On a GPU this is only enqueued: what
+        comes of it is in host memory when the stream has come so far."""
+        found = [self._differs(*self._poured[number]) for number in read_only]
+        self._looked = (read_only, torch.stack(found).to("cpu", non_blocking=True) if found else _NONE)
+
+    def changed(self) -> list[int]:
+        """Which of the inputs that were looked at, by number, were not as they were poured."""
+        numbers, differ = self._looked
+        return [number for number, differs in zip(numbers, differ.tolist(), strict=True) if differs]
+
+    def _differs(self, place: torch.Tensor, poured: torch.Tensor) -> torch.Tensor:
+        """A truth value, on a GPU on the device."""
+        here, there = _integers(place, poured)
+        if not self._on_device:
+            return torch.tensor(not torch.equal(here, there))
+        found = torch.zeros((), dtype=torch.bool, device=here.device)
+        for one, other in zip(here.split(LOOKED_AT), there.split(LOOKED_AT), strict=True):
+            found |= (one != other).any()
+        return found
+
     def overrun(self) -> list[int]:
         """Which of the inputs, by number, have had bytes beside them written since `set_up`."""
         assert self.arena is not None
@@ -132,10 +163,18 @@ class Stage:
 
     def clear(self) -> None:
         """Let go of the inputs of the last call."""
-        self._poured = []
+        self._poured, self._looked = [], ((), _NONE)
 
     def close(self) -> None:
         self._poured, self._kept, self.arena = [], torch.empty(0, dtype=torch.uint8), None
+
+
+def _integers(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The memory of two contiguous tensors of one shape and dtype, as integers as wide as it can be: torch compares as
+    many of them a second, whatever their width."""
+    if one.nbytes % 8 or other.data_ptr() % 8:
+        return bits(one).view(-1), bits(other).view(-1)
+    return one.view(-1).view(torch.int64), other.view(-1).view(torch.int64)
 
 
 def spans_of(

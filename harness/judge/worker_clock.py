@@ -1,6 +1,7 @@
 """The worker's own clock, for GPUs that the judge's does not work on: ROCm, and where the probe fails.
 
-What it says can be forged by the submission, so a run that it timed is not ranked (`worker-timed`).
+What it says can be forged by the submission, so a run that it timed is not ranked (`worker-timed`). The submission gets
+copies of its inputs: of timed calls nobody compares them afterwards.
 """
 
 from __future__ import annotations

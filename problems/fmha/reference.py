@@ -22,8 +22,15 @@ of two, exact in bfloat16."""
 ZERO_DIMS = 0.25
 """The chance of each dim of a KV head that its queries are zero there. There equal scores leave keys different."""
 
+SCORES = ("mixed", "equal", "opposed")
+
 OUTLIER = 256.0
 """How much larger the values of one key of each KV head are with values="outliers"."""
+
+OPPOSED, OPPOSED_FROM = 32.0, 4
+"""How much larger the values of two keys of each KV head are with scores="opposed", and of how many keys on: those of
+two keys alone would leave nothing. Powers of two, exact in bfloat16. A float16 sum that holds one of the two keeps 9
+bits behind the binary point (of 16 keys, 2.0 to 4.0), of an output of 0.23."""
 
 _SLICE_ELEMENTS = 1 << 27
 _WORKSPACE_SHARE = 4
@@ -49,8 +56,10 @@ def generate_input(
         head are zero in a quarter of the dims, drawn for each KV head.
     k, v: `[batch_size, num_kv_heads, kv_seq_len, head_dim]` bfloat16, unit normal. With scores="equal" the keys of a
         head are the same where its queries are not zero, and only there: every weight is 1 / kv_seq_len, and the
-        output has more bits than bfloat16. With values="outliers" the values of one key of each KV head are OUTLIER
-        times as large, so that a key shows though it weighs little.
+        output has more bits than bfloat16. With scores="opposed" they are equal as well, and the values of two keys of
+        each KV head are OPPOSED times as large and each other's negative, if there are OPPOSED_FROM keys: they cancel,
+        and a sum that is kept in less than float32 shows. With values="outliers" the values of one key of each KV head
+        are OUTLIER times as large, so that a key shows though it weighs little.
     config: the five sizes by the names above, and `sm_scale` = 1 / sqrt(head_dim).
 
     Raises ValueError for a size out of range, or query heads that are no multiple of the KV heads.
@@ -75,8 +84,10 @@ def generate_input(
     zero = torch.empty(batch_size, num_kv_heads, 1, head_dim, dtype=torch.bool, device=device)
     zero.bernoulli_(ZERO_DIMS, generator=generator)
     q.view(batch_size, num_kv_heads, -1, head_dim).masked_fill_(zero, 0.0)
-    if scores == "equal":
+    if scores != "mixed":
         k.copy_(torch.where(zero, k, k[:, :, :1]))
+    if scores == "opposed" and kv_seq_len >= OPPOSED_FROM:
+        _oppose_values(v, generator)
     if values == "outliers":
         which = torch.randint(kv_seq_len, (batch_size, num_kv_heads), generator=generator, device=device)
         v *= 1 + (OUTLIER - 1) * torch.nn.functional.one_hot(which, kv_seq_len).to(v.dtype)[..., None]
@@ -179,10 +190,20 @@ def _check(config: dict[str, int], scores: str, values: str) -> None:
             f"{config['num_q_heads']} query heads cannot share {config['num_kv_heads']} KV heads evenly: "
             "num_q_heads must be a multiple of num_kv_heads"
         )
-    if scores not in ("mixed", "equal"):
-        raise ValueError(f"scores is {scores!r}; it must be mixed or equal")
+    if scores not in SCORES:
+        raise ValueError(f"scores is {scores!r}; it must be one of {', '.join(SCORES)}")
     if values not in ("normal", "outliers"):
         raise ValueError(f"values is {values!r}; it must be normal or outliers")
+
+
+def _oppose_values(v: Tensor, generator: torch.Generator) -> None:
+    """Two keys of each KV head, drawn, get values that are OPPOSED times as large and cancel; in place."""
+    batch, heads, keys, head_dim = v.shape
+    which = torch.rand(batch, heads, keys, generator=generator, device=v.device).argsort(dim=-1)[..., :2, None]
+    one, other = which.expand(-1, -1, -1, head_dim).unbind(dim=2)
+    large = OPPOSED * v.gather(2, one[:, :, None])
+    v.scatter_(2, one[:, :, None], large)
+    v.scatter_(2, other[:, :, None], -large)
 
 
 def _draw_normal(tensor: Tensor, generator: torch.Generator) -> None:

@@ -181,12 +181,14 @@ def empty_input(
 
 
 def next_input(data: Data, *, seed: int) -> Data:
-    """The next step: new queries, keys and values over the caches and lengths as the last step left them.
+    """The next step: new queries, keys and values over the caches and lengths as the last step left them, but for one
+    slot of each sequence that is written anew.
 
     Those are the tensors of `data` themselves, not copies.
     """
     q, _, _, k_cache, v_cache, seq_lens, config = data
     generator = torch.Generator(q.device).manual_seed(seed)
+    _write_anew(k_cache, v_cache, seq_lens, generator)
     return _step(k_cache, v_cache, seq_lens, config, q.shape[1], q.shape[2], generator)
 
 
@@ -306,6 +308,16 @@ def _fill_with_garbage(slots: Tensor, generator: torch.Generator) -> None:
     # Normal numbers from torch stay below 8 (float32 ones are made of 24 random bits), so nothing overflows.
     slots.copy_(torch.where(kind == 1, slots * (torch.finfo(slots.dtype).max / 8), slots))
     slots.masked_fill_(kind == 0, torch.nan)
+
+
+def _write_anew(k_cache: Tensor, v_cache: Tensor, seq_lens: Tensor, generator: torch.Generator) -> None:
+    """Other keys and values, unit normal, in one of each sequence's live slots, in place: a cache belongs to whoever
+    hands it out, and a kernel that reads a mirror of its own reads what is no longer there."""
+    drawn = torch.rand(len(seq_lens), generator=generator, device=k_cache.device, dtype=torch.float64)
+    for b, (length, slot) in enumerate(zip(seq_lens.tolist(), (drawn * seq_lens).to(torch.int64).tolist())):
+        for cache in (k_cache, v_cache):
+            if length:
+                cache[b, :, slot].normal_(generator=generator)
 
 
 def _step(
