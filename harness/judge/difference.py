@@ -24,7 +24,7 @@ CHUNK_SHARE = {"cpu": 32, "cuda": 4}
 temporaries of 8 bytes an element. 2 MiB each suit a CPU's caches; a GPU wants few and large ones."""
 
 MIN_CHUNK_ELEMENTS = {"cpu": 1 << 15, "cuda": 1 << 12}
-"""In smaller chunks a CPU spends its time on calling torch: mla's outputs of 32,768 elements took 9.9 ms in eight chunks
+"""In smaller ones a CPU spends its time on calling torch: mla's outputs of 32,768 elements took 9.9 ms in eight chunks
 and take 4.0 ms in one (AMD EPYC, 2026-11-24). What a CPU's calls have left was copied before their worker went on."""
 
 NEVER = math.inf

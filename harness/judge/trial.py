@@ -140,7 +140,10 @@ class Trial:
         with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
             for check in entrant.check_tests(session):
                 self.checks.append(check)
-                if stop_at_first and check.verdict is not Verdict.ACCEPTED:
+                right = check.verdict is Verdict.ACCEPTED
+                if timed and null is None and right and not entrant.caller.untimed:  # likely to be timed
+                    stack.callback((null := self._new_null()).close)
+                if stop_at_first and not right:
                     break
             if entrant.failed is not None:
                 raise entrant.failed
