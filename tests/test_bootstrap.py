@@ -54,6 +54,7 @@ def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
     for name, version in PINS.items():
         files = {f"{name}/__init__.py": STUB.format(version=version, gpu=False), **dist_info(name, version)}
+        files |= {f"{name}/of_a_newer_python.py": "(", f"{name}/tests/test_it.py": ""}
         files[f"{name}-{version}.dist-info/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         record = "".join(f"{path},sha256={sha256(text)},{len(text)}\n" for path, text in files.items())
         files[f"{name}-{version}.dist-info/RECORD"] = record + f"{name}-{version}.dist-info/RECORD,,\n"
@@ -170,6 +171,13 @@ def test_the_pinned_versions_are_installed_after_a_failure_without_network(insta
     assert (checkout / ".venv/.podium-ready").exists()
     assert not (checkout / ".venv/.podium-ready-dev").exists()
     assert result.stdout == ""
+
+
+def test_what_was_installed_has_its_byte_code_but_for_packages_own_tests(installed):
+    site = site_packages(installed[0] / ".venv")
+    compiled = {str(path.relative_to(site)).partition(".cpython")[0] for path in site.rglob("*.pyc")}
+    assert {f"{name}/__pycache__/__init__" for name in ("torch", "triton", "podium_stub_table")} <= compiled
+    assert not any("of_a_newer_python" in name or "test_it" in name for name in compiled)
 
 
 def test_no_network_is_one_sentence_and_leaves_no_stamp(installed):

@@ -9,6 +9,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -335,6 +336,35 @@ def test_without_files_what_a_cpu_can_rank_comes_first(toy_root, in_triton):
         device = DEVICE.model_copy(update={"kind": kind, "slug": kind})
         found = evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False)
         assert [each.name for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "processors", "ahead"),
+    [("cpu", 2, [0, 1, 1, 0]), ("cpu", 1, [0] * 4), ("cpu", 64, [0, 2, 1, 0]), ("cuda", 2, [0] * 4)],
+    ids=["two", "one", "many", "a GPU"],
+)
+def test_beside_a_file_that_is_only_checked_workers_for_those_behind_it_start(monkeypatch, kind, processors, ahead):
+    """One a processor, and none beside a file that is timed."""
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    files = [SimpleNamespace(text=text) for text in ("", "import triton", "import triton", "import triton")]
+    device = DEVICE.model_copy(update={"kind": kind})
+    assert [evaluation._to_start_ahead(files[number:], device) for number in range(len(files))] == ahead
+
+
+def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch):
+    order = []
+    spare = SimpleNamespace(close=lambda: order.append("closed"))
+    monkeypatch.setattr(evaluation.lock, "hold", lambda *_: order.append("alone"))
+
+    def evaluate(*_, exclusive, spare, **others):
+        exclusive()
+        return make_run()
+
+    monkeypatch.setattr("harness.judge.evaluate.evaluate", evaluate)
+    problem = catalog.load_problem(toy_root, "double")
+    submission = catalog.load_submission(problem, submit(toy_root, "mine", HONEST))
+    evaluation.judge_one(problem, submission, DEVICE, load_config(toy_root), print, quick=False, spare=spare)
+    assert order == ["closed", "alone"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from harness import catalog
 from harness.catalog.choice import choose
 from harness.catalog.config import Sampling, load_config
 from harness.errors import InfrastructureError
-from harness.judge import bounds
+from harness.judge import assembly, bounds
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
 from harness.judge.evaluate import _unranked_because, evaluate, replay
@@ -705,3 +705,27 @@ def test_timed_processes_start_from_nothing_unless_the_configuration_says_otherw
     path.write_text(path.read_text().replace("fresh: false", "fresh: true").replace("processes: 2", "processes: 1"))
     assert "-m harness.worker" in judge(toy_root, says).output
     assert "harness.sandbox.fork_server" in judge(toy_root, says, timed=False).output
+
+
+@pytest.mark.parametrize(
+    "source, started",
+    [(HONEST, 1), (HONEST.replace("* 2", "* 3"), 0), ("in_triton", 0)],
+    ids=["right", "wrong", "interpreted"],
+)
+def test_the_worker_that_computes_nothing_starts_once_a_first_test_is_right(
+    toy_root, monkeypatch, in_triton, source, started
+):
+    """It imports torch while the others are checked. What is not timed needs none."""
+    order = []
+
+    class Seen(assembly.NullWorker):
+        def __init__(self, *options):
+            order.append("null")
+            super().__init__(*options)
+
+    monkeypatch.setattr(assembly, "NullWorker", Seen)
+    judge(toy_root, in_triton if source == "in_triton" else source, narrate=order.append)
+    assert order.count("null") == started
+    steps = [line.partition(":")[0] for line in order if line == "null" or line.startswith("test ")]
+    if started:
+        assert steps[0].startswith("test 1 of") and steps[1] == "null" and steps[2].startswith("test 2 of")

@@ -183,21 +183,32 @@ def test_a_worker_is_started_for_the_next_call_of_a_plan_and_judges_no_other(spa
     first = spare.take(plan("double"))
     assert first.plan == plan("double") and not first.ended and spare.take(plan("double")) is None
     spare.renew()
-    waits = spare._waiting
+    (waits,) = spare._waiting
     assert waits is not first and spare.take(plan("triple")) is None and waits.ended
 
 
 def test_one_that_has_ended_while_it_waited_is_not_used(spare):
     spare.take(plan("double"))
     spare.renew()
-    spare._waiting.ended = True
+    spare._waiting[0].ended = True
     assert spare.take(plan("double")) is None
+
+
+def test_of_several_that_wait_the_first_is_taken_and_the_rest_go_on_waiting(spare):
+    spare.take(plan("double"))
+    spare.renew(2)
+    first, second = spare._waiting
+    assert spare.take(plan("double")) is first
+    spare.renew(2)
+    assert spare._waiting[0] is second and len(spare._waiting) == 2
+    spare.close()
+    assert second.ended and not first.ended
 
 
 def test_on_a_gpu_none_is_started_ahead(spare):
     spare.take(plan("double", "cuda"))
     spare.renew()
-    assert spare._waiting is None
+    assert spare._waiting == []
 
 
 def test_one_that_cannot_be_started_ahead_is_started_when_it_is_needed(spare, monkeypatch):

@@ -25,12 +25,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import Dict, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, List, Tuple
 
 if not __package__:  # run as a folder, which heads the path then: put the checkout in its place
     sys.dont_write_bytecode = True  # the checkout may be another's, and an old Python's is of no use
     sys.path[0] = os.path.abspath(os.path.join(__file__, "../../.."))
 
+from harness.bootstrap.bytecode import Compilers
 from harness.bootstrap.packages import (
     OLDEST_PYTHON,
     Found,
@@ -48,6 +49,7 @@ EXIT_INTERRUPTED = 130
 
 UNFINISHED = '"unfinished"'
 AGAIN = "run the same command again"
+LOOK_S = 0.3
 PIP_FAILED = (
     "pip failed, its words are above. Is there a network? Connect, or point PIP_INDEX_URL or PIP_FIND_LINKS at a place"
     f" that has the packages. Is the disk full? They take 3 GB, torch's CUDA build 9 GB. Then {AGAIN}."
@@ -205,15 +207,29 @@ def pip_install(venv: str, asked: List[str], pins: Dict[str, str]) -> int:
     write(constraints, "".join(f"{name}=={pins[name]}\n" for name in others))
     os.makedirs(temporary, exist_ok=True)
     say(f"installing {len(asked)} packages and what they need, with pip")
-    command = [*pip, "install", "--no-input", "--disable-pip-version-check", "--constraint", constraints]
-    # /tmp is often too small for torch.
-    return run([*command, *(pinned(requirement, pins) for requirement in asked)], PIP_USER="0", TMPDIR=temporary)
+    command = [*pip, "install", "--no-input", "--no-compile", "--disable-pip-version-check"]
+    command += ["--constraint", constraints, *(pinned(requirement, pins) for requirement in asked)]
+    with Compilers(venv, venv_python(venv)) as compilers:
+        # /tmp is often too small for torch.
+        return run(command, compilers.look, PIP_USER="0", TMPDIR=temporary)
 
 
-def run(command: List[str], **variables: str) -> int:
-    """The exit code of `command`, which prints on stderr, inherits the lock, and is killed with us."""
+def run(command: List[str], look: Callable[[], None] = lambda: None, **variables: str) -> int:
+    """The exit code of `command`, which prints on stderr, inherits the lock, and is killed with us. `look` is called
+    every LOOK_S meanwhile, and when it has ended."""
     environment = dict(os.environ, **variables)
-    return subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, close_fds=False)
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, close_fds=False
+    ) as process:
+        try:
+            while process.returncode is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_S)
+                look()
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode
 
 
 def runs(command: List[str]) -> bool:

@@ -63,6 +63,8 @@ class Assembly:
             started = spare.take(plan) if spare is not None else None
             started = started or Started(plan)
             stack.callback(started.close)
+            if spare is not None:
+                spare.renew(spare.ahead)
             folder, first = started.give(submission.source, self._deadline), started.session
             entrant = Entrant(
                 self._reference,

@@ -2,7 +2,7 @@
 
     Plan      what a worker is started for
     Started   one, in a scratch directory whose submission is still empty
-    Spare     the one that is kept for the next evaluation, if that is of the same plan
+    Spare     those that are kept for the next evaluations, if they are of the same plan
 
 It is confined as any other before it imports anything, and knows no seed and no source until it is used, once.
 """
@@ -62,32 +62,36 @@ class Started:
 
 
 class Spare:
-    """At most one worker that waits. A worker that has ended meanwhile is found out by whoever takes it."""
+    """Workers that wait for the next evaluations. One that has ended meanwhile is found out by whoever takes it.
+
+    `ahead`: so many are started as soon as an evaluation has its own, where many follow that are short beside a start.
+    """
 
     def __init__(self) -> None:
-        self._waiting: Started | None = None
+        self._waiting: list[Started] = []
         self._plan: Plan | None = None
+        self.ahead = 0
 
     def take(self, plan: Plan) -> Started | None:
-        """The one that waits, if it is of this plan. It is remembered what was asked for (`renew`)."""
-        self._plan, waiting = plan, self._waiting
-        self._waiting = None
-        if waiting is None or (waiting.plan == plan and waiting.session.alive_at_rest()):
-            return waiting
-        waiting.close()
+        """The first that waits, if it is of this plan. It is remembered what was asked for (`renew`)."""
+        self._plan = plan
+        while self._waiting:
+            first = self._waiting.pop(0)
+            if first.plan == plan and first.session.alive_at_rest():
+                return first
+            first.close()
         return None
 
-    def renew(self) -> None:
-        """Start the next one, of the plan that was asked for last, where a start is long: on a CPU in namespaces."""
+    def renew(self, count: int = 1) -> None:
+        """Have `count` wait, of the plan that was asked for last, where a start is long: on a CPU in namespaces."""
         plan = self._plan
-        if plan is None or self._waiting is not None or plan.device.kind != "cpu":
-            return
-        if plan.isolation.bubblewrap:  # without them workers are forked, in milliseconds
-            with contextlib.suppress(OSError, InfrastructureError):  # the next evaluation says why none can be started
-                self._waiting = Started(plan)
+        if plan is None or plan.device.kind != "cpu" or not plan.isolation.bubblewrap:
+            return  # without namespaces workers are forked, in milliseconds
+        with contextlib.suppress(OSError, InfrastructureError):  # the next evaluation says why none can be started
+            while len(self._waiting) < count:
+                self._waiting.append(Started(plan))
 
     def close(self) -> None:
-        """End the one that waits."""
-        if self._waiting is not None:
-            self._waiting.close()
-            self._waiting = None
+        """End those that wait."""
+        while self._waiting:
+            self._waiting.pop().close()

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
@@ -139,10 +139,10 @@ class Trial:
 
     def _run(self, timed: bool, stop_at_first: bool, stack: ExitStack) -> None:
         entrant, on_cpu = self.entrant, self._device.kind == "cpu"
-        null: NullWorker | None = None
-        if timed and not on_cpu:  # it imports torch while others are checked
-            stack.callback((null := self._new_null()).close)
-        self._check(timed, stop_at_first)
+        null_worker = cache(lambda: stack.enter_context(closing(self._new_null())))  # starting, it imports torch
+        if timed and not on_cpu:
+            null_worker()
+        self._check(timed, stop_at_first, null_worker)
         correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
         if correct and entrant.tests and not entrant.partial:
             self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
@@ -150,8 +150,7 @@ class Trial:
             return
         with entrant.deadline.stopped():
             stack.enter_context(self._exclusive())
-        if null is None:
-            stack.callback((null := self._new_null()).close)
+        null = null_worker()
         # The judge's own work first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
         anchor = Anchor(self._device, self._sampling.anchor_tolerance)
         anchor.begin()
@@ -175,26 +174,31 @@ class Trial:
         for timings in self.timings:
             self._add_up(timings.case.label, timings.tally, timings.case)
 
-    def _check(self, timed: bool, stop_at_first: bool) -> None:
+    def _check(self, timed: bool, stop_at_first: bool, likely_timed: Callable[[], object]) -> None:
         """The test cases; once more where a call failed beside other processes of the submission, which may have taken
-        its memory. Raises what failed."""
+        its memory. `likely_timed` is told so after each right one. Raises what failed."""
         entrant = self.entrant
         with closing(entrant.precompilation(timed)) as ahead:
-            failed = self._check_beside(ahead, timed, stop_at_first)
+            failed = self._check_beside(ahead, timed, stop_at_first, likely_timed)
         if failed is not None and ahead.began and failed.ending.verdict in MAY_LACK_MEMORY:
             self._narrate(f"{failed.check.case.label} failed beside other processes of it: all test cases again, alone")
             self.checks.clear()
-            failed = self._check_beside(None, timed, stop_at_first)
+            failed = self._check_beside(None, timed, stop_at_first, likely_timed)
         if failed is not None:
             raise failed
 
-    def _check_beside(self, ahead: Precompilation | None, timed: bool, stop_at_first: bool) -> FailedCall | None:
+    def _check_beside(
+        self, ahead: Precompilation | None, timed: bool, stop_at_first: bool, likely_timed: Callable[[], object]
+    ) -> FailedCall | None:
         """A process answers the test cases; the first call that gave no answer."""
         entrant = self.entrant
         with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
             for check in entrant.check_tests(session, ahead):
                 self.checks.append(check)
-                if stop_at_first and check.verdict is not Verdict.ACCEPTED:
+                right = check.verdict is Verdict.ACCEPTED
+                if timed and right and not entrant.caller.untimed:
+                    likely_timed()
+                if stop_at_first and not right:
                     break
             if entrant.failed is None:
                 session.finish()

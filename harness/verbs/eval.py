@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 NAMED = 6
 """Files that are named before the first is judged."""
+
+MOST_AT_ONCE = 4
+"""Workers that are started at once, each of which takes 0.2 GB of memory."""
 
 LATEST = 5
 """Stored runs of a kind that are asked how long they took."""
@@ -96,6 +101,7 @@ def judge(
     store.check_writable()
     config = load_config(root)
     import harness.judge.evaluate  # imports torch, before anything is said  # noqa: F401
+    from harness.judge.spare import Spare
 
     tier = isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
@@ -106,8 +112,10 @@ def judge(
     runs: list[Run] = []
     took_s: dict[bool, list[float]] = {}
     baselines = 0 if quick else len(foreign.baselines(problem))
-    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s * len(submissions) * (1 + baselines)):
+    whole_s = problem.limits.evaluation_s * len(submissions) * (1 + baselines)
+    with lock.hold_if_gpu(device, narrate, whole_s), contextlib.closing(Spare()) as spare:
         for number, submission in enumerate(submissions):
+            spare.ahead = _to_start_ahead(submissions[number:], device)
             which = _which_file(number, submissions, device, took_s, stored_s)
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){which}")
             run = judge_one(
@@ -121,6 +129,7 @@ def judge(
                 chosen=chosen,
                 stop_at_first=stop_at_first,
                 allow_unsandboxed=allow_unsandboxed,
+                spare=spare,
             )
             try:
                 if not chosen:
@@ -140,6 +149,13 @@ def judge(
 def _untimed(submission: Submission, device: Device) -> bool:
     """Whether it looks as if it were checked here and not timed: the two kinds take their own time."""
     return device.kind == "cpu" and _for_gpus_only(submission)
+
+
+def _to_start_ahead(submissions: Sequence[Submission], device: Device) -> int:
+    """How many workers are started beside that of the first of `submissions`, for those behind it: one a processor
+    together, where all of them are checked only, which takes less than a worker's start."""
+    untimed = itertools.takewhile(lambda submission: _untimed(submission, device), submissions)
+    return max(min(sum(1 for _ in untimed), os.cpu_count() or 1, MOST_AT_ONCE) - 1, 0)
 
 
 def _took_before(store: Store, problem: Problem, device: Device, quick: bool) -> dict[bool, list[float]]:
@@ -226,6 +242,11 @@ def judge_one(
     files. Options as of `judge.evaluate`; who calls this on a GPU holds its lock. Raises as `judge`."""
     from harness.judge.evaluate import evaluate
 
+    def alone() -> AbstractContextManager[object]:
+        if spare is not None:
+            spare.close()  # what waits looks around now and then
+        return lock.hold(device, narrate, problem.limits.evaluation_s)
+
     with judging(submission.name):
         run = evaluate(
             problem,
@@ -238,7 +259,7 @@ def judge_one(
             chosen=chosen,
             stop_at_first=stop_at_first,
             allow_unsandboxed=allow_unsandboxed,
-            exclusive=lambda: lock.hold(device, narrate, problem.limits.evaluation_s),
+            exclusive=alone,
             narrate=named(narrate, submission.name, place),
             spare=spare,
             baselines=[] if quick or not timed else foreign.baselines(problem),
