@@ -98,12 +98,8 @@ class StopClock:
         with session.alive():
             elapsed_ns, void, rest = self._between_stops(session, stage)
             snapshot = stage.freeze(call)
-<<<<<<< HEAD
-            if session.leash.ran_while_stopped() or (rest is not None and session.leash.others_ran(rest)):
-=======
             stage.look(call.read_only)
-            if session.leash.ran_while_stopped():
->>>>>>> blind
+            if session.leash.ran_while_stopped() or (rest is not None and session.leash.others_ran(rest)):
                 void = Void.RAN_WHILE_STOPPED
             session.leash.resume()
         reply = session.reply()

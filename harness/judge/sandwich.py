@@ -165,13 +165,8 @@ class Sandwich:
             reply = session.reply()
             regions = {"arena": call.arena, **({"pool": session.pools[-1]} if session.pools else {})}
             self._stamps.b.record()
-<<<<<<< HEAD
-            snapshot = self._snapshot(stage, regions, call, reply)
-        void = Void.RAN_WHILE_STOPPED if ran else Void.NOT_STOPPED if rest is None else None
-=======
             snapshot = self._snapshot(stage, regions, call, reply, read_only=call.read_only)
-        void = Void.RAN_WHILE_STOPPED if ran else None
->>>>>>> blind
+        void = Void.RAN_WHILE_STOPPED if ran else Void.NOT_STOPPED if rest is None else None
         return Answer(reply, snapshot, stamps.elapsed_ns(), void, None, stamps.pour_ns())
 
     def _pour_at_once(self, stage: Stage) -> None:
