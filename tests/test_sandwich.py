@@ -35,7 +35,8 @@ class World:
 
     def __init__(self):
         self.log, self.arms_after, self.failure = [], 0, None
-        self.hold_expired = self.hold_taken = self.stop_fails = self.ran = False
+        self.hold_expired = self.hold_taken = self.stop_fails = self.ran = self.others_ran_on = False
+        self.rest = "at rest"
         self.times_ns = {("a", "b"): 293e3, ("poured_from", "a"): 100e3}
         self.outputs, self.asked, self.words = [], {}, {}
         self.flag = Arena.create(FLAG_BYTES)
@@ -105,6 +106,13 @@ class World:
 
     def ran_while_stopped(self):
         return self.ran
+
+    def await_others(self):
+        return self.rest
+
+    def others_ran(self, rest):
+        assert rest == "at rest"
+        return self.others_ran_on
 
     def alive(self):
         return gc_untouched()
@@ -366,9 +374,17 @@ class TestHostBoundCalls:
         ]  # fmt: skip
         assert answer.void is None and answer.inside_ns is None and world.asked["sequence"] == "awaited"
 
-    def test_one_that_ran_meanwhile_is_void(self, world):
-        world.ran = True
-        assert timed(world, Manner.STOPPED).void is Void.RAN_WHILE_STOPPED
+    @pytest.mark.parametrize(
+        ("what", "reason"),
+        [
+            ({"ran": True}, Void.RAN_WHILE_STOPPED),
+            ({"others_ran_on": True}, Void.RAN_WHILE_STOPPED),
+            ({"rest": None}, Void.NOT_STOPPED),
+        ],
+    )
+    def test_one_that_ran_meanwhile_or_whose_children_did_is_void(self, world, what, reason):
+        vars(world).update(what)
+        assert timed(world, Manner.STOPPED).void is reason
 
 
 class Unmeasured:
