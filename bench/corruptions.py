@@ -10,9 +10,9 @@ all those tried are rejected; `none`: the strongest is accepted.
 
 mla's answers are computed from the fp8 cache, so that they would be the reference's but for the fault, and from the
 mxfp4 cache with bf16 queries. Where cases differ in dtype, those of each are answered by themselves: a fault may be in
-one alone. kv_replicate is compared bit by bit: there a fault has no strength.
+one alone. kv_replicate's are right copies of which something is changed (bench/copies).
 
-Then ten further corruptions of each problem, drawn with `--seed` from bench/faults.GRID.
+Then ten further corruptions of each problem, drawn with `--seed` from bench/faults.GRID, of kv_replicate from its own.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ if not __package__:
 import torch
 from tabulate import tabulate
 
+from bench import copies, faults
 from bench.answers import REFERENCE, Arithmetic, Fault, Group, Piece, answer, dealt, pieces
+from bench.copies import Copies
 from bench.experiment import ROOT, report
-from bench.faults import ATTENTION, NAMED, Corruption, further
+from bench.faults import ATTENTION, Corruption, further
 from bench.standing import Standing
 from harness import catalog
 from harness.judge.inputs import Call
@@ -60,6 +62,9 @@ class Run:
             standing.add([what] if what else [], call, self.tolerances(case), out)
         return standing
 
+    def ideal(self) -> Standing:
+        return self.standing(Fault())
+
     def tolerances(self, case: Case) -> dict[str, Tolerance]:
         return self.problem.tolerances_for(case)
 
@@ -76,8 +81,10 @@ def taken_apart(problem: Problem, groups: Sequence[Group], arithmetic: Arithmeti
     )
 
 
-def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run]:
+def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run | Copies]:
     """A run a kind of arithmetic, all of the same inputs; where cases have a dtype, a run of those of each."""
+    if problem.name not in ATTENTION:
+        return {"copies": Copies(problem, list(dealt(problem, device, seed, (), 0)))}
     timed = {"mla": problem.cpu.benchmark[:benchmarks], "prefill": problem.cpu.benchmark[-1:]}
     found = dealt(problem, device, seed, timed.get(problem.name, ()), calls)
     groups = [Group(group.what, list(group.calls)) for group in found]
@@ -94,13 +101,15 @@ def _only(group: Group, dtype: str) -> Group:
     return Group(group.what, [(case, call) for case, call in group.calls if case.parameters["dtype"] == dtype])
 
 
-def claims(run: Run) -> list[str]:
+def claims(run: Run | Copies) -> list[str]:
     """The tolerances that the run's answers meet without any fault."""
-    ideal = run.standing(Fault())
+    ideal = run.ideal()
     return [name for name in run.problem.tolerances if not ideal.rejected(name)]
 
 
-def smallest(run: Run, corruption: Corruption, claims: Sequence[str]) -> dict[str, tuple[float | None, float | None]]:
+def smallest(
+    run: Run | Copies, corruption: Corruption, claims: Sequence[str]
+) -> dict[str, tuple[float | None, float | None]]:
     """By tolerance: the weakest strength from which on all are rejected, by single calls and by all limits.
 
     From the strongest down to the first that is not rejected by anything."""
@@ -118,7 +127,7 @@ def smallest(run: Run, corruption: Corruption, claims: Sequence[str]) -> dict[st
     return found
 
 
-def table(name: str, kinds: Mapping[str, Run]) -> list[dict[str, Any]]:
+def table(name: str, kinds: Mapping[str, Run | Copies]) -> list[dict[str, Any]]:
     """A row a tolerance, arithmetic and named corruption."""
     return [
         {
@@ -132,18 +141,19 @@ def table(name: str, kinds: Mapping[str, Run]) -> list[dict[str, Any]]:
         }
         for kind, run in kinds.items()
         for met in [claims(run)]
-        for corruption in NAMED
+        for corruption in (*faults.NAMED, *copies.NAMED)
         if name in corruption.problems
         for tolerance, (before, after) in smallest(run, corruption, met).items()
     ]
 
 
-def drawn(name: str, kinds: Mapping[str, Run], seed: int) -> list[dict[str, Any]]:
+def drawn(name: str, kinds: Mapping[str, Run | Copies], seed: int) -> list[dict[str, Any]]:
     """A row a tolerance, arithmetic and one of ten further corruptions: found or not."""
     rows = []
+    grid = faults.GRID if name in ATTENTION else copies.GRID
     for kind, run in kinds.items():
         met = claims(run)
-        for corruption, strength in further(name, seed=seed):
+        for corruption, strength in further(name, seed=seed, grid=grid):
             standing = run.standing(corruption.fault(strength))
             for tolerance in met:
                 before, after = standing.rejected(tolerance, single_only=True), standing.rejected(tolerance)
@@ -155,20 +165,6 @@ def drawn(name: str, kinds: Mapping[str, Run], seed: int) -> list[dict[str, Any]
                 }
                 rows.append({**row, "strength": f"{strength:g}", "before": _found(before), "after": _found(after)})
     return rows
-
-
-def one_bit(problem: Problem, device: Device, seed: int) -> dict[str, Any]:
-    """kv_replicate: one bit of one element, in every call."""
-    standing = Standing()
-    for group in dealt(problem, device, seed, (), 0):
-        for case, call in group.calls:
-            outputs = [output.clone() for output in call.expectation.outputs.values()]
-            outputs[-1].view(torch.uint8).view(-1)[-1] ^= 1
-            standing.add([group.what] if group.what else [], call, problem.tolerances_for(case), *outputs)
-    (tolerance,) = problem.tolerances
-    rejected = "1" if standing.rejected(tolerance) else "none"
-    row = {"problem": problem.name, "tolerance": tolerance, "arithmetic": "exact", "corruption": "bits of an element"}
-    return {**row, "tried": "1", "before": rejected, "after": rejected}
 
 
 def main() -> None:
@@ -184,9 +180,6 @@ def main() -> None:
     rows, more = [], []
     for name in given.problems or catalog.problem_names(ROOT):
         problem = catalog.load_problem(ROOT, name)
-        if name not in ATTENTION:
-            rows.append(one_bit(problem, device, given.seed))
-            continue
         kinds = runs(problem, device, given.seed, given.benchmarks, given.calls)
         rows += table(name, kinds)
         more += drawn(name, kinds, given.seed)

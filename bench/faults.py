@@ -2,14 +2,17 @@
 
 NAMED    the corruptions of the table (bench/corruptions), those at its end made by who knows the limits
 further  ten of a problem, drawn from GRID, in which none of NAMED stands
+
+kv_replicate, which is no attention, has its own (bench/copies).
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,11 +28,12 @@ MOVED = ("prefill", "kv_decode")
 
 @dataclass(frozen=True)
 class Corruption:
-    """`strengths`, weakest first; `problems` to which it applies."""
+    """`strengths`, weakest first; `problems` to which it applies. What one strength of it does is a Fault, of
+    kv_replicate a Rewrite (bench/copies)."""
 
     name: str
     strengths: tuple[float, ...]
-    fault: Callable[[float], Fault]
+    fault: Callable[[float], Any]
     problems: tuple[str, ...] = ATTENTION
 
 
@@ -392,6 +396,8 @@ GRID = [
 ]
 
 
-def further(problem: str, count: int = 10, seed: int = 1) -> list[tuple[Corruption, float]]:
+def further(
+    problem: str, count: int = 10, seed: int = 1, grid: Sequence[Corruption] = GRID
+) -> list[tuple[Corruption, float]]:
     """`count` of the grid's corruptions, each of one of its strengths, another draw for each problem."""
-    return random.Random(f"{seed} {problem}").sample([(one, s) for one in GRID for s in one.strengths], count)
+    return random.Random(f"{seed} {problem}").sample([(one, s) for one in grid for s in one.strengths], count)

@@ -5,9 +5,9 @@ import functools
 import pytest
 import torch
 
-from bench import honest_rounding
+from bench import copies, honest_rounding
 from bench.answers import Fault
-from bench.corruptions import ROOT, claims, one_bit, runs, smallest
+from bench.corruptions import ROOT, claims, drawn, runs, smallest
 from bench.faults import ATTENTION, GRID, MOVED, NAMED, further
 from harness import catalog
 from harness.machine import device as devices
@@ -116,8 +116,18 @@ def test_an_answer_without_a_fault_meets_every_tolerance_of_each_problem(name):
     assert not first.standing(Fault()).rejected(claims(first)[0])
 
 
-def test_one_wrong_bit_of_a_copied_tensor_is_rejected():
-    assert one_bit(catalog.load_problem(ROOT, "kv_replicate"), CPU, seed=0)["after"] == "1"
+@pytest.mark.parametrize("wrong", [*copies.NAMED, *copies.GRID], ids=lambda wrong: wrong.name)
+def test_whatever_is_changed_of_a_copy_is_rejected_at_any_strength(wrong):
+    (run,) = run_of("kv_replicate").values()
+    assert claims(run) == ["bit_exact"]
+    assert all(run.standing(wrong.fault(strength)).rejected("bit_exact") for strength in wrong.strengths)
+
+
+def test_of_kv_replicate_ten_further_corruptions_are_told_as_well():
+    rows = drawn("kv_replicate", run_of("kv_replicate"), seed=0)
+    assert len(rows) == 10 and {row["after"] for row in rows} == {"found"}
+    assert {row["further corruption"] for row in rows} <= {each.name for each in copies.GRID}
+    assert not {each.name for each in copies.GRID} & {each.name for each in copies.NAMED}
 
 
 def test_the_smallest_that_is_rejected_is_the_weakest_from_which_on_all_are():

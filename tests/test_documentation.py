@@ -16,7 +16,7 @@ import click
 import pytest
 import yaml
 
-from bench import kernel_table
+from bench import corruption_page, kernel_table
 from harness import catalog, evaluate
 from harness.catalog.config import load_config
 from harness.cli import main
@@ -190,6 +190,13 @@ def assert_made(words: list[str], where: str) -> None:
     variables = set(re.search(r"^VARIABLES := (.*)$", makefile, re.MULTILINE)[1].split())
     for word in words:
         assert word.partition("=")[0] in (variables if "=" in word else targets), f"{where}: {word}"
+
+
+def test_the_page_of_corruptions_has_all_problems_as_they_were_measured():
+    page = corruption_page.PAGE.read_text()
+    tables = corruption_page.written(sorted((CHECKOUT / "bench" / "measured").glob("corruptions-*.jsonl")))
+    assert corruption_page.renewed(page, tables) == page, "make them anew: python bench/corruption_page.py"
+    assert re.findall("^## (.*)", tables, re.MULTILINE) == catalog.problem_names(CHECKOUT)
 
 
 def test_the_board_in_the_readme_is_that_of_the_published_runs():

@@ -15,7 +15,7 @@ from harness.verbs.forewarning import of_interpreting
 
 ROOT = Path(__file__).resolve().parents[1]
 
-SMALL = "batch_size=1 seq_len=129 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=False"
+SMALL = "batch_size=2 seq_len=100 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=False"
 
 TRITON = """
 import torch, triton, triton.language as tl
@@ -42,7 +42,7 @@ def custom_kernel(data):
         (
             "prefill",
             "triton_flash",
-            "batch_size=1 seq_len=129 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=False",
+            "batch_size=2 seq_len=100 num_q_heads=2 num_kv_heads=1 head_dim=64 causal=False",
             None,
         ),
         ("prefill", "torch_sdpa", "3", None),

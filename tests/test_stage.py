@@ -88,9 +88,13 @@ def test_guards_are_made_anew_for_each_call_and_never_lie_in_an_input(stage, are
 
 
 @pytest.mark.parametrize("number", range(len(LOOKED)))
-def test_one_bit_of_an_input_that_differs_from_what_was_poured_is_found(stage, arena, number):
+@pytest.mark.parametrize("chunk", [None, 3], ids=["whole", "in chunks, as on a GPU"])
+def test_one_bit_of_an_input_that_differs_from_what_was_poured_is_found(stage, arena, monkeypatch, number, chunk):
     stage.set_up(arena, places := placed(arena, *LOOKED))
     stage.pour()
+    if chunk is not None:
+        monkeypatch.setattr("harness.judge.stage.LOOKED_AT", chunk)
+        monkeypatch.setattr(stage, "_on_device", True)
     every = range(len(LOOKED))
     stage.look(every)
     assert stage.changed() == []
