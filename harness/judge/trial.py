@@ -2,7 +2,8 @@
 
     one process          every test case, then each once more     ─► checks
     one without it       calls that compute nothing               ─► what timing a call takes (constants)
-    a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner
+    a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner (on a CPU before
+                                                                     the constants, in the process of the tests)
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
     beside each of them  the same of the problem's own baselines  ─► baselines
 
@@ -135,6 +136,7 @@ class Trial:
     def _run(self, timed: bool, stop_at_first: bool, stack: ExitStack) -> None:
         entrant, on_cpu = self.entrant, self._device.kind == "cpu"
         null: NullWorker | None = None
+        paces: dict[str, Pace] | None = None
         if timed and not on_cpu:  # it imports torch while others are checked
             stack.callback((null := self._new_null()).close)
         with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
@@ -147,14 +149,20 @@ class Trial:
                     break
             if entrant.failed is not None:
                 raise entrant.failed
+            wrong = self._wrong_together()
+            right = wrong is None and all(check.verdict is Verdict.ACCEPTED for check in self.checks)
+            goes_on = timed and right and bool(entrant.benchmarks) and not entrant.caller.untimed
+            limited = entrant.limits.test_s is not None or entrant.limits.benchmark_s is not None
+            if goes_on and on_cpu and not limited:  # there a start takes as long as all of the pilot's calls
+                self._have_it_alone(stack)
+                paces = entrant.pilot(session)
             session.finish()
-        correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
-        if correct and entrant.tests and not entrant.partial:
-            self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
-        if not (timed and correct and entrant.benchmarks) or entrant.caller.untimed:
+        if wrong is not None:
+            raise wrong
+        if not goes_on or entrant.caller.untimed:
             return
-        with entrant.deadline.stopped():
-            stack.enter_context(self._exclusive())
+        if paces is None:
+            self._have_it_alone(stack)
         if null is None:
             stack.callback((null := self._new_null()).close)
         # The judge's own work first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
@@ -163,11 +171,12 @@ class Trial:
         # No process that has loaded the submission lives: what one leaves to the kernel, timers for one, would be in
         # the constant.
         entrant.calibrate(null)
-        with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
-            paces = entrant.pilot(session)
-            session.finish()
-        if entrant.caller.untimed:
-            return
+        if paces is None:
+            with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
+                paces = entrant.pilot(session)
+                session.finish()
+            if entrant.caller.untimed:
+                return
         if not on_cpu:
             null.close()
         self._in_turns.begin(entrant.caller.constants, stack)
@@ -179,6 +188,21 @@ class Trial:
         ]
         for timings in self.timings:
             self._add_up(timings.case.label, timings.tally, timings.case)
+
+    def _have_it_alone(self, stack: ExitStack) -> None:
+        """Hold the device until `stack` is left. Waiting for it counts for no limit."""
+        with self.entrant.deadline.stopped():
+            stack.enter_context(self._exclusive())
+
+    def _wrong_together(self) -> WrongTotal | None:
+        """What is wrong of all tests together, if each is right by itself."""
+        entrant = self.entrant
+        if entrant.tests and not entrant.partial and all(each.verdict is Verdict.ACCEPTED for each in self.checks):
+            try:
+                self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
+            except WrongTotal as wrong:
+                return wrong
+        return None
 
     def _add_up(self, what: str, tally: Tally, case: Case) -> None:
         """Raises WrongTotal if no tolerance is met."""
