@@ -19,11 +19,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from harness.judge.examination import ALL_TESTS
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
 from harness.judge.secret_cases import drawn
 from harness.judge.seeds import Seeds
-from harness.judge.trial import ALL_TESTS
 from harness.model import Case, Device, Problem
 from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8, quantize_mxfp4
 

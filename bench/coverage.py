@@ -35,7 +35,6 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import numpy as np
-from scipy.signal import lfilter
 from tabulate import tabulate
 
 from bench import rules
@@ -98,6 +97,8 @@ def _samples(rng: np.random.Generator, trials: int, processes: int, samples: int
 
 def _drift(rng: np.random.Generator, shape: tuple[int, int, int], tau_s: float) -> rules.Array:
     """A stationary Ornstein-Uhlenbeck process of variance 1 at the samples' times, of that shape."""
+    from scipy.signal import lfilter  # slow to import, and every process of the tests imports this module
+
     _, processes, samples = shape
     step = np.exp(-SAMPLE_S / tau_s)
     pause = np.exp(-(PROCESS_S - (samples - 1) * SAMPLE_S) / tau_s)

@@ -50,8 +50,8 @@ from bench.experiment import ROOT, report
 from bench.standing import Standing
 from harness import catalog
 from harness.hip import NoDevice
+from harness.judge.examination import ALL_TESTS
 from harness.judge.tally import Tally
-from harness.judge.trial import ALL_TESTS
 from harness.machine import device as devices
 from harness.model import Case, Device, Problem
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as distributions
+from scipy.special import bdtr, stdtrit
 
 from harness.ranking import stats
 
@@ -60,7 +60,8 @@ def median_of_one(samples: Array) -> Estimates:
     """The median of one process's samples, with the order statistics that enclose it (binomial, distribution-free)."""
     count = samples.shape[-1]
     ordered = np.sort(samples, -1)
-    low = max(int(distributions.binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)) - 1, 0)
+    below = bdtr(np.arange(count + 1), count, 0.5)
+    low = max(int(np.searchsorted(below, (1 - CONFIDENCE) / 2)) - 1, 0)
     return Estimates(np.median(samples, -1), ordered[..., low], ordered[..., count - 1 - low])
 
 
@@ -79,5 +80,5 @@ def interquartile_mean_of_fresh(samples: Array) -> Estimates:
 
 
 def _student(mean: Array, deviation: Array, counts: NDArray[np.int64]) -> Estimates:
-    half_width = distributions.t.ppf(0.5 + CONFIDENCE / 2, counts - 1) * deviation / np.sqrt(counts)
+    half_width = stdtrit(counts - 1, 0.5 + CONFIDENCE / 2) * deviation / np.sqrt(counts)
     return Estimates(mean, mean - half_width, mean + half_width)

@@ -34,7 +34,7 @@ from typing import Any
 if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from scipy import stats as distributions
+from scipy.special import betaincinv
 from tabulate import tabulate
 
 from bench.experiment import ROOT, measuring, one_pass
@@ -153,7 +153,7 @@ def _listed(counts: Counter[str]) -> str:
 
 def at_most(found: int, of: int) -> float:
     """The highest rate of which so few are found in so many with a chance of 5 % (Clopper and Pearson, one-sided)."""
-    return 1.0 if found >= of else float(distributions.beta.ppf(CONFIDENCE, found + 1, of - found))
+    return 1.0 if found >= of else float(betaincinv(found + 1, of - found, CONFIDENCE))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A checkout in miniature: one problem that takes milliseconds, and counts that take few of them."""
 
+import gc
 import os
 import re
 import signal
@@ -34,6 +35,9 @@ sys.dont_write_bytecode = False
 # that is busy besides, that took two thirds of the time of what computes here.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Five thousand tests and what they import are no garbage: none is looked for until all are collected, nor in them then.
+gc.disable()
 
 # Whoever was started in the background ignores Ctrl-C, and so would all that is started from here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -326,6 +330,11 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item not in chosen]
         items[:] = kept
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_deselected(items):

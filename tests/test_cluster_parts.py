@@ -297,7 +297,9 @@ def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):
                 each.kill()
 
 
-def test_no_module_imports_ray_and_an_evaluation_without_a_cluster_imports_neither_it_nor_the_cluster(toy_root):
+def test_no_module_imports_ray_and_an_evaluation_without_a_cluster_imports_neither_it_nor_the_cluster(
+    toy_root, forking
+):
     source = toy_root / "submissions" / "double" / "mine.py"
     source.write_text("def custom_kernel(data):\n    return data[0] * 2\n")
     code = """

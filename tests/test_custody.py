@@ -16,6 +16,8 @@ from harness.library import close, evaluate
 
 CHECKOUT = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.usefixtures("forking")
+
 TASK_YML = """
 files:
   - {name: submission.py, source: '@SUBMISSION@'}

@@ -16,8 +16,10 @@ from harness.judge import assembly, bounds
 from harness.judge.clock import StopClock, Void
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
 from harness.judge.evaluate import _unranked_because, evaluate, replay
+from harness.judge.examination import Examination
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
+from harness.judge.session import Session
 from harness.judge.sitting import Sitting
 from harness.judge.trial import Timings
 from harness.machine.device import detect
@@ -729,3 +731,40 @@ def test_the_worker_that_computes_nothing_starts_once_a_first_test_is_right(
     steps = [line.partition(":")[0] for line in order if line == "null" or line.startswith("test ")]
     if started:
         assert steps[0].startswith("test 1 of") and steps[1] == "null" and steps[2].startswith("test 2 of")
+
+
+@pytest.mark.parametrize("stages, processes", [({}, 3), ({"benchmark_s": 300}, 4)], ids=["ordinary", "limited"])
+def test_the_pilot_is_made_in_the_process_of_the_tests_unless_each_has_a_limit(
+    toy_root, roomy, limited, monkeypatch, stages, processes
+):
+    """No process that has seen the submission lives while null calls are measured."""
+    loaded, ended, order = [], [], []
+    load, kill, calibrate = Session.load, Session.kill, Entrant.calibrate
+
+    def loading(self, path):
+        load(self, path)
+        loaded.extend([self] if path is not None else [])
+
+    def calibrating(self, null):
+        order.append(all(session in ended for session in loaded))
+        calibrate(self, null)
+
+    monkeypatch.setattr(Session, "load", loading)
+    monkeypatch.setattr(Session, "kill", lambda self: (ended.append(self), kill(self)))
+    monkeypatch.setattr(Entrant, "calibrate", calibrating)
+    limited(**stages)
+    run = judge(toy_root, HONEST)
+    assert run.ending.verdict is Verdict.ACCEPTED and run.score is not None
+    assert len(loaded) == processes and order == [True]
+
+
+def test_what_the_worker_says_at_its_end_comes_before_what_is_wrong_together(toy_root, monkeypatch):
+    monkeypatch.setattr(Examination, "_wrong_together", lambda self: Fault(Verdict.WRONG_ANSWER, "wrong together"))
+    assert judge(toy_root, HONEST).ending.message == "wrong together"
+    violation = Fault(Verdict.INTEGRITY_VIOLATION, "sent something unasked")
+
+    def finish(self):
+        raise violation
+
+    monkeypatch.setattr(Session, "finish", finish)
+    assert judge(toy_root, HONEST).ending.verdict is Verdict.INTEGRITY_VIOLATION

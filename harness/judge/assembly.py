@@ -68,7 +68,7 @@ class Assembly:
             folder, first = started.give(submission.source, self._deadline), started.session
             entrant = Entrant(
                 self._reference,
-                submission.path,
+                submission,
                 self._device,
                 folder,
                 self._sampling,

@@ -25,7 +25,7 @@ from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
-from harness.judge.precompilation import COMPILES_S, SHARE_OF_MEMORY, Precompilation, compilers
+from harness.judge.precompilation import COMPILERS, COMPILES_S, SHARE_OF_MEMORY, Precompilation, compilers
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault
 from harness.judge.secret_cases import drawn, probe
@@ -34,7 +34,19 @@ from harness.judge.session import Session
 from harness.judge.sitting import LEAST_LATENCY_NS, Sitting
 from harness.judge.tally import Tally
 from harness.judge.worker_clock import WorkerClock
-from harness.model import Case, CaseCheck, Device, Isolation, Limits, Manner, Problem, Skipped, Tolerance, Verdict
+from harness.model import (
+    Case,
+    CaseCheck,
+    Device,
+    Isolation,
+    Limits,
+    Manner,
+    Problem,
+    Skipped,
+    Submission,
+    Tolerance,
+    Verdict,
+)
 from harness.progress import Narrate, Step, about, tell
 from harness.wire.flusher import Flusher
 
@@ -62,7 +74,7 @@ class Entrant:
     def __init__(
         self,
         reference: Reference,
-        path: str,
+        submission: Submission,
         device: Device,
         folder: Path,
         sampling: Sampling,
@@ -82,9 +94,9 @@ class Entrant:
         self._sampling, self._master_seed, self._narrate = sampling, master_seed, narrate
         self._threads, self._emulation, self.deadline = threads, emulation, deadline
         self.clocks, self._isolation = clocks, isolation
-        self.caller = Caller(reference, path, device, flusher, deadline, emulates)
+        self.caller = Caller(reference, submission.path, device, flusher, deadline, emulates)
         self._waiting = first
-        self.printed = ""
+        self.printed, self._compiles = "", any(word in submission.text for word in COMPILERS)
         self.failed: FailedCall | None = None
         self.tally_of_tests = Tally()
         cases = reference.problem.cases_for(device.kind)
@@ -171,9 +183,12 @@ class Entrant:
 
         Interpreted kernels are slow: there only the first case is put twice. `failed` is the first call that gave no
         answer. On a CPU the next case follows one that raised. On a GPU none does: an exception may leave the context
-        lost and a call half enqueued. `ahead` begins when a case has taken so long that it was compiled.
+        lost and a call half enqueued. `ahead` begins where the source names a compiler, or when a
+        case has taken so long that it was compiled.
         """
         self.failed, self.tally_of_tests = None, Tally()
+        if ahead is not None and self._compiles:
+            ahead.begin()
         for number, case in enumerate(self.tests):
             line = f"test {number + 1} of {len(self.tests)}: {case.label}"
             tell(self._narrate, Step("test", case.label, number, len(self.tests), line))

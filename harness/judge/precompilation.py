@@ -29,11 +29,14 @@ from harness.judge.reply import Fault
 from harness.judge.session import Session
 from harness.model import Case
 
-COMPILERS, PROCESSORS_EACH = 3, 4
-"""Compilers take a processor or two each."""
+PROCESSES, PROCESSORS_EACH = 3, 4
+"""Beside the one that is judged. Compilers take a processor or two each."""
+
+COMPILERS = ("triton", "harness.hip", "load_inline", "torch.compile")
+"""A source that has one of these words most likely compiles."""
 
 COMPILES_S = 1.0
-"""A first call that takes longer compiles. Where none does there is nothing to gain."""
+"""A case that takes longer was compiled, whatever the source says. Where none is there is nothing to gain."""
 
 SHARE_OF_MEMORY = 40
 """A case moves no more than this part of a device's memory: judge, process and arena each hold its inputs for each
@@ -42,7 +45,7 @@ compiler, in all formats."""
 
 def compilers(device_kind: str) -> int:
     """How many processes this machine has room for beside the one that is judged."""
-    return 0 if device_kind == "cpu" else max(min(COMPILERS, (os.cpu_count() or 1) // PROCESSORS_EACH - 1), 0)
+    return 0 if device_kind == "cpu" else max(min(PROCESSES, (os.cpu_count() or 1) // PROCESSORS_EACH - 1), 0)
 
 
 class Precompilation:

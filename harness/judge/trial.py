@@ -2,7 +2,8 @@
 
     one process          every test case, then each once more     ─► checks
     one without it       calls that compute nothing               ─► what timing a call takes (constants)
-    a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner
+    a fresh one          a pilot of every benchmark case          ─► how many samples, in which manner (on a CPU before
+                                                                     the constants, in the process of the tests)
     N fresh processes    every benchmark case, in random order    ─► timings, each call's output checked
     beside each of them  the same of the problem's own baselines  ─► baselines
 
@@ -16,10 +17,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
 
 from harness.catalog.config import Sampling
 from harness.judge.anchor import Anchor
@@ -27,46 +28,29 @@ from harness.judge.baselines import Baselines
 from harness.judge.calls import FailedCall, WrongTimedCall
 from harness.judge.clock import Void
 from harness.judge.entrant import Entrant, Unclockable
-from harness.judge.mistakes import sides
+from harness.judge.examination import Examination
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
-from harness.judge.precompilation import Precompilation
 from harness.judge.profiled import profiled
-from harness.judge.reply import Fault
 from harness.judge.sitting import Sitting, others_share
-from harness.judge.tally import Tally, meaning, total, words
+from harness.judge.tally import Tally
 from harness.judge.timed_process import timed_process
 from harness.model import (
     Case,
     CaseCheck,
     Device,
-    Problem,
     ProfiledCase,
     Round,
     TimedBaseline,
-    Tolerance,
     Total,
     Verdict,
 )
 from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
 
-ALL_TESTS = "all test cases"
 NEAR = 2.0
 """Of the half-width that is asked for: further processes that leave it above so many times that are not worth their
 time."""
-
-
-MAY_LACK_MEMORY = (Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR)
-"""How a call may end because other processes of the submission take what it needs."""
-
-
-class WrongTotal(Fault):
-    """Outputs that are right each by itself are wrong together."""
-
-    def __init__(self, what: str, tally: Tally, tolerances: Mapping[str, Tolerance], problem: Problem) -> None:
-        said = meaning(tally, tolerances, sides(problem))
-        super().__init__(Verdict.WRONG_ANSWER, words(what, tally, tolerances), said)
 
 
 @dataclass
@@ -142,14 +126,14 @@ class Trial:
         null_worker = cache(lambda: stack.enter_context(closing(self._new_null())))  # starting, it imports torch
         if timed and not on_cpu:
             null_worker()
-        self._check(timed, stop_at_first, null_worker)
-        correct = all(check.verdict is Verdict.ACCEPTED for check in self.checks)
-        if correct and entrant.tests and not entrant.partial:
-            self._add_up(ALL_TESTS, entrant.tally_of_tests, entrant.tests[0])
-        if not (timed and correct and entrant.benchmarks) or entrant.caller.untimed:
+        have_it_alone = partial(self._have_it_alone, stack)
+        examined = Examination(entrant, on_cpu, self._narrate, timed, stop_at_first, null_worker, have_it_alone)
+        self.checks, self.totals = examined.checks, examined.totals
+        paces = examined.run()
+        if not examined.goes_on:
             return
-        with entrant.deadline.stopped():
-            stack.enter_context(self._exclusive())
+        if paces is None:
+            have_it_alone()
         null = null_worker()
         # The judge's own work first: what it loads on a GPU moves the constant by 1.2 us (H200, 2026-11-22).
         anchor = Anchor(self._device, self._sampling.anchor_tolerance)
@@ -157,11 +141,12 @@ class Trial:
         # No process that has loaded the submission lives: what one leaves to the kernel, timers for one, would be in
         # the constant.
         entrant.calibrate(null)
-        with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
-            paces = entrant.pilot(session)
-            session.finish()
-        if entrant.caller.untimed:
-            return
+        if paces is None:
+            with entrant.session(another_follows=True, limit_s=entrant.limits.benchmark_s) as session:
+                paces = entrant.pilot(session)
+                session.finish()
+            if entrant.caller.untimed:
+                return
         if not on_cpu:
             null.close()
         self._in_turns.begin(entrant.caller.constants, stack)
@@ -172,46 +157,12 @@ class Trial:
             for case in entrant.benchmarks
         ]
         for timings in self.timings:
-            self._add_up(timings.case.label, timings.tally, timings.case)
+            examined.add_up(timings.case.label, timings.tally, timings.case)
 
-    def _check(self, timed: bool, stop_at_first: bool, likely_timed: Callable[[], object]) -> None:
-        """The test cases; once more where a call failed beside other processes of the submission, which may have taken
-        its memory. `likely_timed` is told so after each right one. Raises what failed."""
-        entrant = self.entrant
-        with closing(entrant.precompilation(timed)) as ahead:
-            failed = self._check_beside(ahead, timed, stop_at_first, likely_timed)
-        if failed is not None and ahead.began and failed.ending.verdict in MAY_LACK_MEMORY:
-            self._narrate(f"{failed.check.case.label} failed beside other processes of it: all test cases again, alone")
-            self.checks.clear()
-            failed = self._check_beside(None, timed, stop_at_first, likely_timed)
-        if failed is not None:
-            raise failed
-
-    def _check_beside(
-        self, ahead: Precompilation | None, timed: bool, stop_at_first: bool, likely_timed: Callable[[], object]
-    ) -> FailedCall | None:
-        """A process answers the test cases; the first call that gave no answer."""
-        entrant = self.entrant
-        with entrant.session(another_follows=timed, limit_s=entrant.limits.test_s) as session:
-            for check in entrant.check_tests(session, ahead):
-                self.checks.append(check)
-                right = check.verdict is Verdict.ACCEPTED
-                if timed and right and not entrant.caller.untimed:
-                    likely_timed()
-                if stop_at_first and not right:
-                    break
-            if entrant.failed is None:
-                session.finish()
-        return entrant.failed
-
-    def _add_up(self, what: str, tally: Tally, case: Case) -> None:
-        """Raises WrongTotal if no tolerance is met."""
-        tolerances = self.entrant.tolerances_for(case)
-        found = total(what, tally, tolerances)
-        if found is not None:
-            self.totals.append(found)
-            if found.tolerance is None:
-                raise WrongTotal(what, tally, tolerances, self.entrant.problem)
+    def _have_it_alone(self, stack: ExitStack) -> None:
+        """Hold the device until `stack` is left. Waiting for it counts for no limit."""
+        with self.entrant.deadline.stopped():
+            stack.enter_context(self._exclusive())
 
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None

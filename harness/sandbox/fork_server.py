@@ -32,11 +32,12 @@ from harness.wire.protocol import Channel, ChannelClosed, Message
 def main() -> None:
     """Raises SystemExit, in the server and in what it forks."""
     channel_fd, *modules = sys.argv[1:]
+    gc.disable()  # what imports make is no garbage
     for module in modules:
         with contextlib.suppress(ModuleNotFoundError):  # Triton is not everywhere
             importlib.import_module(module)
-    gc.collect()
     gc.freeze()  # so that looking for garbage copies no page in a fork
+    gc.enable()
     request, fds = _serve(Channel(socket.socket(fileno=int(channel_fd)), accepts_fds=True))
     _become(request, fds)
 
