@@ -258,7 +258,7 @@ class Device(Value):
     slug: str
     arch: str
     torch_device: str
-    memory_bytes: int
-    flush_bytes: int
+    memory_bytes: int = Field(ge=0, lt=2**63)
+    flush_bytes: int = Field(ge=0, lt=2**63)
     bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = Field(default_factory=dict)
