@@ -379,8 +379,6 @@ def test_a_stop_is_noted_when_the_kernel_has_done_what_it_still_did_for_a_child(
         ("os._exit(3)", 3),
         ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
         ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-        ("os.kill(os.getpid(), 32)", -32),
-        ("os.kill(os.getpid(), 33)", -33),
         ("os.kill(os.getpid(), 40)", -40),
     ],
 )
@@ -392,6 +390,16 @@ def test_its_end_is_seen_and_how_it_ended(isolation, ending, status):  # noqa: F
         with pytest.raises(Ended):
             inside.leash.stop()
         assert inside.leash.processor_ns() == 0
+
+
+@pytest.mark.parametrize(
+    "ends", ["waiter._end_as(SIGNAL)", "keeper._end_as(SIGNAL, False)", "keeper._end_as(CODE, True)"]
+)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, 32, 33, 40])
+def test_who_stands_around_it_ends_by_the_signal_that_it_did_also_by_those_that_the_c_library_keeps(ends, number):
+    ends = ends.replace("SIGNAL", str(int(number))).replace("CODE", str((128 + number) << 8))
+    program = f"from harness.sandbox import keeper, waiter\n{ends}\n"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -number
 
 
 def test_its_end_does_not_keep_its_last_thread_from_ending():
