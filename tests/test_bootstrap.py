@@ -160,6 +160,7 @@ def forget_stamps(checkout):
 # What it installs
 
 
+@pytest.mark.slow(ci=True)
 def test_the_pinned_versions_are_installed_after_a_failure_without_network(installed):
     checkout, _, _, result = installed
     assert result.returncode == 0, result.stderr

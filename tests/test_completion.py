@@ -112,6 +112,7 @@ def checkout_and_folder(tmp_path):
     return f"cd {CHECKOUT}; {{}}; cd {tmp_path}", tmp_path
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_in_zsh_the_tab_key_completes_verbs_problems_and_files_and_the_word_runs(checkout_and_folder):
     line, folder = checkout_and_folder
@@ -127,6 +128,7 @@ def test_in_zsh_the_tab_key_completes_verbs_problems_and_files_and_the_word_runs
         terminal.close()
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_in_fish_verbs_problems_and_files_are_offered_and_the_word_runs(checkout_and_folder):
     line, folder = checkout_and_folder

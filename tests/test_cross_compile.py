@@ -275,6 +275,7 @@ def fault_of(document, name):
     return kernel["fault"]
 
 
+@pytest.mark.slow(ci=True)
 def test_each_specialisation_is_compiled_once_and_names_its_cases(documents):
     document = documents["kernels gfx942"]
     aligned, unaligned, _ = kernels_of(document, "copy")

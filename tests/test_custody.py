@@ -159,6 +159,7 @@ class TestAVerb:
         assert not list((toy_root / "tmp").glob("podium-*")), "the judge has put away what it made"
 
 
+@pytest.mark.slow(ci=True)
 def test_evaluate_raises_and_the_next_call_has_a_judge(toy_root, folder, monkeypatch):
     close()
     monkeypatch.setenv("HOW", "exit")

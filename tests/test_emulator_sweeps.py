@@ -97,6 +97,7 @@ def class_of(words: np.ndarray, bits: int, mask: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64", "i16", "i32", "i64", "u16", "u32", "u64"])
 def test_every_comparison_is_numpys(kind, chip):
@@ -299,6 +300,7 @@ def expected_store(name: str, memory: np.ndarray, data: np.ndarray) -> np.ndarra
     return bytes_after.view(np.uint32)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("place", ["global", "flat", "buffer", "scratch", "ds"])
 def test_every_load_and_store_moves_the_bytes_that_its_name_says(place, chip):

@@ -58,6 +58,7 @@ def test_a_triton_file_is_forewarned_of_a_case_much_larger_than_those_for_a_cpu(
         assert smaller in {each.label for each in whole.cpu.test} and "is ended after 60 s a call" in line
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("verb", ["check", "eval"])
 def test_it_is_told_before_anything_is_judged(podium, toy_root, verb):
     path = submit(toy_root, "mine", TRITON)

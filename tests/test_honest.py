@@ -28,11 +28,13 @@ def standings_of(name, listed):
     return {entry.name: standings[entry.name].rejected(entry.tolerance) for entry in entries}
 
 
+@pytest.mark.slow(ci=True)
 def test_no_honest_arithmetic_of_mla_is_refused():
     standings = honest.stand(MLA, seed=1, benchmarks=0, calls=0, entries=mla_ways.HONEST)
     assert [way.name for way in mla_ways.HONEST if standings[way.name].rejected(way.tolerance)] == []
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("name", ["kv_decode", "prefill", "fmha", "kv_replicate"])
 def test_no_accepted_control_and_no_rounding_is_refused(name):
     rejected = standings_of(name, honest.honest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -246,6 +247,7 @@ def assert_same(got: torch.Tensor, expected: torch.Tensor, zeros_differ: bool = 
     assert len(wrong) == 0, f"{len(wrong)} differ, first at {wrong[0]}: {got[wrong[0]]} not {expected[wrong[0]]}"
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_bf16_add_sub_and_mul_round_once_to_nearest_even() -> None:
     a, b = pairs()

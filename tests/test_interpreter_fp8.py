@@ -130,6 +130,7 @@ def test_every_half_and_bf16_casts_to_the_nearest_fp8_and_saturates() -> None:
             assert_values(run_cast(x, kind).double(), nearest(x, kind, highest, inf), f"{wide} to {name}")
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_fp32_casts_to_the_nearest_fp8_on_ties_and_beside_them() -> None:
     random = torch.randint(-(2**31), 2**31, (20000,), generator=torch.Generator().manual_seed(0)).int()

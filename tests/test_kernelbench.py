@@ -162,6 +162,7 @@ def test_a_task_that_cannot_tell_is_refused(square, old, new, complaint):
         square(SQUARE.replace(old, new))
 
 
+@pytest.mark.slow(ci=True)
 def test_two_inputs_of_which_the_same_comes_by_chance_do_not_condemn_a_task(toy_root):
     """As of a loss in float16; here it is so of one pair in sixteen."""
     (toy_root / "square.py").write_text(SQUARE.replace("return x * x", "return x * 0 + torch.floor(x[0, 0] * 16) + 1"))

@@ -390,6 +390,7 @@ def test_closing_ends_a_call_of_another_thread_at_once(own_judge):
     assert not list((root / "tmp").glob("podium-*"))
 
 
+@pytest.mark.slow(ci=True)
 def test_a_judge_ends_with_the_program_that_is_killed_in_the_midst_of_a_call(root):
     program = f"""
         import threading, time

@@ -97,6 +97,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(("problem", "control"), KNOWN, ids=map("/".join, KNOWN))
 def test_a_wrong_control_is_called_by_its_mistake_and_by_no_other(recognised, problem, control):
     found = recognised(problem, kernel_of(problem, f"wrong_answer/{control}"))

@@ -89,6 +89,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.g
 """
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_the_judge_of_a_cpu_s_cases_uses_its_memory_again_from_call_to_call_and_that_of_a_gpu_s_gives_it_back():
     faulted = {

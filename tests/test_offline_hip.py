@@ -223,6 +223,7 @@ def submission(request):
     return request.param, hip.modules[before:]
 
 
+@pytest.mark.slow(ci=True)
 def test_the_bundled_submissions_compile_without_spills_or_private_memory(submission, target):
     _, modules = submission
     assert modules

@@ -594,6 +594,7 @@ def test_any_number_of_splits_gives_the_same_attention():
         assert all(map(same_bits, data[:6], ours[:6])), splits
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_a_model_can_prefill_and_decode_from_an_empty_cache():
     attend = triton_split_kv().attention_with_kv_cache

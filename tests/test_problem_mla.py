@@ -594,6 +594,7 @@ print(json.dumps(errors))
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_the_triton_submissions_compute_attention_over_the_cache_they_read():
     """Interpreted, in a process of its own: Triton must be told before it is imported."""
     process = subprocess.run(

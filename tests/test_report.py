@@ -796,6 +796,7 @@ def names_on_board(page):
     return page.locator("table.board tbody tr:visible th a").all_inner_texts()
 
 
+@pytest.mark.slow(ci=True)
 def test_it_opens_from_disk_without_a_word_or_a_request(opened, board_file):
     page = opened()
     page.evaluate(OPEN_ALL)

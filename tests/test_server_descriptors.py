@@ -32,6 +32,7 @@ def test_what_the_event_loop_complains_of_again_and_again_is_told_once():
     assert [seldom.filter(record) for record in records] == [True, False, True]
 
 
+@pytest.mark.slow(ci=True)
 def test_at_a_low_limit_idle_connections_are_cut_and_the_server_answers(toy_root):
     files, idle = 700, []
     command = [sys.executable, "-m", "bench.stand_in", "serve", str(toy_root)]

@@ -294,6 +294,7 @@ def test_cards_of_one_model_are_one_gpu():
     assert cards(here, ("cuda:1", "cpu")) == {"H200": ("cuda:1",), "CPU": ("cpu",)}
 
 
+@pytest.mark.slow(ci=True)
 def test_on_a_cpu_the_judge_and_what_it_starts_have_a_lower_priority_than_the_server(toy_root):
     priorities = {}
 

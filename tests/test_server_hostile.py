@@ -278,6 +278,7 @@ def test_an_invited_competition_is_closed_to_others_and_limits_hold_for_each_per
     assert server.send(ada, "#" * 201, board="closed")[0] == 413
 
 
+@pytest.mark.slow(ci=True)
 def test_idle_streams_are_refused_beyond_a_limit_and_take_no_submission(server):
     client = server.person("ada")
     server.serving.hub._most, server.serving.hub._most_of_one = 3, 3

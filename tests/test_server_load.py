@@ -25,6 +25,7 @@ def test_killed_at_random_moments_the_server_loses_nothing_and_stores_nothing_tw
     assert (len(found.accepted), found.kills) == (60, 3)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_many_at_once_are_each_judged_once_and_in_everyones_order(root, database):
     if database == "sqlite":

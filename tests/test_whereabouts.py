@@ -61,6 +61,7 @@ def test_what_triton_compiles_is_told_from_what_calls_it(tmp_path):
     assert not is_kernel("tuned", tmp_path / "gone.py")
 
 
+@pytest.mark.slow(ci=True)
 def test_a_time_out_in_an_interpreted_kernel_says_so_and_sends_nobody_below_the_smallest_case(
     toy_root, limited, in_triton
 ):
