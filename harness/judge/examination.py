@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
+from harness.errors import InfrastructureError
 from harness.judge.calls import FailedCall
 from harness.judge.entrant import Entrant
 from harness.judge.mistakes import sides
@@ -22,7 +23,7 @@ from harness.progress import Narrate
 
 ALL_TESTS = "all test cases"
 MAY_LACK_MEMORY = (Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR)
-"""How a call may end because other processes of the submission take what it needs."""
+"""How a call may end because other processes of the submission take what it needs. So may the judge's own work."""
 
 
 class WrongTotal(Fault):
@@ -71,7 +72,12 @@ class Examination:
             except FailedCall as failed:
                 if not ahead.began or failed.ending.verdict not in MAY_LACK_MEMORY:
                     raise
-                self._narrate(f"{failed.check.case.label} failed beside other processes of it: all tests again, alone")
+                what = f"{failed.check.case.label} failed"
+            except InfrastructureError:
+                if not ahead.began:
+                    raise
+                what = "the judge lacked something"
+        self._narrate(f"{what} beside other processes of the submission: all tests again, alone")
         self.checks.clear()
         return self._beside(None)
 
