@@ -86,6 +86,7 @@ def test_of_the_rules_that_stop_ours_is_the_judge_s_and_compare_s(config):
         assert math.log(ratio.high / ratio.value) == pytest.approx(ratios[trial])
 
 
+@pytest.mark.slow(ci=True)
 def test_of_the_rules_that_stop_only_those_that_look_at_the_mean_s_own_spread_cover_less_than_they_say(config):
     rows = rows_by(stopping.simulate(config.gpu, 0.95, 20_000, 3), "scatter %", "rule")
     ours = [row["covers %"] for (_, rule), row in rows.items() if "ours" in rule]

@@ -662,6 +662,7 @@ def test_a_process_that_takes_too_long_is_stopped(finished, monkeypatch):
     assert "took longer than 0.5 s" in finished("import time; time.sleep(600)")["job0"].trouble
 
 
+@pytest.mark.slow(ci=True)
 def test_of_a_submission_that_hangs_what_does_not_get_on_is_given_up_and_no_more_are_begun(a_program):
     words = "import os, sys, time\n"
     tells = "for step in range(8):\n    os.write(2, b'podium is at: step %d\\n' % step)\n    time.sleep(0.5)\n"

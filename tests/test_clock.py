@@ -294,6 +294,7 @@ WAKES = """
 """
 
 
+@pytest.mark.slow(ci=True)
 def test_a_worker_that_wakes_itself_is_refused_its_timer_and_without_a_filter_found_out(worker, limited, monkeypatch):
     if tiers.strongest(CPU).seccomp:
         subject = worker(WAKES)

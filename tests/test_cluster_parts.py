@@ -297,6 +297,7 @@ def test_only_processes_that_node_has_started_are_ended_by_stop(monkeypatch):
                 each.kill()
 
 
+@pytest.mark.slow(ci=True)
 def test_no_module_imports_ray_and_an_evaluation_without_a_cluster_imports_neither_it_nor_the_cluster(
     toy_root, forking
 ):

@@ -114,6 +114,7 @@ def test_both_are_sampled_as_often_in_every_pair(told, kept_root):
     assert len(counts) == 4 and len(set(counts)) == 1 and counts[0] % 2 == 0 and counts[0] >= 2
 
 
+@pytest.mark.slow(ci=True)
 def test_one_that_is_far_slower_is_found_slower(fight, toy_root, roomy):
     found = fight(SLEEPING.replace("SECONDS", "0.01"), SLEEPING.replace("SECONDS", "0.07"), pairs=4)
     noise = calibration.noise(toy_root, detect(toy_root, "cpu"), 4)

@@ -195,6 +195,7 @@ def test_and_or_and_not_of_blocks_are_elementwise() -> None:
     assert out[16:].tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
 
 
+@pytest.mark.slow(ci=True)
 @interpreted
 def test_and_and_or_of_scalars_still_short_circuit() -> None:
     for flag, expected in ((True, 2.0), (False, 0.0)):

@@ -265,6 +265,7 @@ def test_a_tensor_subclass_is_not_mistaken_for_its_values(toy_root):
     assert run.ending.verdict is Verdict.WRONG_ANSWER and "Lazy" in (run.ending.detail or "")
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("where", "limits", "said"),
     [

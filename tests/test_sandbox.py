@@ -624,6 +624,7 @@ def test_open_files_are_counted_before_there_are_too_many_to_look_at(isolation, 
         assert inside.enclosure.excess() == "had more than 100,000 files open at once"
 
 
+@pytest.mark.slow(ci=True)
 def test_a_keeper_that_does_not_answer_is_killed_with_all_that_it_started(isolation, monkeypatch):
     monkeypatch.setattr("harness.sandbox.enclosure.KILL_S", 1.0)
     program = """

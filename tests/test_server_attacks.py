@@ -220,6 +220,7 @@ def test_how_a_trial_ended_is_its_authors_alone(server):
     assert all("wrong answer" in ends[ada][number]["error"] for number in (trial, ranked))
 
 
+@pytest.mark.slow(ci=True)
 def test_what_is_sent_to_another_competition_leaves_a_frozen_board_as_it_is(started):
     closes = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     server = started(aaa=f"{DOUBLE}closes: {closes}\n", bbb=DOUBLE)

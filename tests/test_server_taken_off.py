@@ -186,6 +186,7 @@ def test_after_the_deadline_nothing_is_deleted_though_the_competition_is_taken_d
     assert local(server)
 
 
+@pytest.mark.slow(ci=True)
 def test_what_waits_for_the_database_until_the_deadline_has_passed_is_refused(toy_root):
     closes = datetime.now(UTC) + timedelta(seconds=3)
     server = Server(toy_root, judging=False, double=f"{DOUBLE}closes: {closes.isoformat()}\n")

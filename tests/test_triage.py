@@ -56,6 +56,7 @@ def test_a_scan_that_does_not_end_is_ended_and_flagged(monkeypatch):
     assert found.rule == "UNSCANNED" and found.flagged
 
 
+@pytest.mark.slow(ci=True)
 @scanner
 def test_findings_are_stored_and_shown_and_the_verdict_is_what_it_is_without_them(toy_root, capsys):
     submit(toy_root, "suspect", PATCHED)
