@@ -25,7 +25,6 @@ from harness.errors import InfrastructureError
 from harness.judge.calls import Series
 from harness.judge.clock import Clock
 from harness.judge.inputs import Call
-from harness.judge.reply import Fault
 from harness.judge.session import Session
 from harness.model import Case
 
@@ -91,9 +90,10 @@ class Precompilation:
 
     def close(self) -> None:
         """End the processes, whatever they do."""
-        for compiler in self._compilers:
-            compiler.close()
-        self._compilers = []
+        with ExitStack() as stack:
+            for compiler in self._compilers:
+                stack.callback(compiler.close)
+            self._compilers = []
 
 
 class _Compiler:
@@ -125,8 +125,8 @@ class _Compiler:
         self._open.close()
 
     def _compile(self) -> None:
-        # That it fails, hangs or is ended here is found out where it counts.
-        with contextlib.suppress(Fault, InfrastructureError, OSError, RuntimeError):
+        # That it fails, hangs, lies or is ended here is found out where it counts.
+        with contextlib.suppress(Exception):
             if self._torch_device != "cpu":
                 torch.cuda.set_device(self._torch_device)  # each thread has a current one
             self._session.load(self._path)
