@@ -57,8 +57,20 @@ def precompilation(toy_root):
                 "cpu",
             )
             stack.callback(made.close)
+
+            def call(session):
+                with caller.series(Seeds(seed, "test", cases[0]), cases[0]) as series:
+                    check, _ = caller.put(session, series, StopClock(flushes=False), everything=True)
+                    return check.verdict is Verdict.ACCEPTED
+
+            def session():
+                started = Session(problem, device, folder, 1)
+                started.close = started.kill
+                return started
+
             kept = {f"({case.parameters['rows']}, {case.parameters['cols']})" for case in cases}
-            return SimpleNamespace(made=made, home=folder / "work", kept=kept)
+            path = folder / "submission.py"
+            return SimpleNamespace(made=made, home=folder / "work", kept=kept, call=call, session=session, path=path)
 
         yield precompilation
 
@@ -103,6 +115,36 @@ def test_one_that_fails_or_hangs_there_holds_nobody_up(precompilation, source, w
     one.made.feed()
     one.made.close()
     assert below(os.getpid()) <= before
+
+
+BUILDS = """
+    import os, pathlib, time
+    from torch.utils.file_baton import FileBaton
+    built = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"]) / "built"
+    built.mkdir(parents=True, exist_ok=True)
+    def custom_kernel(data):
+        baton = FileBaton(str(built / "lock"))  # as torch.utils.cpp_extension has it
+        if not baton.try_acquire():
+            baton.wait()
+        elif not (built / "done").exists() and not (built / "begun").exists():
+            (built / "begun").touch()
+            time.sleep(600)
+        baton.release()
+        return data[0] * 2
+"""
+
+
+def test_a_build_that_was_ended_with_its_process_holds_no_later_one_up(precompilation):
+    one = precompilation(BUILDS, count=1)
+    one.made.begin()
+    lock = one.home / "cache" / "extensions" / "built" / "lock"
+    await_(one.made, lock.exists)
+    one.made.close()
+    assert lock.exists(), "a killed process leaves it"
+    with closing(one.session()) as session:
+        session.load(one.path)
+        assert one.call(session)
+    assert not lock.exists()
 
 
 def test_one_that_never_began_ends_as_well(precompilation):

@@ -85,7 +85,7 @@ class Precompilation:
                 case = self._cases.pop()
                 try:
                     compiler.give(self._new_series("precompilation", case))
-                except InfrastructureError:  # no memory: the process that is judged needs it more
+                except (InfrastructureError, torch.OutOfMemoryError):  # the process that is judged needs it more
                     self._cases.clear()
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Compiler:
         with contextlib.suppress(Exception):
             if self._torch_device != "cpu":
                 torch.cuda.set_device(self._torch_device)  # each thread has a current one
-            self._session.load(self._path)
+            self._session.load(self._path, alone=False)
             self.idle = True
             for series, call in self._calls():
                 self._clock.time(self._session, series.stage, call, call.case.label)

@@ -116,9 +116,9 @@ class Session:
         """Whether the worker, which was asked for nothing yet, has neither ended nor said a word."""
         return self._enclosure.lives() and self._channel.is_quiet()
 
-    def load(self, path: Path | None) -> None:
-        """Have the worker import the submission at `path`, or nothing: then it can make null calls only. Raises Fault,
-        InfrastructureError if it does not come so far: it has seen nothing of the submission until then."""
+    def load(self, path: Path | None, alone: bool = True) -> None:
+        """Have the worker import the submission at `path`, or nothing: then it can make null calls only. `alone`: no
+        other process of it lives. Raises Fault, InfrastructureError if it does not come so far as to see it."""
         self._path = path or Path()
         try:
             self.leash.attach(START_S)
@@ -129,7 +129,7 @@ class Session:
                 self._printed.close(EXIT_GRACE_S)
             raise not_started(status, self.printed) from None
         fds = () if self.flag is None else (self.flag.fd,)
-        request = {"op": "load", "path": None if path is None else str(path), **worker_program.public(self._foreign)}
+        request = {"op": "load", "path": path and str(path), "alone": alone, **worker_program.public(self._foreign)}
         with self.allowance.spent():
             self._ask(request, self.limits.load_s, "loading", fds)
 

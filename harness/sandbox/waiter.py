@@ -8,8 +8,9 @@ between them and the worker. It starts COMMAND as the leader of a process group 
 each change: a letter, the child's process id as it is numbered here, and the time on the clock that all processes
 share (CLOCK_MONOTONIC, in ns). It ends as COMMAND ended.
 
-With ALL, a stop is noted when the processes that the child has started stand still as well. A signal reaches one that
-is in a system call only at the call's end, and until then the kernel may copy for it.
+With ALL, a stop is noted when the processes that the child has started stand still as well, and all of them have been
+looked at. A signal reaches one that is in a system call only at the call's end, and until then the kernel may copy for
+it.
 
 It is not confined and cannot be traced, and the worker's system call filter refuses signals to it.
 """
@@ -89,8 +90,9 @@ def _watch(child: int, report_fd: int, all_of_it: bool) -> int:
             with contextlib.suppress(OSError):
                 os.killpg(child, signal.SIGSTOP)
             at_ns = time.monotonic_ns()
-            if all_of_it and any(map(_is_busy, others(child))):
-                at_ns = _when_none_is_busy(child)
+            if all_of_it and (found := others(child)):
+                # What one of them ends in the kernel while it is looked for is not seen: its time is that of the look.
+                at_ns = _when_none_is_busy(child) if any(map(_is_busy, found)) else time.monotonic_ns()
             _report(report_fd, STOPPED, child, at_ns)
         elif os.WIFCONTINUED(status):
             _report(report_fd, CONTINUED, child)
@@ -130,7 +132,7 @@ def others(child: int) -> set[int]:
     """All that `child` has started, or that was started for it: those that lost their parent are the waiter's."""
     with contextlib.suppress(OSError, IndexError):
         parent = int(_fields(f"/proc/{child}/stat")[1])
-        return (_young(parent) | _young(child)) - {child}
+        return _young(parent) - {child}
     return set()
 
 

@@ -104,6 +104,14 @@ def load(
     return LoadedSubmission(kernel, around, launches)
 
 
+def release_builds() -> None:
+    """Remove the locks of builds that a process which was killed has left: torch waits for such a file without end
+    (torch.utils.file_baton). No process that builds may live."""
+    for lock in Path(os.environ.get("TORCH_EXTENSIONS_DIR", os.devnull)).rglob("lock"):
+        with contextlib.suppress(OSError):
+            lock.unlink()
+
+
 def provide(modules: Mapping[str, str], interpreted: bool) -> Callable[[], Any]:
     """Make the problem's own modules ready to be imported. The context in which that is to be done."""
     for name, text in modules.items():

@@ -66,6 +66,8 @@ class Worker:
                 modules = request.get("modules", {})
                 self._calls.around_imports = load.provide(modules, self._device_kind == "cpu")
                 if request["path"] is not None:
+                    if request["alone"]:
+                        load.release_builds()
                     self._path = Path(request["path"])
                     models = request.get("form") == "kernelbench"
                     self._submission = load.load(self._path, self._device_kind == "cpu", modules, models)
