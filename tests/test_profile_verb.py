@@ -330,6 +330,10 @@ def test_a_submission_that_fails_ends_with_the_verdict_s_code(toy_root, mine, ca
     assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == code
     out, err = capsys.readouterr()
     assert words in err and not out and "harness/" not in err
+    if code == 12:
+        assert "\n  case " in err and "build/profiles" not in err
+    if words == "not today":
+        assert f'File "{mine}", line 2, in custom_kernel' in err
 
 
 def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):

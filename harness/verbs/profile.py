@@ -76,7 +76,13 @@ def profile(
     (folder / SOURCE).write_bytes(submission.source)
     narrate(f"{submission.name}: {calls} calls of {shape.label} under {tools.named(chosen)}, unconfined")
     with lock.hold(device, narrate):
-        outcome, found, notes = _RUNS[chosen](program, settings, narrate)
+        try:
+            outcome, found, notes = _RUNS[chosen](program, settings, narrate)
+        except process.Unprofiled as failure:
+            # What ran is a copy. Its author knows the file, and not which case the profile took.
+            detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
+            failure.hint = f"case {shape.label}\n{detail}".rstrip()
+            raise
     result = Profile(
         problem=problem.name,
         submission=submission.name,
