@@ -582,6 +582,15 @@ class TestReport:
             "  worst   [row 0, col 0]  got nan  expected 1  and 31 more"
         ]
 
+    def test_nothing_but_nan_where_every_bit_counts_is_called_that_once_and_no_element_is_shown(self, problem):
+        want = torch.arange(48.0).reshape(12, 4)
+        want[2, 1] = torch.nan
+        lines = self.report(problem, want, torch.full((12, 4), math.nan), Tolerance(bitwise=True)).splitlines()
+        assert lines[1:-1] == [
+            "y: all 48 elements are NaN, and every bit counts here",
+            "  has     48 NaN (expected 1)",
+        ]
+
     def test_of_nan_and_inf_one_each_is_shown_and_then_the_worst_of_the_others(self, problem):
         got = torch.ones(8, 4)
         got[2], got[3, 1:], got[5, 0] = math.nan, -math.inf, 7

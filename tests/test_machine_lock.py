@@ -1,5 +1,6 @@
 """The lock of a card: one for each, at one place for all users, and nobody waits for himself."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from test_judging import HONEST, judge
 
 from harness import catalog
 from harness.cli import main
@@ -118,6 +120,22 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 def test_who_waits_is_told_for_how_long_at_most(folder, others, limit_s, more):
     assert others(limit_s=limit_s).stdout.readline() == "held\n"
     assert others().stdout.readline().endswith(f"has Card: waiting for it to finish{more}\n")
+
+
+@needs_proc
+def test_who_waits_is_told_how_long_it_is_likely_to_be_where_the_holder_can_tell(folder, others):
+    with hold(CPU, limit_s=1620) as expect, hold(CPU, limit_s=5) as unheard:
+        expect(40)
+        unheard(3)
+        said = others().stdout.readline()
+    assert said.endswith("has Card: waiting for it to finish, about 40 s more, at most about 27 min\n")
+
+
+@needs_proc
+def test_an_evaluation_says_after_its_first_process_how_long_it_is_likely_to_hold_the_device(toy_root, roomy):
+    told = []
+    judge(toy_root, HONEST, exclusive=lambda: contextlib.nullcontext(told.append))
+    assert told and all(seconds > 0 for seconds in told)
 
 
 @needs_proc

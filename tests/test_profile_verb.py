@@ -4,6 +4,7 @@ ncu and rocprofv3 are stood in for by programs that record their words, run the 
 files in the formats of ncu 2025.3 and of ROCm 6.3 and 7; the tests marked gpu run the real ones.
 """
 
+import contextlib
 import json
 import re
 import signal
@@ -330,6 +331,33 @@ def test_a_submission_that_fails_ends_with_the_verdict_s_code(toy_root, mine, ca
     assert main(["--root", str(toy_root), "profile", "double", str(mine), "--device", "cpu"]) == code
     out, err = capsys.readouterr()
     assert words in err and not out and "harness/" not in err
+    if code == 12:
+        assert "\n  case " in err and "build/profiles" not in err
+    if words == "not today":
+        assert f'File "{mine}", line 2, in custom_kernel' in err
+
+
+def test_a_file_that_fails_does_not_wait_for_the_processors_and_one_that_does_not_leaves_nothing_of_its_trial(
+    toy_root, mine, monkeypatch
+):
+    looks = []
+
+    @contextlib.contextmanager
+    def hold(device, narrate, waiting):
+        for _ in range(2):
+            waiting()
+        looks.append(sorted(path.name for path in (toy_root / "build").rglob("*") if path.is_file()))
+        yield
+
+    monkeypatch.setattr(profiling.lock, "hold", hold)
+    cpu = detect(toy_root, "cpu")
+    mine.write_text("def custom_kernel(data):\n    raise ValueError('not today')\n")
+    with pytest.raises(process.Unprofiled, match="not today"):
+        profile(toy_root, mine, cpu)
+    assert not looks
+    mine.write_text(HONEST)
+    assert profile(toy_root, mine, cpu, out=toy_root / "build" / "honest").calls == 3
+    assert "trace-1.json" not in looks[0] and "submission.py" in looks[0]
 
 
 def test_what_a_submission_started_does_not_outlive_its_profile(toy_root, mine):

@@ -98,7 +98,9 @@ def _lines(
     lines += _census(difference)
     if rows is not None and over is not None:
         lines += [f"  row     {line}" for line in _worst_rows(difference, axes, rows, over)]
-    lines += [f"  worst   {line}" for line in _worst(difference, axes, wrong, score, bitwise)]
+    empty = bitwise and _nothing_but_nan(difference)  # no element says more than another, and neither does a place
+    if not empty:
+        lines += [f"  worst   {line}" for line in _worst(difference, axes, wrong, score, bitwise)]
     stray = _stray_specials(difference)
     if bool(stray.any()) and not bitwise:
         where = stray
@@ -109,7 +111,7 @@ def _lines(
     # Of sampled rows, where they lie along that axis says more of the sample than of the kernel.
     sampled = difference.selection.axis if difference.selection is not None else None
     along = [(axis, _along(where, dim)) for dim, axis in enumerate(axes[: where.dim()]) if dim != sampled]
-    lines += [f"  {axis:<7} {text}" for axis, text in along if text]
+    lines += [f"  {axis:<7} {text}" for axis, text in along if text and not empty]
     if left is not None and left.shape == difference.actual.shape:
         if hint := hints.kept(difference.expected, difference.actual, left):
             return [*lines, f"{HINT}{hint}"]
@@ -134,6 +136,8 @@ def _headline(
     if tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point():
         untouchable = difference.is_state and difference.name.split(".")[0] not in problem.in_place
         what = "changed, and a submission may not write to it" if untouchable else "differ, and every bit counts here"
+        if _nothing_but_nan(difference) and not untouchable:
+            return f"{difference.name}: all {difference.elements:,} elements are NaN, and every bit counts here"
         return f"{difference.name}: {share} {what}"
     reasons, rest = [], ""
     if difference.bad_specials:
@@ -180,6 +184,14 @@ def _stray_specials(difference: Difference) -> torch.Tensor:
     assert difference.actual is not None
     want, got = float64(difference.expected), float64(difference.actual)
     return (~got.isfinite() | ~want.isfinite()) & ~((want == got) | (want.isnan() & got.isnan()))
+
+
+def _nothing_but_nan(difference: Difference) -> bool:
+    """Whether every element is NaN, and not each should be."""
+    assert difference.actual is not None
+    if not difference.elements or not difference.expected.is_floating_point():
+        return False
+    return bool(float64(difference.actual).isnan().all()) and not bool(float64(difference.expected).isnan().all())
 
 
 def _wrong_elements(difference: Difference, tolerance: Tolerance, bitwise: bool) -> tuple[torch.Tensor, torch.Tensor]:

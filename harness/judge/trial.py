@@ -104,6 +104,7 @@ class Trial:
         self.profiles: list[ProfiledCase] = []
         self._in_turns = in_turns or Baselines()
         self._took_s: list[float] = []
+        self._expect: Callable[[float], None] | None = None
         self._due, self._most = sampling.processes, sampling.processes + sampling.extra_processes
 
     def run(self, timed: bool, stop_at_first: bool = False, profiles: bool = False) -> None:
@@ -162,7 +163,8 @@ class Trial:
     def _have_it_alone(self, stack: ExitStack) -> None:
         """Hold the device until `stack` is left. Waiting for it counts for no limit."""
         with self.entrant.deadline.stopped():
-            stack.enter_context(self._exclusive())
+            expect = stack.enter_context(self._exclusive())
+        self._expect = expect if callable(expect) else None
 
     def _time_processes(
         self, paces: dict[str, Pace], anchor: Anchor, null: NullWorker | None
@@ -209,6 +211,8 @@ class Trial:
         if not self._took_s:
             return ""
         each_s = statistics.fmean(self._took_s)
+        if self._expect is not None:
+            self._expect(each_s * (self._due - number))  # whoever waits for the device is told
         left, more = f", {about(each_s * (self._due - number))} left", self._most - self._due
         if more:
             left += f", {about(each_s * (self._most - number))} if their spread asks for {more} more"

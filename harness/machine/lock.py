@@ -43,6 +43,8 @@ _OPEN_TO_ALL = stat.S_ISVTX | stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Narrate = Callable[[str], None]
+Expect = Callable[[float], None]
+"""Told by the holder for how many seconds more it is likely to hold the lock."""
 
 
 class _Held:
@@ -62,10 +64,11 @@ def hold(
     narrate: Narrate = lambda line: None,
     limit_s: float | None = None,
     waiting: Callable[[], None] | None = None,
-) -> Iterator[None]:
+) -> Iterator[Expect]:
     """Hold the lock of `device`, waiting for whoever has it; a thread that has it already goes on at once. `limit_s`:
     the most seconds for which it is held, which whoever waits is told. `waiting` is called again and again while
-    another process has it, and ends the wait by an exception; who gives one lets others who wait go first.
+    another process has it, and ends the wait by an exception; who gives one lets others who wait go first. The block
+    gets an `Expect`; one that is ignored where the thread has the lock already, for what else that does is not known.
 
     Raises InfrastructureError where the lock cannot be taken.
     """
@@ -76,10 +79,11 @@ def hold(
         held.thread.acquire()
     try:
         path = None if held.depth else _folder() / f"podium-{card}.lock"
-        with contextlib.nullcontext() if path is None else _locked(path, device, narrate, limit_s, waiting):
+        unheard = contextlib.nullcontext(_unheard)
+        with unheard if path is None else _locked(path, device, narrate, limit_s, waiting) as expect:
             held.depth += 1
             try:
-                yield
+                yield expect
             finally:
                 held.depth -= 1
     finally:
@@ -91,15 +95,19 @@ def hold_if_gpu(
     narrate: Narrate = lambda line: None,
     limit_s: float | None = None,
     waiting: Callable[[], None] | None = None,
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[Expect]:
     """Hold the lock of a GPU: whatever computes there disturbs what is timed there. On a CPU only timing needs it."""
-    return contextlib.nullcontext() if device.kind == "cpu" else hold(device, narrate, limit_s, waiting)
+    return contextlib.nullcontext(_unheard) if device.kind == "cpu" else hold(device, narrate, limit_s, waiting)
+
+
+def _unheard(seconds: float) -> None:
+    """Where no note is this holder's alone."""
 
 
 @contextlib.contextmanager
 def _locked(
     path: Path, device: Device, narrate: Narrate, limit_s: float | None, waiting: Callable[[], None] | None
-) -> Iterator[None]:
+) -> Iterator[Expect]:
     try:
         lock = _take(path, device, narrate, waiting)
     except OSError as error:
@@ -107,8 +115,8 @@ def _locked(
             f"the lock {path} cannot be taken: {error.strerror}", "ask its owner, or root, to remove it"
         ) from None
     try:
-        with lock_note.left_beside(path, limit_s):
-            yield
+        with lock_note.left_beside(path, limit_s) as expect:
+            yield expect
     finally:
         os.close(lock)
 
@@ -123,8 +131,8 @@ def _take(path: Path, device: Device, narrate: Narrate, waiting: Callable[[], No
             except BlockingIOError:
                 pid = _holder(lock)
                 whose = f"another evaluation ({_described(pid)})" if pid else "another evaluation"
-                left_s = lock_note.left_s(path, pid) if pid else None
-                more = f", {lock_note.words(left_s)}" if left_s is not None else ""
+                left_s, likely_s = (lock_note.left_s(path, pid), lock_note.likely_s(path, pid)) if pid else (None, None)
+                more = f", {lock_note.words(left_s, likely_s)}" if left_s is not None else ""
                 narrate(f"{whose} has {device.name}: waiting for it to finish{more}")
                 while waiting is not None and not _free(lock):
                     waiting()

@@ -1,10 +1,11 @@
-"""What a lock's holder leaves for whoever waits: when it must be over. The lock file itself nobody can write to.
+"""What a lock's holder leaves for whoever waits: when it must be over, and once it can tell, when it is likely to be.
+The lock file itself nobody can write to.
 
-    FOLDER/podium-<card>.lock.<uid>     {"pid": 4012, "start": 88123, "until_s": 5230.5}
+    FOLDER/podium-<card>.lock.<uid>     {"pid": 4012, "start": 88123, "until_s": 5230.5, "likely_s": 3470.0}
 
-`until_s` is of CLOCK_MONOTONIC, which runs for the whole machine and is never set. `start` is the process's, in ticks:
-a note that an ended process left behind is not taken for that of another with its number. Each user has a file of his
-own, because nobody may replace another's in such a folder.
+`until_s` and `likely_s` are of CLOCK_MONOTONIC, which runs for the whole machine and is never set. `start` is the
+process's, in ticks: a note that an ended process left behind is not taken for that of another with its number. Each
+user has a file of his own, because nobody may replace another's in such a folder.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from harness.progress import about
 
 MAX_BYTES = 1000
 LONGEST_S = 30 * 24 * 3600.0
@@ -27,15 +31,22 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def left_beside(lock: Path, limit_s: float | None) -> Iterator[None]:
+def left_beside(lock: Path, limit_s: float | None) -> Iterator[Callable[[float], None]]:
     """Within it, a note says that this process holds `lock` for at most `limit_s` from now on; none without a limit.
+    What it gives is told for how many seconds more that is likely to be.
 
     A note that cannot be written is none: nothing depends on it.
     """
     name = _name(lock, os.geteuid())
-    written = limit_s is not None and _write(name, time.monotonic() + limit_s)
+    until_s = time.monotonic() + limit_s if limit_s is not None else None
+    written = until_s is not None and _write(name, {"until_s": until_s})
+
+    def expect(seconds: float) -> None:
+        if written:
+            _write(name, {"until_s": until_s, "likely_s": time.monotonic() + seconds})
+
     try:
-        yield
+        yield expect
     finally:
         if written:
             with contextlib.suppress(OSError):
@@ -44,20 +55,31 @@ def left_beside(lock: Path, limit_s: float | None) -> Iterator[None]:
 
 def left_s(lock: Path, pid: int) -> float | None:
     """For how many seconds at most the process `pid` still holds `lock`, if a note of its own says so."""
+    return _seconds(lock, pid, "until_s")
+
+
+def likely_s(lock: Path, pid: int) -> float | None:
+    """For how many seconds it is likely to, if it could tell."""
+    return _seconds(lock, pid, "likely_s")
+
+
+def _seconds(lock: Path, pid: int, key: str) -> float | None:
     try:
         uid = _user(pid)
         said = json.loads(_read(_name(lock, uid), uid))
         if (said["pid"], said["start"]) != (pid, started(pid)):
             return None
-        left = float(said["until_s"]) - time.monotonic()
+        left = float(said[key]) - time.monotonic()
     except (OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError):
         return None  # it is not there, or somebody else's, or an older Podium's, or broken
     return left if math.isfinite(left) and 0 < left <= LONGEST_S else None
 
 
-def words(seconds: float) -> str:
-    """`at most about 27 min more`, rounded up."""
+def words(seconds: float, likely: float | None = None) -> str:
+    """`at most about 27 min more`, rounded up; with what is likely, `about 40 s more, at most about 27 min`."""
     many = f"{math.ceil(seconds)} s" if seconds <= 90 else f"{math.ceil(seconds / 60)} min"
+    if likely is not None and likely < seconds:
+        return f"{about(likely)} more, at most about {many}"
     return f"at most about {many} more"
 
 
@@ -77,9 +99,9 @@ def _user(pid: int) -> int:
     return int(Path(f"/proc/{pid}/status").read_text().partition("\nUid:")[2].split()[1])
 
 
-def _write(name: Path, until_s: float) -> bool:
+def _write(name: Path, said_s: dict[str, Any]) -> bool:
     try:
-        said = json.dumps({"pid": os.getpid(), "start": started(os.getpid()), "until_s": until_s})
+        said = json.dumps({"pid": os.getpid(), "start": started(os.getpid()), **said_s})
         made, new = tempfile.mkstemp(prefix=f"{name.name}.", dir=name.parent)
     except (OSError, ValueError, IndexError):
         return False

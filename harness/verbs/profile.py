@@ -75,8 +75,25 @@ def profile(
     )
     (folder / SOURCE).write_bytes(submission.source)
     narrate(f"{submission.name}: {calls} calls of {shape.label} under {tools.named(chosen)}, unconfined")
-    with lock.hold(device, narrate):
-        outcome, found, notes = _RUNS[chosen](program, settings, narrate)
+    tried = False
+
+    def try_meanwhile() -> None:
+        """One call while another has the processors, so that a file that fails need not wait to be told."""
+        nonlocal tried
+        if not tried:
+            tried = True
+            _RUNS[chosen](program, settings.model_copy(update={"warmup": 0, "calls": 1}), lambda line: None)
+            for name in (*_files(folder), process.PRINTED):
+                (folder / name).unlink(missing_ok=True)
+
+    try:
+        with lock.hold(device, narrate, waiting=try_meanwhile if device.kind == "cpu" else None):
+            outcome, found, notes = _RUNS[chosen](program, settings, narrate)
+    except process.Unprofiled as failure:
+        # What ran is a copy. Its author knows the file, and not which case the profile took.
+        detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
+        failure.hint = f"case {shape.label}\n{detail}".rstrip()
+        raise
     result = Profile(
         problem=problem.name,
         submission=submission.name,
