@@ -47,6 +47,13 @@ def command(root: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-c", program, "--root", str(root), *arguments]
 
 
+def test_where_there_is_no_submission_it_is_said_how_to_get_one(podium, toy_root):
+    for path in (toy_root / "submissions" / "double").glob("*.py"):
+        path.unlink()
+    code, out, _ = podium("eval", "double")
+    assert code == 0 and "There is no submission yet: " in out and "new double mine" in out and "Nothing new" not in out
+
+
 def test_a_run_that_is_truncated_after_it_was_indexed_is_on_no_board_list_or_report(podium, toy_root, monkeypatch):
     monkeypatch.setattr(scan, "SETTLED_NS", 0)
     page = toy_root / "board.html"

@@ -30,6 +30,7 @@ from harness.cli.options import (
     watch_over,
     words_option,
 )
+from harness.command import typed
 from harness.errors import UsageError
 from harness.model import Problem, Run, Unranked, Verdict, tolerances_met
 from harness.render import boards, colour, github, progress
@@ -300,7 +301,9 @@ def _print_outcome(
         parts += boards.parts(root, problem, device, published=False)
     if chosen or quick:
         parts += [rendered.case_table(run, run.submission) for run in runs if run.measurements]
-    if not runs:
+    if not runs and not catalog.submissions(root, problem):
+        parts.append(f"There is no submission yet: {typed('new', problem.argument, 'mine')} writes one to begin with.")
+    elif not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
     parts += [tables.failure(run, not chosen, tests) for run, has in zip(runs, failed, strict=True) if has]
     found = leaderboard.bearings(root, problem, runs)
