@@ -173,7 +173,7 @@ def test_a_server_whose_judge_goes_before_it_is_answered_ends_without_a_word():
         stderr=subprocess.STDOUT,
     )
     theirs.close()
-    request = {"op": "start", "targets": [1], "folder": "/", "environment": {}}
+    request = {"op": "start", "turn": 1, "targets": [1], "folder": "/", "environment": {}}
     program = {"module": "json", "words": [], "report_fd": None, "whom": ""}
     nothing = os.open(os.devnull, os.O_WRONLY)
     Channel(ours).send({**request, "settings": {"parent_pid": 0}, "program": program}, (nothing,))
@@ -181,6 +181,26 @@ def test_a_server_whose_judge_goes_before_it_is_answered_ends_without_a_word():
     os.close(nothing)
     said, _ = server.communicate(timeout=300)
     assert (server.returncode, said) == (0, b"")
+
+
+def test_an_answer_whose_asker_was_interrupted_is_not_the_next_one_s(monkeypatch):
+    """Ctrl-C between a question and its answer."""
+    with forked.server(("calendar",), {"PYTHONPATH": str(CHECKOUT)}) as server:
+        program = {"module": "json", "words": [], "report_fd": None, "whom": ""}
+        request = {"op": "start", "targets": [1], "folder": "/", "environment": {}}
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        receive = server._channel.receive
+
+        def interrupted(*arguments, **options):
+            monkeypatch.setattr(server._channel, "receive", receive)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(server._channel, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            server.ask({**request, "settings": {"parent_pid": 0}, "program": program}, (nothing,))
+        second = server.ask({**request, "settings": {"parent_pid": 0}, "program": program}, (nothing,))
+        assert "status" in server.ask({"op": "collect", "pid": second["pid"]})
+        os.close(nothing)
 
 
 def test_of_servers_without_work_the_oldest_are_ended(monkeypatch):

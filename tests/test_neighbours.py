@@ -64,7 +64,7 @@ def test_a_system_that_does_not_tell_is_not_crowded(monkeypatch):
 def test_a_run_that_was_timed_in_a_crowd_says_so(toy_root, monkeypatch):
     monkeypatch.setattr(neighbours.Neighbours, "crowding", lambda self: Crowding(0.6, 0.1))
     run = judge(toy_root, HONEST)
-    assert {each.others_share for each in run.rounds} == {0.6} and run.measurements[0].labels == ("crowded",)
+    assert {each.others_share for each in run.rounds} == {0.6} and "crowded" in run.measurements[0].labels
     shown = document.text([timing.rounds_of(run.rounds)])
     assert "60%" in shown and "other processes took" in shown
     assert "while other processes took up to 60% of the processors" in tables.verdict_line(run)

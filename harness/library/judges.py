@@ -66,7 +66,7 @@ class Judge:
         if gives_way:  # it has no thread yet, and has started nothing
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
-        self._socket, self._asking = ours, threading.Lock()
+        self._socket, self._asking, self._closing = ours, threading.Lock(), threading.Lock()
         self._connection = Connection(os.dup(ours.fileno()))
         self._owner = os.getpid()
 
@@ -109,10 +109,11 @@ class Judge:
         """End it, and by that all that it has started."""
         if self._owner != os.getpid():
             return
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # closing it alone would not end a read that waits
-        self._socket.close()
-        self._connection.close()
+        with self._closing:  # two threads may
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # closing it alone would not end a read that waits
+            self._socket.close()
+            self._connection.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:

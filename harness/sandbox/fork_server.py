@@ -4,7 +4,7 @@ two, a fork milliseconds.
     python3 -m harness.sandbox.fork_server CHANNEL_FD MODULE...
 
     judge ── {"op": "start", ...} and descriptors ──►  server ── fork ──►  keeper ─► waiter ─► worker
-    judge ◄── {"pid": the keeper's} ──
+    judge ◄── {"pid": the keeper's} ──                  each answer has the "turn" of what was asked
     judge ── {"op": "collect", "pid": ...} ──►         once that has ended; until then nobody else gets its number
     judge ◄── {"status": as os.waitpid has it} ──
 
@@ -48,7 +48,7 @@ def _serve(channel: Channel) -> tuple[Message, list[int]]:
         while True:
             request = channel.receive()
             if request["op"] == "collect":
-                channel.send({"status": os.waitpid(request["pid"], 0)[1]})
+                channel.send({"turn": request["turn"], "status": os.waitpid(request["pid"], 0)[1]})
                 continue
             fds = [channel.fds.pop(0) for _ in request["targets"]]
             pid = os.fork()
@@ -57,7 +57,7 @@ def _serve(channel: Channel) -> tuple[Message, list[int]]:
                 return request, fds
             for fd in fds:
                 os.close(fd)
-            channel.send({"pid": pid})
+            channel.send({"turn": request["turn"], "pid": pid})
     sys.exit()
 
 

@@ -45,6 +45,7 @@ class ForkServer:
                 start_new_session=True,
             )
         self._channel, self._asking, self._owner = Channel(ours), threading.Lock(), os.getpid()
+        self._turn = 0
         self.leases = 0  # of those who are about to have it fork
         self.forks: set[int] = set()  # that were not collected
 
@@ -58,9 +59,13 @@ class ForkServer:
     def ask(self, request: Message, fds: tuple[int, ...] = ()) -> Any:
         """Raises InfrastructureError if the server has ended."""
         with self._asking:
+            self._turn += 1
             try:
-                self._channel.send(request, fds)
-                return self._channel.receive()
+                self._channel.send({**request, "turn": self._turn}, fds)
+                while True:
+                    answer = self._channel.receive()
+                    if answer["turn"] == self._turn:  # not that to a question whose asker was interrupted
+                        return answer
             except ChannelClosed:
                 raise InfrastructureError(
                     f"the process that workers are forked from (process {self.pid}) has ended", "run this again"
