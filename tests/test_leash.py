@@ -256,7 +256,10 @@ def test_what_becomes_of_a_child_at_rest_is_seen(what):
     program = """
         import os, signal, time
         def child(*end):
-            if os.fork() == 0:
+            pid = os.fork()
+            if pid and end:
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            if pid == 0:
                 if end:
                     os._exit(*end)
                 os.write(1, b".")
