@@ -181,7 +181,8 @@ def test_an_interpreted_kernel_cannot_be_timed(fight, in_triton):
 
 @pytest.fixture
 def with_a_baseline(toy_root):
-    (toy_root / "submissions" / "double" / "plain.py").write_text(HONEST)
+    plain = "import time\n" + HONEST.replace("return", "time.sleep(0.002)\n    return")  # longer than the clock's bound
+    (toy_root / "submissions" / "double" / "plain.py").write_text(plain)
     yml = toy_root / "problems" / "double" / "problem.yml"
     yml.write_text(yml.read_text() + "baselines: [plain]\n")
     return toy_root
