@@ -110,25 +110,27 @@ def test_who_has_something_else_to_look_at_may_give_up_the_wait_or_gets_the_lock
         assert first.wait() and others().stdout.readline().startswith("another evaluation")
 
 
+SECONDS_LEFT = r"[3-7]\d s"  # of 70: the other process takes a while to begin
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
 
 
 @needs_proc
-@pytest.mark.parametrize(
-    ("limit_s", "more"), [(1620, ", at most about 27 min more"), (40, ", at most about 40 s more")]
-)
+@pytest.mark.parametrize(("limit_s", "more"), [(1620, r"27 min"), (70, SECONDS_LEFT)])
 def test_who_waits_is_told_for_how_long_at_most(folder, others, limit_s, more):
     assert others(limit_s=limit_s).stdout.readline() == "held\n"
-    assert others().stdout.readline().endswith(f"has Card: waiting for it to finish{more}\n")
+    said = others().stdout.readline()
+    assert re.search(rf"has Card: waiting for it to finish, at most about {more} more\n", said), said
 
 
 @needs_proc
 def test_who_waits_is_told_how_long_it_is_likely_to_be_where_the_holder_can_tell(folder, others):
     with hold(CPU, limit_s=1620) as expect, hold(CPU, limit_s=5) as unheard:
-        expect(40)
+        expect(70)
         unheard(3)
         said = others().stdout.readline()
-    assert said.endswith("has Card: waiting for it to finish, about 40 s more, at most about 27 min\n")
+    assert re.search(
+        rf"has Card: waiting for it to finish, about {SECONDS_LEFT} more, at most about 27 min\n", said
+    ), said
 
 
 @needs_proc
