@@ -128,9 +128,9 @@ def test_who_waits_is_told_how_long_it_is_likely_to_be_where_the_holder_can_tell
         expect(70)
         unheard(3)
         said = others().stdout.readline()
-    assert re.search(
-        rf"has Card: waiting for it to finish, about {SECONDS_LEFT} more, at most about 27 min\n", said
-    ), said
+    assert re.search(rf"has Card: waiting for it to finish, about {SECONDS_LEFT} more, at most about 27 min\n", said), (
+        said
+    )
 
 
 @needs_proc
