@@ -14,6 +14,7 @@ def rivals(monkeypatch):
     return importlib.import_module("rivals")
 
 
+@pytest.mark.slow(ci=True)
 def test_what_torch_compiles_is_compiled_for_each_shape(rivals, monkeypatch):
     """Left to itself it takes from the second shape on one code for all, and after eight shapes none."""
     from torch._dynamo.utils import counters

@@ -106,6 +106,7 @@ def rows_by(rows, *columns):
     return {tuple(row[column] for column in columns): row for row in rows}
 
 
+@pytest.mark.slow(ci=True)
 def test_a_simulation_with_one_seed_is_the_same_every_time():
     assert coverage.simulate(20, 7) == coverage.simulate(20, 7) != coverage.simulate(20, 8)
 

@@ -484,6 +484,7 @@ def test_inline_hip_is_run_in_the_emulator_for_a_target_that_is_named(podium):
     assert "argument 1" in last_line(out) and f"line {line_of(outside, '100000000')}" in last_line(out)
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1100", marks=pytest.mark.slow)])
 def test_tritons_machine_code_is_judged_beside_the_interpreter(podium, target):
     pytest.importorskip("tinygrad")
@@ -600,6 +601,7 @@ def test_nothing_is_left_behind(podium, toy_root):
     assert list((toy_root / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_stopped_it_takes_its_processes_along(toy_root, forking, stop):
     waits = "import os, time\nif not os.environ.get('TRITON_INTERPRET'):\n    time.sleep(600)\n"

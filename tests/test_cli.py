@@ -474,6 +474,7 @@ sys.meta_path.insert(0, Watches())
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "moment",
     [*(pytest.param(moment, marks=pytest.mark.slow) for moment in (b"judging on", b"test 1 of")), b"timing, process 1"],
@@ -491,6 +492,7 @@ def test_ctrl_c_leaves_no_process_and_no_half_run(toy_root, forking, moment):
     assert not working_in(toy_root)
 
 
+@pytest.mark.slow(ci=True)
 def test_a_killed_judge_takes_its_worker_along(toy_root, forking):
     submit(toy_root, "slow", "import time\ndef custom_kernel(data):\n    time.sleep(600)\n")
     process = subprocess.Popen(

@@ -210,6 +210,7 @@ def asked(toy_root, monkeypatch):
     return make
 
 
+@pytest.mark.slow(ci=True)
 def test_a_job_tells_that_it_begins_then_lines_and_last_the_run_with_its_source(asked):
     said = list(asked("def custom_kernel(data):\n    return data[0] * 2\n"))
     assert list(said[0]) == ["begun"] and "run" in said[-1]

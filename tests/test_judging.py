@@ -696,6 +696,7 @@ def test_a_score_with_too_wide_an_interval_is_shown_and_not_ranked(toy_root, roo
     assert run.unranked_because is Unranked.IMPRECISE
 
 
+@pytest.mark.slow(ci=True)
 def test_timed_processes_start_from_nothing_unless_the_configuration_says_otherwise(toy_root):
     says = """
         import sys

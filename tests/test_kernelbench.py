@@ -311,6 +311,7 @@ class TestBaselines:
             shutil.copytree(kept["results"], toy_root / "results", dirs_exist_ok=True)
         return kept["said"]
 
+    @pytest.mark.slow(ci=True)
     def test_they_are_timed_in_turns_with_a_submission_within_its_run(self, right, podium):
         code, run, document, _ = right
         assert code == 0 and run.ranked, run.unranked_because
@@ -328,6 +329,7 @@ class TestBaselines:
         _, out, _ = podium("leaderboard", str(TASKS / "1_stateless.py"))
         assert f"{run.speed_up:.2f}" in out
 
+    @pytest.mark.slow(ci=True)
     def test_a_report_and_a_reproduction_have_each_ones_speed_up(self, right, podium, toy_root):
         _, run, _, _ = right
         code, _, err = podium("report", str(TASKS / "1_stateless.py"), "--out", str(toy_root / "board.html"))

@@ -229,6 +229,7 @@ int main(int count, char **words) {
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
+@pytest.mark.slow(ci=True)
 def test_without_a_filter_a_child_that_goes_on_all_the_same_is_seen(tmp_path):
     program = tmp_path / "goes_on"
     (tmp_path / "goes_on.c").write_text(GOES_ON)

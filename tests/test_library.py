@@ -362,6 +362,7 @@ def test_what_the_caller_s_own_narrate_raises_ends_the_call_and_the_next_one_has
     assert evaluate("double", RIGHT, "cpu", "verdict", root=root).ending.verdict is Verdict.ACCEPTED
 
 
+@pytest.mark.slow(ci=True)
 def test_a_judge_that_was_killed_is_said_to_be_and_another_is_started(root):
     evaluate("double", RIGHT, "cpu", "verdict", root=root)
     killed = judges._judges["cpu"]._process

@@ -100,10 +100,12 @@ def test_what_a_submission_keeps_for_each_case_is_there_when_it_is_over_and_no_p
     [
         ("raise RuntimeError", 0),
         ("import os\nos._exit(3)", 0.5),
-        ("while True:\n    pass", 1),
-        ("def custom_kernel(data):\n    while True:\n        pass", 1.5),
+        pytest.param("while True:\n    pass", 1, marks=pytest.mark.slow(ci=True)),
+        pytest.param("def custom_kernel(data):\n    while True:\n        pass", 1.5, marks=pytest.mark.slow(ci=True)),
         ("def custom_kernel(data):\n    while True:\n        pass", 0),
-        ("import os\ndef custom_kernel(data):\n    os.kill(os.getpid(), 9)", 1.5),
+        pytest.param(
+            "import os\ndef custom_kernel(data):\n    os.kill(os.getpid(), 9)", 1.5, marks=pytest.mark.slow(ci=True)
+        ),
     ],
 )
 def test_one_that_fails_or_hangs_there_holds_nobody_up(precompilation, source, wait_s):
