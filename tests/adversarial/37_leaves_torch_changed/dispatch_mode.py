@@ -5,6 +5,7 @@ seen: NaN|x what is allowed
 defence: D3, copies do not go through torch
 """
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 waiting = []
@@ -19,6 +20,7 @@ class Late(TorchDispatchMode):
 
 
 Late().__enter__()
+torch.ones(1).fill_(0)  # for the first of all torch imports a second's worth, which is no call's
 
 
 def custom_kernel(data):
