@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.model import ClockOwner, Ending, Run, Verdict
+from harness.model import ClockOwner, Ending, Run, Unranked, Verdict
 from harness.ranking.comparison import compare_runs
 from harness.ranking.speed import Noise
 from harness.records.store import Store
@@ -195,6 +195,31 @@ def test_comparing_stored_runs_needs_no_torch(toy_root, store):
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CRATE = DEVICE.model_copy(update={"slug": "crate", "name": "Crate"})
+
+
+@pytest.mark.parametrize(
+    "later", [{"device": CRATE}, {"device": CRATE, "latencies": (), "unranked_because": Unranked.INTERPRETED}]
+)
+def test_two_names_are_compared_on_the_device_that_timed_both_whatever_ran_elsewhere_since(podium, store, later):
+    store("old", OLD, id="20260101T000000-abcdef-old")
+    store("new", NEW, id="20260101T000001-abcdef-new")
+    newest = store("new", NEW, id="20260102T000000-abcdef-new", **later).id
+    code, out, _ = podium("compare", "old", "new", "--json")
+    assert code == 0 and json.loads(out)["b"]["run"] == "20260101T000001-abcdef-new"
+    code, out, err = podium("compare", "old", newest, "--json")
+    assert code == 2 or json.loads(out)["b"]["run"] == newest, "an id is what it says"
+
+
+def test_a_right_run_of_another_device_does_not_hide_that_the_source_is_wrong(podium, store):
+    store("old", OLD, device=CRATE)
+    store("new", NEW, id="20260101T000001-abcdef-new", device=CRATE)
+    wrong = {"latencies": (), "ending": Ending(verdict=Verdict.WRONG_ANSWER, message="no")}
+    store("new", NEW, id="20260102T000000-abcdef-new", device=CRATE, **wrong)
+    code, out, err = podium("compare", "old", "new", "--fail-if-slower", "5")
+    assert code == 10 and "wrong answer" in out + err
 
 
 @pytest.mark.parametrize("options", [(), ("--duel", "--device", "cpu")])

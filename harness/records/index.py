@@ -57,6 +57,12 @@ class Index:
             found[problem] = min(of_source, key=lambda each: each[0])[1]
         return found
 
+    def ranked(self, submission: str, problem: str) -> dict[tuple[str, int], str]:
+        """By device and revision the id of the latest ranked run of the latest source of this submission."""
+        query = f"SELECT {', '.join(COLUMNS)}, 1 FROM runs WHERE submission = ? AND problem = ? ORDER BY started_at, id"
+        runs = [entry_of(row) for row in self._rows(query, (submission, problem))]
+        return {(run.device, run.revision): run.id for run in runs if run.ranked and run.sha256 == runs[-1].sha256}
+
     def devices(self, problem: str) -> dict[str, str]:
         """The devices with runs of `problem`: their names by their folders."""
         query = (

@@ -152,6 +152,14 @@ class Store:
             raise UsageError(f"there is no run {name}", did_you_mean(name, choices, newest_first=True) if ids else None)
         return {entry.problem: entry.id}
 
+    def ranked_alike(self, a: str, b: str, problem: str) -> tuple[str, str] | None:
+        """The latest ranked runs of the submissions of these names on one device, to one revision; None if there are
+        none."""
+        with self.index() as index:
+            of_a, of_b = index.ranked(a, problem), index.ranked(b, problem)
+        pairs = [(of_a[place], of_b[place]) for place in of_a.keys() & of_b.keys()]
+        return max(pairs, key=min, default=None)  # an id begins with when the run did
+
     def read(self, name: str, problem: str | None = None) -> Run:
         """The run that `name` stands for (`find`); of a submission's name, to `problem` if there is one. A first look
         (`--quick`) is the latest only of a source that was not judged in full.

@@ -15,7 +15,7 @@ from harness import catalog
 from harness.catalog.config import MOST_DUEL_PAIRS, load_config
 from harness.command import typed
 from harness.errors import judging
-from harness.model import Device, Run, Submission
+from harness.model import Device, Run, Submission, Verdict
 from harness.ranking import comparison, doubt
 from harness.ranking.comparison import Comparison, PairedMeasurement
 from harness.ranking.speed import DOUBTFUL_LABELS, Speed
@@ -43,13 +43,22 @@ class Versions:
 
 def take(root: Path, a: str, b: str) -> Versions:
     """The runs that `a` and `b` name, as `show` understands them; of names that submissions to several problems have,
-    runs of the one problem that both have. Raises UsageError, InfrastructureError."""
+    runs of the one problem that both have. Where these were not both timed on one device, and other runs of the two
+    submissions were, those. Raises UsageError, InfrastructureError."""
     store = Store(root)
     shared = store.find(a).keys() & store.find(b).keys()
     problem = shared.pop() if len(shared) == 1 else None
     old, new = store.read(a, problem), store.read(b, problem)
+    if old.problem == new.problem and _are_of_two_places(old, new):
+        old, new = (store.read(run_id) for run_id in store.ranked_alike(a, b, old.problem) or (old.id, new.id))
     sources = [store.source(run.problem, run.submission_sha256) for run in (old, new)]
     return Versions(old, new, *sources)
+
+
+def _are_of_two_places(old: Run, new: Run) -> bool:
+    """Whether both are right, and not both timed on one device."""
+    right = old.ending.verdict is new.ending.verdict is Verdict.ACCEPTED
+    return right and (old.score is None or new.score is None or old.device.slug != new.device.slug)
 
 
 def compare(root: Path, versions: Versions) -> Comparison:
