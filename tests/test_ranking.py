@@ -290,11 +290,15 @@ CASE = "batch_size=1 seq_len=9 num_kv_heads=3 num_q_heads=21 head_dim=80 dtype=f
         ),
         (
             f"a call with {CASE} took longer than the limit of 60 s; in f (line 5)",
-            "took longer than the limit of 60 s; in f (line 5)",
+            "a call took longer than the limit of 60 s; in f (line 5)",
         ),
         (
             f"the process was killed by SIGABRT during a call with {CASE}",
             "the process was killed by SIGABRT during a call",
+        ),
+        (
+            f"the process was killed by SIGSEGV during a call with {CASE}: a load or store out of bounds does this",
+            "the process was killed by SIGSEGV during a call: a load or store out of bounds does this",
         ),
         ("IndexError: list index out of range (line 5)", "IndexError: list index out of range (line 5)"),
         ("the worker's reply is malformed: a=b", "the worker's reply is malformed: a=b"),

@@ -11,16 +11,15 @@ from harness.records.entry import Entry
 from harness.render.document import Part, Prose, Table
 from harness.render.fit import shortened
 
-_CASE = r"(?:\w+=\S+ )*\w+=\S+"
-"""A case's label, as messages have it."""
+_CASE = r"(?:\w+=\S+ )*\w+=\S*[^\s:;]"
+"""A case's label, as messages have it: what follows may begin with a colon."""
 _WHICH = "(?:the one shown|the first|it) is"
 """The first: in runs from before 2026-11-24."""
 _COUNT = r"\d+ of \d+ test cases? (?:are|is) wrong(?:, \d+ not tried)?"
 _WRONG = re.compile(rf"({_COUNT}); {_WHICH} {_CASE}: (.*)", re.DOTALL)
-_CALL = re.compile(rf"a (?:timed )?call with {_CASE} (.*)", re.DOTALL)
 OTHER_COLUMNS = 45
 """Characters that a submission's name, its verdict and the lines take beside what was seen."""
-LINES = 2
+LINES = 3
 """Of what was seen; `show` has all of it."""
 
 
@@ -55,6 +54,4 @@ def cause(message: str) -> str:
     """What went wrong, before how often and in which case: a line that is cut loses the latter."""
     if wrong := _WRONG.match(message):
         return f"{wrong[2]} ({wrong[1]})"
-    if call := _CALL.match(message):
-        return call[1]
     return re.sub(rf" with {_CASE}", "", message)
