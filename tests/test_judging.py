@@ -16,7 +16,7 @@ from harness.judge import assembly, bounds
 from harness.judge.clock import StopClock, Void
 from harness.judge.constants import Constants
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
-from harness.judge.evaluate import _measurement, _unranked_because, evaluate, replay
+from harness.judge.evaluate import _loosest, _measurement, _unranked_because, evaluate, replay
 from harness.judge.examination import Examination
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
@@ -214,6 +214,19 @@ def test_a_case_is_labelled_by_how_it_was_timed_and_has_a_bound_if_the_judge_did
     found = _measurement(timings, trial, reference, device, 0.95, 2)
     assert found.labels == labels and found.floor.latency_ns == 4e3
     assert (found.bound_ns is None) == (manner is Manner.WORKER)
+
+
+def test_what_nothing_confined_is_not_ranked_and_a_run_s_error_is_that_of_its_worst_case(toy_root):
+    source = "def custom_kernel(data):\n    return data[0] * (2.000004 if data[0].shape[0] == 4 else 2)\n"
+    run = judge(toy_root, source, timed=False, isolation=NO_ISOLATION)
+    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == Unranked.UNSANDBOXED
+    assert min(check.error for check in run.checks) == 0 < run.error == max(check.error for check in run.checks)
+
+
+def test_a_run_meets_the_loosest_of_the_tolerances_that_its_cases_met():
+    problem = SimpleNamespace(tolerances={"exact": None, "fp8": None, "fp4": None})
+    met = [SimpleNamespace(tolerance=name) for name in ("fp8", "exact", None)]
+    assert _loosest(met, problem) == "fp8" and _loosest([], problem) is None
 
 
 def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):
