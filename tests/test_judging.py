@@ -16,7 +16,7 @@ from harness.judge import assembly, bounds
 from harness.judge.clock import StopClock, Void
 from harness.judge.constants import Constants
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
-from harness.judge.evaluate import _loosest, _measurement, _unranked_because, evaluate, replay
+from harness.judge.evaluate import _loosest, _measurement, _named, _unranked_because, evaluate, replay
 from harness.judge.examination import Examination
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
@@ -221,6 +221,16 @@ def test_what_nothing_confined_is_not_ranked_and_a_run_s_error_is_that_of_its_wo
     run = judge(toy_root, source, timed=False, isolation=NO_ISOLATION)
     assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == Unranked.UNSANDBOXED
     assert min(check.error for check in run.checks) == 0 < run.error == max(check.error for check in run.checks)
+
+
+def test_what_was_raised_is_told_with_the_author_s_path_and_not_with_that_of_the_copy_that_ran():
+    raised = Ending(
+        verdict=Verdict.RUNTIME_ERROR,
+        message="invalid syntax (submission.py, line 3)",
+        detail='File "/scratch/submission.py", line 3',
+    )
+    found = _named(raised, Path("/scratch"), SimpleNamespace(path="here/mine.py"))
+    assert (found.message, found.detail) == ("invalid syntax (mine.py, line 3)", 'File "here/mine.py", line 3')
 
 
 def test_a_run_meets_the_loosest_of_the_tolerances_that_its_cases_met():
