@@ -463,6 +463,12 @@ class TestState:
             torch.ones(1), lambda data: (data[0].copy_(after), torch.ones(1))[1:], CLOSE, inputs=[(before, after)]
         )
 
+    def test_memory_that_was_supplied_is_to_be_returned_and_no_copy_of_it(self):
+        before, after = torch.zeros(8), torch.arange(8.0)
+        assert accepted(after, lambda data: data[0].copy_(after), CLOSE, inputs=[(before, after)])
+        said = fault(after, lambda data: data[0].copy_(after).clone(), CLOSE, inputs=[(before, after)])
+        assert "it is a fresh tensor" in said
+
     def test_the_second_of_two_inputs_is_watched_as_the_first(self):
         same, other = torch.ones(300), torch.arange(300)
 

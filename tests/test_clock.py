@@ -24,6 +24,7 @@ from harness.judge.stage import Snapshot
 from harness.machine.device import detect
 from harness.model import NO_ISOLATION, Manner, Verdict
 from harness.sandbox import tiers
+from harness.sandbox.leash import Leash
 from harness.sandbox.scratch import scratch
 from harness.wire.flusher import Flusher
 
@@ -276,6 +277,18 @@ def test_a_child_that_cannot_be_stopped_voids_the_call(worker):
             return data[0] * 2
     """
     assert worker(source).call()[1].void is Void.NOT_STOPPED
+
+
+def test_one_that_is_seen_to_have_run_while_it_stood_still_or_to_go_on_afterwards_voids_the_call(worker, monkeypatch):
+    subject = worker("def custom_kernel(data):\n    return data[0] * 2\n")
+    for seen in (1, 2):  # before it is let go on, and when its outputs have been read
+        looks = iter((1, 2))
+        monkeypatch.setattr(Leash, "ran_while_stopped", lambda leash, looks=looks, seen=seen: next(looks, 0) == seen)
+        assert subject.call()[1].void is Void.RAN_WHILE_STOPPED
+    monkeypatch.undo()
+    stop = Session.stop
+    monkeypatch.setattr(Session, "stop", lambda session: stop(session) and False)
+    assert subject.call()[1].void is Void.NOT_STOPPED
 
 
 WAKES = """

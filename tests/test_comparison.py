@@ -229,6 +229,11 @@ def test_what_followed_the_first_processes_does_not_widen_or_narrow_the_interval
     assert narrow.high - 1 == pytest.approx((found(run(config=config), few).ratio.high - 1) * 0.9, rel=0.1)
     unknown = found(run(config=config), run("b", spread=(*STEADY, 1.0, 1.0, 1.0))).ratio
     assert unknown.high < narrow.high, "a configuration that does not tell has the spread of them all"
+    cases = [
+        compare_runs(run(config=of), more.model_copy(update={"config": of}), NOISE, 0.95).cases[0]
+        for of in (config, {})
+    ]
+    assert cases[0].finding.ratio.high > cases[1].finding.ratio.high, "of each case as of all of them"
 
 
 def test_what_failed_has_no_time_and_so_no_clock():
@@ -269,6 +274,14 @@ def test_pairs_see_three_percent_through_weather_of_thirty(factor, speed):
     assert compared.finding.speed is speed
     assert compared.finding.ratio.value == pytest.approx(factor, rel=1e-3)
     assert compared.b_ns / compared.a_ns == pytest.approx(factor, rel=1e-3)
+
+
+def test_each_case_of_a_duel_has_a_wider_interval_than_alone():
+    (one,) = paired(1.03)
+    other = replace(one, case=Case(parameters={"n": 2}))
+    both, alone = (compare_pairs("double", "Box", ("a", "b"), cases, NOISE, 0.95) for cases in ([one, other], [one]))
+    assert both.cases[0].finding.ratio.high > alone.cases[0].finding.ratio.high
+    assert both.finding.ratio.high == pytest.approx(alone.finding.ratio.high), "and all of them together has not"
 
 
 @pytest.mark.parametrize("label", [Label.CROWDED, Label.VOIDED])

@@ -37,6 +37,15 @@ def test_every_import_leads_to_a_lower_line_of_the_picture():
     assert not up
 
 
+def test_every_module_stands_in_the_picture_of_its_room():
+    missing = []
+    for module, path in house.modules().items():
+        picture = ast.get_docstring(ast.parse((path.parent / "__init__.py").read_text(encoding="utf-8"))) or ""
+        if path.stem not in LOOSE and not re.search(rf"\b{path.stem}\b", picture):
+            missing.append(module)
+    assert not missing
+
+
 def test_rooms_import_each_other_in_no_circle():
     assert not house.cycles(house.arrows())
 

@@ -14,8 +14,9 @@ from harness.catalog.config import Sampling, load_config
 from harness.errors import InfrastructureError
 from harness.judge import assembly, bounds
 from harness.judge.clock import StopClock, Void
+from harness.judge.constants import Constants
 from harness.judge.entrant import MOST_VOIDS, MOST_WAITS, Entrant
-from harness.judge.evaluate import _unranked_because, evaluate, replay
+from harness.judge.evaluate import _loosest, _measurement, _named, _unranked_because, evaluate, replay
 from harness.judge.examination import Examination
 from harness.judge.pace import Pace
 from harness.judge.reply import Fault
@@ -28,6 +29,7 @@ from harness.model import (
     NO_ISOLATION,
     Case,
     ClockOwner,
+    Device,
     Ending,
     Estimate,
     Floor,
@@ -184,6 +186,57 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
     assert found == reasons[late]
     unjudged = Ending(verdict=Verdict.INFRASTRUCTURE_ERROR, message="")
     assert _unranked_because(trial, unjudged, [measurement], *[True] * 5) == "unjudged"
+
+
+@pytest.mark.parametrize(
+    ("kind", "manner", "copied", "elapsed_ns", "launch_ns", "labels"),
+    [
+        ("cuda", Manner.SANDWICH, False, 1e6, 1e3, ()),
+        ("cuda", Manner.SANDWICH, False, 1e6, 2.1e3, (Label.LATENCY_BOUND,)),
+        ("cuda", Manner.SANDWICH, True, 1e6, None, (Label.COPIED,)),
+        ("cuda", Manner.STOPPED, True, 1e6, 1e3, (Label.HOST_BOUND,)),
+        ("rocm", Manner.WORKER, False, 1e6, None, (Label.WORKER_TIMED,)),
+        ("cpu", Manner.STOPPED, True, 1e6, None, ()),
+        ("cpu", Manner.STOPPED, False, bounds.CPU_NS, None, (Label.TOO_SHORT,)),
+    ],
+)
+def test_a_case_is_labelled_by_how_it_was_timed_and_has_a_bound_if_the_judge_did(
+    kind, manner, copied, elapsed_ns, launch_ns, labels
+):
+    device = Device(
+        kind=kind, name="x", slug="x", arch="x", torch_device="cpu", memory_bytes=1, flush_bytes=1,
+        bandwidth_bytes_per_s=1e9,
+    )  # fmt: skip
+    case, constants = Case(parameters={"n": 1}), Constants(launch_ns=launch_ns)
+    trial = SimpleNamespace(entrant=SimpleNamespace(caller=SimpleNamespace(constants=constants)))
+    reference = SimpleNamespace(cost=lambda case: {"bf16": {"bytes": 4e3, "flops": {}}})  # a floor of 4 us
+    timings = Timings(case, Pace(4, manner, copied=copied), [Sitting(manner, elapsed_ns=[elapsed_ns] * 4)] * 2)
+    found = _measurement(timings, trial, reference, device, 0.95, 2)
+    assert found.labels == labels and found.floor.latency_ns == 4e3
+    assert (found.bound_ns is None) == (manner is Manner.WORKER)
+
+
+def test_what_nothing_confined_is_not_ranked_and_a_run_s_error_is_that_of_its_worst_case(toy_root):
+    source = "def custom_kernel(data):\n    return data[0] * (2.000004 if data[0].shape[0] == 4 else 2)\n"
+    run = judge(toy_root, source, timed=False, isolation=NO_ISOLATION)
+    assert run.ending.verdict is Verdict.ACCEPTED and run.unranked_because == Unranked.UNSANDBOXED
+    assert min(check.error for check in run.checks) == 0 < run.error == max(check.error for check in run.checks)
+
+
+def test_what_was_raised_is_told_with_the_author_s_path_and_not_with_that_of_the_copy_that_ran():
+    raised = Ending(
+        verdict=Verdict.RUNTIME_ERROR,
+        message="invalid syntax (submission.py, line 3)",
+        detail='File "/scratch/submission.py", line 3',
+    )
+    found = _named(raised, Path("/scratch"), SimpleNamespace(path="here/mine.py"))
+    assert (found.message, found.detail) == ("invalid syntax (mine.py, line 3)", 'File "here/mine.py", line 3')
+
+
+def test_a_run_meets_the_loosest_of_the_tolerances_that_its_cases_met():
+    problem = SimpleNamespace(tolerances={"exact": None, "fp8": None, "fp4": None})
+    met = [SimpleNamespace(tolerance=name) for name in ("fp8", "exact", None)]
+    assert _loosest(met, problem) == "fp8" and _loosest([], problem) is None
 
 
 def test_quick_and_untimed_evaluations_are_never_ranked(toy_root):

@@ -257,6 +257,10 @@ class TestASitting:
         ]
         assert too_many_void(cases) is too_many
 
+    def test_of_calls_that_were_timed_as_long_and_are_none_the_least_constant_is_subtracted(self):
+        long, short = (Sitting(Manner.LONG, 50e3, [50e3 + each], least_ns=20e3) for each in (LONG_ABOVE_NS + 1e3, 10e3))
+        assert long.latency_ns == (LONG_ABOVE_NS + 1e3,) and short.latency_ns == (40e3,)
+
     def test_no_call_counts_with_less_than_can_be_told(self):
         short = Sitting(Manner.STOPPED, 0.0, [100.0, 400.0], [90.0], shortest_ns=150.0)
         assert short.latency_ns == (150.0, 310.0)
@@ -289,6 +293,10 @@ class TestTheBound:
         )
         alike = bound(Manner.STOPPED, CPU, found=before, sittings=[as_before])
         assert bound(Manner.STOPPED, CPU, found=before, sittings=[as_before, slowed]) == alike + 25e3
+
+    def test_a_cpu_s_has_what_copying_outputs_takes_which_may_be_saved(self):
+        copied = bound(Manner.STOPPED, CPU, copied_bytes=1_000_000)
+        assert copied - bound(Manner.STOPPED, CPU) == pytest.approx(1_000_000 * bounds.CPU_NS_A_BYTE)
 
     def test_what_the_worker_timed_has_none(self):
         assert bound(Manner.WORKER) is None

@@ -4,9 +4,11 @@ import contextlib
 import functools
 import json
 import os
+import platform
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -854,6 +856,38 @@ def test_system_calls_have_the_numbers_of_this_machines_headers(tmp_path):
     numbers = dict(line.split()[1:] for line in found.stdout.splitlines() if line.startswith("PODIUM"))
     assert len(numbers) > 50
     assert {name: syscalls.number(name) for name in numbers} == {name: int(n) for name, n in numbers.items()}
+
+
+def answer_of_the_filter(name: str, *arguments: int) -> int:
+    """What the kernel would answer to this system call: classic BPF on a struct seccomp_data (linux/filter.h)."""
+    steps = seccomp.program(True, (1,), 0, 2)
+    data = struct.pack("=IIQ6Q", syscalls.number(name), seccomp._AUDIT_ARCH[platform.machine()], 0,
+                       *(*arguments, 0, 0, 0, 0, 0, 0)[:6])  # fmt: skip
+    at = loaded = 0
+    while True:
+        code, yes, no, value = steps[at]
+        at += 1
+        if code == 0x06:
+            return value
+        if code == 0x20:
+            (loaded,) = struct.unpack_from("=I", data, value)
+        elif code == 0x54:
+            loaded &= value
+        else:
+            at += yes if {0x15: loaded == value, 0x35: loaded >= value, 0x45: loaded & value}[code] else no
+
+
+@pytest.mark.skipif(not syscalls.is_known(), reason="the numbers of its system calls are not known")
+def test_the_filter_refuses_by_itself_what_other_layers_refuse_as_well():
+    """Where those are missing, nothing else does."""
+    allowed = seccomp._ALLOW
+    new_namespaces = [(f"clone {flag:#x}", ("clone", flag)) for flag in (0x20000, *(1 << bit for bit in range(25, 31)))]
+    names = "connect ptrace process_vm_readv pidfd_getfd unshare setns mount open_by_handle_at bpf keyctl add_key "
+    names += "perf_event_open userfaultfd io_uring_setup timer_create shmget mq_open kexec_load init_module clone3"
+    refused = [*((name, (name,)) for name in names.split()), *new_namespaces]
+    assert [what for what, call in refused if answer_of_the_filter(*call) == allowed] == []
+    needed = [("clone", 0x3D0F00), ("fcntl", 3, 3), ("madvise", 0, 0, 4), ("socket", 1, 1), ("kill", 77, 9)]
+    assert [call for call in needed if answer_of_the_filter(*call) != allowed] == []
 
 
 def test_every_jump_of_the_filter_lands_inside_it():

@@ -7,7 +7,7 @@ import torch
 
 from harness.judge.inputs import LEAST_GAP, scattered
 from harness.judge.reply import OutputDescription
-from harness.judge.stage import GUARD_BYTES, Span, Stage, spans_of
+from harness.judge.stage import GUARD_BYTES, Span, Stage, misplaced, spans_of
 from harness.model import Device
 from harness.wire.arena import ALIGNMENT, Arena, TensorSpec, extent
 from harness.wire.flusher import Flusher
@@ -191,6 +191,27 @@ class TestSpans:
     )
     def test_of_what_is_not_as_it_must_be_no_snapshot_is_taken_however_much_it_claims_to_be(self, changed):
         assert [span.region for span in spans_of(self.told(**changed), [self.state], self.due)] == ["arena", "pool"]
+
+    @pytest.mark.parametrize(
+        ("offsets", "wrong"),
+        [
+            ([512], False),
+            ([512, 512 + ALIGNMENT], False),
+            ([512, 512], False),
+            ([0], False),
+            ([256], True),
+            ([512 - ALIGNMENT], True),
+            ([512 + ALIGNMENT], True),
+            ([512, 512 + 2 * ALIGNMENT], True),
+        ],
+    )
+    def test_outputs_lie_in_state_or_in_the_tail_one_behind_the_other_and_nowhere_else(self, offsets, wrong):
+        call = SimpleNamespace(request={"inputs": [{"offset": 0}, {"offset": 256}], "state": [0], "tail": 512})
+        said = [
+            OutputDescription(type="Tensor", dtype="float32", shape=[4], stride=[1], region="arena", offset=offset)
+            for offset in offsets
+        ]
+        assert misplaced(said, call) is wrong
 
     def test_of_more_outputs_than_are_due_none_is_taken(self):
         assert spans_of(self.told() * 8, [self.state], self.due) == [Span("arena", self.state)]

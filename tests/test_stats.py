@@ -246,6 +246,15 @@ def test_the_noise_floor_is_no_less_for_more_noise_and_blind_to_sign_and_order(l
     assert noise_floor([-ratio for ratio in log_ratios], pairs, 0.95) == pytest.approx(floor, abs=1e-12)
 
 
+def test_which_of_a_pair_was_called_first_means_nothing_to_the_noise_floor():
+    one_sided = [0.02, 0.03] * 4
+    assert noise_floor(one_sided, 4, 0.95) == pytest.approx(noise_floor([0.02, -0.03] * 4, 4, 0.95), rel=0.02)
+
+
+def test_the_floor_of_runs_apart_holds_nearly_all_of_them_and_not_half():
+    assert noise_floor_apart([100.0] * 20 + [110.0] * 4, 4, 0.95) == pytest.approx(math.log(1.1))
+
+
 def test_a_device_without_noise_has_no_floor():
     assert noise_floor([0.0] * 8, 8, 0.95) == 0
     assert noise_floor_apart([5.0] * 10, 5, 0.95) == 0

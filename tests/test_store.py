@@ -383,6 +383,14 @@ class TestReading:
         with pytest.raises(InfrastructureError, match=r"run-1\.json is no run"):
             Store(root).read("run-1")
 
+    def test_a_spoilt_file_is_that_of_no_name_that_only_ends_as_its_own(self, root):
+        put(root, make_run("20260101-aa-my-fp8", submission="my-fp8"))
+        (folder(root) / "20260101-aa-my-fp8.json").write_text("{")
+        with pytest.raises(UsageError, match="there is no run fp8"):
+            Store(root).read("fp8")
+        with pytest.raises(InfrastructureError, match="my-fp8"):
+            Store(root).read("my-fp8")
+
 
 def test_every_published_run_is_readable_and_one_of_schema_version_1_is_worker_timed(pytestconfig):
     published = sorted((pytestconfig.rootpath / "results" / "published").glob("*/*/*.json"))

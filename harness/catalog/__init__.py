@@ -9,6 +9,7 @@
                                              imported      names for such paths
                                              strict_yaml   reads YAML; an unknown or repeated key is an error
                                              triage        what a scanner of sources finds; it decides nothing
+                                             choice        the cases of a problem that somebody asks for
 
 Nothing here runs what it reads.
 """

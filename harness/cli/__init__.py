@@ -1,4 +1,13 @@
-"""The command line: `python3 -m harness VERB`. Verbs and their exit codes; what they do is elsewhere."""
+"""The command line: `python3 -m harness VERB`. Verbs, their options and exit codes; what they do is in `verbs`.
+
+judging      eval (watching: --watch), verify, replay, repro
+working      doctor, new, forget, check, profile, import
+looking      leaderboard, show, compare, report, export, problems, schema
+serving      serve, user, submit, status
+cluster      node, cluster
+completion   completion
+options      the group of all verbs, what several of them share, and what `--help` says of exit codes
+"""
 
 from __future__ import annotations
 

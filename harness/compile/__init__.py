@@ -9,6 +9,7 @@
                          │
                          └─► compilation, tools          the documents that they print, read as strangers' words
     kept                                                 results on disk, by all that they depend on
+    telling                                              what a process is at, said on stderr and found there again
 
 Nothing is imported here: who compiles one kind does not load the other's compiler.
 """

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.compile import telling
+from harness.judge.death import name_of_signal
 from harness.model import Device, Isolation
 from harness.sandbox import leavings, tiers
 from harness.sandbox.confined import PRINTED
@@ -257,14 +258,6 @@ class _Tail:
                 if telling.MARK.encode() in data:
                     told = telling.told_last(self._kept.decode(errors="replace"))
                     self.told, self.told_at = told, time.monotonic()
-
-
-def name_of_signal(number: int) -> str:
-    """`SIGABRT`; a real-time signal has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def room() -> int:

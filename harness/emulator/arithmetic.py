@@ -239,12 +239,6 @@ def byte_permute(data: Array, selector: Array) -> Array:
     return value.astype(U32)
 
 
-def high_product(a: Array, b: Array) -> Array:
-    """The upper 32 bits of a product, signed or not, by the type of its operands."""
-    wide = np.int64 if a.dtype.kind == "i" else U64
-    return (a.astype(wide) * b.astype(wide) >> wide(32)).astype(a.dtype)
-
-
 def leading_zeros(value: Array, width: int) -> Array:
     """Zeros before the first one, -1 without a one: int32."""
     found = np.full(value.shape, -1, np.int32)

@@ -18,9 +18,7 @@ RACE = "race in shared memory"
 UNINITIALISED = "uninitialised value"
 ORDER = "depends on the order of waves"
 ORDER_OF_WORKGROUPS = "depends on the order of workgroups"
-MISALIGNED = "misaligned access"
 BAD_JUMP = "jump outside the kernel"
-BAD_REGISTER = "register that the kernel does not have"
 ILLEGAL = "illegal instruction"
 
 

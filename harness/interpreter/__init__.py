@@ -8,10 +8,13 @@
           ReduceOps, ScanOps      ◄── reductions                         16-bit sums, argmax
           FunctionRewriter        ◄── source                             and/or/not, min/max, loop indices
           InterpretedFunction     ◄── launch, front_end, elementwise     argument types, loop bounds, compile errors
-          Autotuner, driver       ◄── autotune                           needs a device to time on
+          Autotuner, driver       ◄── autotune, card_driver              needs a device to time on
+          everything else         ◄── refused, by refusal                refused in one sentence
                                               │
                                               ▼
                               self_check: small kernels, run as any kernel is; InterpreterUnfit if one is wrong
+
+`installation` is the way in; `number_formats` has those that numpy lacks.
 
 Tested with triton 3.6.0, 3.7.1 and 3.9.0, torch 2.13.0 and numpy 2.4. Other versions stand or fall by the self-check.
 

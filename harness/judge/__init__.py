@@ -16,5 +16,6 @@ the answer    reference, inputs, seeds, secret_cases, selection; difference (one
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
 other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), checker and opaque (who decides),
               canaries, scope, baselines; emulation, profiled
-at hand       assembly, spare; exemplar (which wrong case is shown), mistakes (a problem's own)
+at hand       assembly, spare; examination (the test cases), precompilation (compiling ahead); exemplar (which wrong
+              case is shown), mistakes (a problem's own)
 """

@@ -16,7 +16,7 @@ _HINTS = {
 def how_it_ended(status: int) -> str:
     """`was killed by SIGSEGV`, of a status as subprocess has it."""
     if status < 0:
-        return f"was killed by {_name_of_signal(-status)}"
+        return f"was killed by {name_of_signal(-status)}"
     return f"exited with status {status}"
 
 
@@ -32,7 +32,7 @@ def hint(status: int) -> str:
     return _HINTS.get(status, "")
 
 
-def _name_of_signal(number: int) -> str:
+def name_of_signal(number: int) -> str:
     """`SIGSEGV`; a real-time signal has none."""
     try:
         return signal.Signals(number).name

@@ -2,7 +2,8 @@
 
     value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, tolerances_met
                floor, label  ─┴─►  timing   ─┤
-                                 └─►  verdict  ─┘
+               isolation         ├─►  verdict  ─┤
+                                 └─►  profiled ─┘
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).
 Nothing here imports torch. Units stand in the names: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes.

@@ -7,7 +7,10 @@
         ├─ ncu            ─► profile.ncu-rep, kernels.csv               NVIDIA
         ├─ rocprof        ─► *_kernel_trace.csv, *_kernel_stats.csv, *_counter_collection.csv, *.pftrace      AMD
         ├─ torch_profiler ─► trace-N.json, operators.json               a processor, or a GPU without counters
+        ├─ counting       ─► counts by kernel and source line            AMD, emulated
         └─► profile.json      the excerpt: what `--json` prints
+
+    tool: which profiler fits a device. process: the profiled program, started and ended.
 
 A profiler needs more of the machine than a sandbox allows: the submission runs with the rights of whoever profiles it,
 who should know what is in it. Nothing here is measured by the judge's clock, and nothing is ranked.

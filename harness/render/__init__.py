@@ -1,6 +1,8 @@
 """Showing boards and runs. Nothing here decides or measures anything.
 
 media       document (a terminal, or Markdown), html, sheet (CSV), junit, github
-subjects    tables (boards, verdicts, lists); a module each: boards, run, timing, compare, check, doctor ...
-pieces      charts (rows) and plots (x and y) as SVG, fit (what a width takes), colour, axis, counts
+subjects    tables (one board's tables, verdicts, lists), boards (a problem's boards, made of those), left_out
+            run, timing, cases, kernels, compare, check, repro, watch, profile, imported, doctor: a module each
+pieces      charts (rows) and plots (x and y) as SVG, with axis; fit (what a width takes), legible (text from outside),
+            figures (numbers as they are shown), counts, colour, progress (a bar)
 """

@@ -13,8 +13,11 @@
 A worker is started by a new interpreter, or unless bubblewrap starts it forked by `fork_server`, a process that has
 imported torch and has run no submission; keeper and waiter then are forks, too (`forked`, `program`).
 
-`tiers.strongest` says which layers hold on this machine, by trying them. Covered: docs/sandbox.md. Not covered:
-docs/security.md.
+confinement     privileges, landlock, seccomp (by syscalls' numbers): what the worker gives up
+enclosure       a confined process, seen from the judge; footprint: what it takes of the machine; devices: its GPU
+
+`tiers.strongest` says which layers hold on this machine, by trying them (`probe`). Covered: docs/sandbox.md. Not
+covered: docs/security.md.
 
 Of this package the worker imports `confinement` and what that imports, none of which needs more than the standard
 library. `confined` runs any other module so, a compiler beside a submission for one; `leavings` reads what it left.

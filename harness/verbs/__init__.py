@@ -2,9 +2,9 @@
 shows what they find.
 
     judge      eval · check · verify · replay · repro · watch (eval --watch)
-    look       leaderboard · show · compare · report · problems
-    work       new · forget · profile · doctor, with calibration and spread (doctor --calibrate, --fleet)
-    shared     recipe (repro and duels: how a stored run was made)
+    look       leaderboard · show · compare · report · export · problems · schema · docs
+    work       new · new_problem · import_ · forget · profile · doctor, with calibration, spread (--calibrate, --fleet)
+    shared     recipe (repro and duels: how a stored run was made) · forewarning (a case too large to interpret)
 
 Options and exit codes are in `cli`.
 """

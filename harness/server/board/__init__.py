@@ -5,6 +5,7 @@ results    the boards, held in memory     ledger    whose runs they are
 view       what one board's page shows    pages     front, board, run, compare
 mine       signing in, the upload form, one's own submissions
 live       server-sent events             data      JSON, CSV, Atom, badges
+listing    which run files came or went   same_source   one person's source is one entry
 
 board = LiveSite(serving); app.include_router(board.router); board.start() … board.stop()
 """
