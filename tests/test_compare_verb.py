@@ -222,6 +222,13 @@ def test_a_right_run_of_another_device_does_not_hide_that_the_source_is_wrong(po
     assert code == 10 and "wrong answer" in out + err
 
 
+def test_that_one_is_wrong_is_said_before_that_the_other_was_not_timed(podium, store):
+    store("old", OLD, (), unranked_because=Unranked.INTERPRETED)
+    store("new", NEW, (), ending=Ending(verdict=Verdict.WRONG_ANSWER, message="no"))
+    code, out, _ = podium("compare", "old", "new")
+    assert code == 0 and "new has no score: wrong answer" in out.splitlines()[-1]
+
+
 @pytest.mark.parametrize("options", [(), ("--duel", "--device", "cpu")])
 def test_runs_of_two_problems_are_not_compared_not_even_in_a_duel(podium, store, options):
     a, b = store("old", OLD).id, store("new", NEW, problem="triple").id

@@ -31,8 +31,8 @@ _EXIT_CODES = {
     "check": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
     "replay": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
     "verify": f"0 every control got its verdict, 10 one did not, {_ALWAYS}",
-    "compare": f"0 compared, 20 slower than --fail-if-slower allows, the verdict's where one has no score or fails in "
-    f"a duel ({_VERDICTS}), {_ALWAYS}",
+    "compare": f"0 compared, 20 slower than --fail-if-slower allows, the verdict's where one fails in a duel or, with "
+    f"--fail-if-slower, has no score ({_VERDICTS}), {_ALWAYS}",
     "repro": f"0 reproduced or it cannot be told, 20 another score, another verdict's ({_VERDICTS}), {_ALWAYS}",
     "submit": f"0 accepted, {_VERDICTS}, {_ALWAYS}",
     "doctor": "0 this machine can judge, 2 usage, 30 it cannot, 130 interrupted",

@@ -159,10 +159,12 @@ def _finding_of_runs(
     a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float, doubtful: str
 ) -> SpeedFinding:
     """The finding over all cases: from the scores of the processes."""
-    for run, name in zip((a, b), names_of(a, b), strict=True):
+    named = list(zip((a, b), names_of(a, b), strict=True))
+    for run, name in named:
         if run.ending.verdict is not Verdict.ACCEPTED:
             words = outcome(run.ending.verdict, run.unranked_because)
             return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {words}, {run.ending.message}")
+    for run, name in named:
         if run.score is None:
             return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
