@@ -424,15 +424,19 @@ def write_files(text: str, root: Path) -> None:
         (root / name).write_text(content)
 
 
-def type_all(text: str, root: Path) -> None:
+def type_all(text: str, root: Path) -> str:
+    """Returns all that was printed."""
+    said = []
     for command, lines in typed(text):
         stand_in, _ = STAND_INS.get(command, (command, ""))
         printed = run(stand_in, root) if stand_in else None
+        said.append(printed or "")
         if printed is not None and stand_in == command:
             assert_in_order([line for line in lines if line.strip() != "..."], printed, command)
         if command.startswith("make new PROBLEM=kv_replicate"):
             (kernel,) = blocks(README, "python")
             (root / "submissions" / "kv_replicate" / "mine.py").write_text(kernel)
+    return "".join(said)
 
 
 def assert_in_order(lines: list[str], printed: str, command: str) -> None:
@@ -458,7 +462,9 @@ def custom_kernel(data):
 def test_the_readme_s_commands_do_what_it_says(copy):
     template = (copy / "problems" / "mla" / "template.py").read_text()
     (copy / "mine.py").write_text(template + HEAD_MISPLACED)
-    type_all(README, copy)
+    said = type_all(README, copy)
+    (last_line,) = re.findall(r"^`(accepted on CPU .*)`\.$", README, re.MULTILINE)
+    assert last_line in said and re.search(r"│ mine +│.*│ interpreted │", said)
     type_all(PAGES["docs/check.md"], copy)
     stored = list((copy / "results" / "local" / "kv_replicate").glob("*/*-mine.json"))
     assert len(stored) == 1 and '"accepted"' in stored[0].read_text()
