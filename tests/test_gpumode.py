@@ -176,8 +176,15 @@ class TestWhatTheJudgeSays:
                 "torch.full_like(data[0], float('nan')), torch.full_like(data, float('nan'))",
                 "the output has NaN or Inf, which the problem's checker does not see",
             ),
+            (
+                "eigh",
+                "right = residual < 1e-3 and skew < 1e-3",
+                "right = not (residual > 1e-3) and skew < 1e-3",
+                "torch.full_like(data[0], float('nan')), torch.eye(len(data))",
+                "the output has NaN or Inf, which the problem's checker does not see",
+            ),
         ],
-        ids=["no_elements", "nan"],
+        ids=["no_elements", "nan", "nan_in_one_of_two"],
     )
     def test_what_a_checker_does_not_see_is_wrong_all_the_same(
         self, toy_root, copy_of, name, old, new, output, complaint

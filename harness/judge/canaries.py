@@ -34,19 +34,15 @@ def wrong_answers(inputs: Leaves, answer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def not_finite(answer: Any) -> Iterator[Any]:
-    """`answer` with NaN, then with Inf, in the place of all floating-point numbers: a checker that looks for errors
-    above a limit finds none. Nothing for an answer without such numbers."""
+    """`answer` with NaN, then with Inf, in the place of all floating-point numbers, and of those of each output by
+    itself: a checker that looks for errors above a limit finds none. Nothing for an answer without such numbers."""
     outputs = members(answer)
-    if not any(output.is_floating_point() and countable(output) is output for output in outputs):
-        return
-    for value in (math.nan, math.inf):
-        wrong = [
-            torch.full_like(output, value)
-            if output.is_floating_point() and countable(output) is output
-            else output.clone()
-            for output in outputs
-        ]
-        yield (wrong if isinstance(answer, list) else tuple(wrong)) if isinstance(answer, tuple | list) else wrong[0]
+    floats = [n for n, output in enumerate(outputs) if output.is_floating_point() and countable(output) is output]
+    for places in [floats, *([n] for n in floats if len(outputs) > 1)]:
+        for value in (math.nan, math.inf) if places else ():
+            wrong = [torch.full_like(o, value) if n in places else o.clone() for n, o in enumerate(outputs)]
+            several = isinstance(answer, tuple | list)
+            yield (wrong if isinstance(answer, list) else tuple(wrong)) if several else wrong[0]
 
 
 def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:
