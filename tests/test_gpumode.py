@@ -444,6 +444,8 @@ class TestSeeds:
             ("check_implementation =", "check_implementation = lambda *_: 'no'\nother =", "refuses what ref"),
             ("a, b = (", "a, b = 1 / 0, (", "generate_input failed: ZeroDivisionError"),
             ("import torch", "import torch, nonesuch", "cannot be imported: ModuleNotFoundError"),
+            ("return a, b,", "return a.to_sparse(), b,", "0 is a tensor of torch.sparse_coo, which cannot be passed"),
+            ("return a, b,", "return a.to('meta'), b,", "0 is a tensor on meta, which cannot be passed"),
         ],
     )
     def test_a_folder_that_does_not_tell_right_from_wrong_is_refused(self, toy_root, copy_of, old, new, complaint):
@@ -465,6 +467,18 @@ class TestScope:
         case = first.problem.cases.test[0]
         assert len(first.generate(case, 1)) == 3 and len(second.generate(second.problem.cases.test[0], 1)) == 2
         assert not (FOLDERS / "vectoradd" / "__pycache__").exists()
+
+    def test_what_the_folder_makes_torchs_defaults_holds_within_it_alone(self, toy_root, copy_of):
+        folder = copy_of("identity")
+        text = (folder / "reference.py").read_text()
+        changed = "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\n"
+        drawn = "\ndef generate_input(size, seed):\n    assert torch.empty(1).is_meta\n"
+        drawn += "    x = torch.randn(size, generator=torch.Generator().manual_seed(seed), device='cpu')\n"
+        drawn += "    return x, torch.empty(size, device='cpu')\n"
+        (folder / "reference.py").write_text(text.replace("import torch\n", changed, 1) + drawn)
+        reference = open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        assert reference.generate(reference.problem.cases.test[0], 1)[0].dtype is torch.float64
+        assert torch.empty(1).device.type == "cpu" and torch.empty(1).dtype is torch.float32
 
     def test_a_buffer_that_nothing_was_written_to_holds_nothing_of_the_judges(self, toy_root):
         reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "grayscale")), detect(toy_root, "cpu"))
@@ -588,6 +602,8 @@ class TestWhatTaskYmlSays:
             ("size: 33", "size: {a: 1}", "tests.0.size"),
             ("source: reference.py", "source: referense.py", "there is no .*referense.py"),
             ("name: reference.py", "name: other.py", "lists no reference.py"),
+            ("name: task.py", "name: json.py", "json.py would hide a module of Python's or Podium's"),
+            ("size: 33", "size: null", "tests.0.size: must be a valid boolean, integer, number, string or list"),
             ("ranking_by: geom", "ranking_by: best", "ranking_by"),
             ("tests:", "tests: [", "line"),
         ],

@@ -139,6 +139,12 @@ def test_the_error_of_a_few_large_elements_excuses_nothing_in_the_others(square)
     assert run.ending.verdict is Verdict.WRONG_ANSWER, run.ending
 
 
+@pytest.mark.parametrize("drawn", ["numpy.random.rand(*shape)", "[[random.random()] * 6] * rows"])
+def test_inputs_may_be_drawn_by_other_libraries(square, drawn):
+    text = f"import random, numpy\n{SQUARE.replace('torch.rand(*shape)', f'torch.tensor({drawn})')}"
+    assert square(text).ending.verdict is Verdict.ACCEPTED
+
+
 @pytest.mark.parametrize("size", ["0.01", "0.0001"])
 def test_numbers_that_forward_draws_are_no_error_of_its_own(square, size):
     """In float64 torch draws others: beside those Model would be off by as much as what it draws."""
@@ -163,6 +169,7 @@ def test_where_infinity_is_right_no_number_is(square):
     [
         ("return x * x", "return x * 0", "the same outputs for other inputs"),
         ("torch.rand(*shape)", "torch.ones(*shape)", "draws the same inputs from two seeds"),
+        ("rand(*shape)", "rand(*shape) * (__import__('time').time() % 1)", "draws other inputs from the same seed"),
         ("return x * x", "return None", "returns what is no tensor"),
         ("return x * x", "return torch.fft.fft(x)", "complex numbers, which are not judged"),
         ("return x * x", "raise SystemExit(0)", "Model.forward failed: SystemExit"),

@@ -23,6 +23,7 @@ import torch
 from harness.catalog import kernelbench, strict_yaml
 from harness.errors import InfrastructureError, PodiumError, ProblemError
 from harness.judge.canaries import same
+from harness.judge.conditions import seed_everything
 from harness.judge.copies import copied
 from harness.judge.difference import float64, rel_l2
 from harness.judge.gpumode import FolderReference
@@ -75,8 +76,8 @@ class TaskReference(FolderReference):
         GPU's host would have to wait for one."""
         self._model_of(case, seed >> INPUT_BITS)
         with self._scope():
-            torch.manual_seed(seed & (1 << INPUT_BITS) - 1)
             module = self._module_of(case)
+            seed_everything(seed & (1 << INPUT_BITS) - 1)
             try:
                 with self._called("get_inputs"):
                     drawn = module.get_inputs()
@@ -195,8 +196,11 @@ class TaskReference(FolderReference):
 
     def _put_canaries(self) -> None:
         path, case = self._foreign.path, self._cases.test[0]
-        data, *others = (self.generate(case, secrets.randbits(INPUT_BITS)) for _ in range(DRAWN))
+        seeds = [secrets.randbits(INPUT_BITS) for _ in range(DRAWN)]
+        data, *others = (self.generate(case, seed) for seed in seeds)
         drawn = self.leaves(data[0])
+        if not same(drawn, self.leaves(self.generate(case, seeds[0])[0])):
+            raise ProblemError(f"{path}: get_inputs draws other inputs from the same seed: no run could be repeated")
         if all(same(drawn, self.leaves(other[0])) for other in others):
             raise ProblemError(f"{path}: get_inputs draws the same inputs from two seeds")
         try:

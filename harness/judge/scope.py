@@ -3,8 +3,9 @@
     with scope():              `import utils` is the folder's, and so is `import reference`, which Podium has, too
         scope.module("reference").generate_input(...)
 
-Within the scope code that says "cuda" runs on the CPU where the judge's device is one. What the scope changes
-(sys.modules, sys.meta_path, torch's functions) is the whole process's, so that one thread at a time is in any of them.
+Within the scope code that says "cuda" runs on the CPU where the judge's device is one, and torch's default dtype and
+device are those that the modules have set. What it changes (sys.modules, sys.meta_path, torch's functions) is the
+whole process's, so that one thread at a time is in any of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -29,6 +32,7 @@ class Scope:
     def __init__(self, files: Mapping[str, Path], on_cpu: bool) -> None:
         self._files, self._on_cpu = files, on_cpu
         self._modules: dict[str, types.ModuleType] = {}
+        self._defaults = _defaults()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -39,6 +43,8 @@ class Scope:
             stack.callback(self._take_out)
             sys.meta_path.insert(0, self)  # type: ignore[arg-type]
             stack.callback(sys.meta_path.remove, self)
+            stack.callback(self._change_defaults, *_defaults())
+            self._change_defaults(*self._defaults)
             stack.callback(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
             sys.dont_write_bytecode = True  # the folder is somebody else's
             if self._on_cpu:
@@ -57,5 +63,18 @@ class Scope:
         """As importlib asks of each entry of sys.meta_path."""
         return importlib.util.spec_from_file_location(name, self._files[name]) if name in self._files else None
 
+    def _change_defaults(self, dtype: torch.dtype, device: torch.device | None) -> None:
+        """To these, and keep those that were."""
+        self._defaults = _defaults()
+        if self._defaults != (dtype, device):
+            torch.set_default_dtype(dtype)
+            torch.set_default_device(device)
+
     def _take_out(self) -> None:
         self._modules = {name: sys.modules.pop(name) for name in self._files if name in sys.modules}
+
+
+def _defaults() -> tuple[torch.dtype, torch.device | None]:
+    """torch's default dtype, and its default device if that is none of the host's."""
+    device = torch.get_default_device()
+    return torch.get_default_dtype(), None if device.type == "cpu" else device

@@ -43,6 +43,9 @@ def _flatten(node: Any, name: str, names: Sequence[str], leaves: Leaves, owners:
     # Not a function inside `flatten`: one that calls itself is a reference cycle, and would hold on to every tensor in
     # `leaves` until the garbage collector came by.
     if isinstance(node, torch.Tensor):
+        if node.layout is not torch.strided or node.is_meta:
+            kind = "on meta" if node.is_meta else f"of {node.layout}"
+            raise TypeError(f"{name or 'data'} is a tensor {kind}, which cannot be passed to a worker")
         leaves.append((name, node))
         return {"tensor": len(leaves) - 1}
     address = objects.address_of(type(node), owners) if owners else None
