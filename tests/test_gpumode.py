@@ -200,6 +200,42 @@ class TestWhatTheJudgeSays:
         (right,) = (folder / "solutions/correct").glob("*.py")
         assert judge(toy_root, problem, right, timed=False).ending.verdict is RIGHT
 
+    def test_data_that_no_message_holds_are_refused_in_a_sentence(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(text.replace("return a, b,", "return a, b, 'x' * 600_000,"))
+        (folder / "reference.py").write_text(
+            (folder / "reference.py").read_text().replace("a, b, out = data", "a, b, _, out = data")
+        )
+        problem = catalog.load_problem(toy_root, str(folder))
+        with pytest.raises(ProblemError, match=r"generate_input: its data take 600,\d\d\d characters beside"):
+            judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False)
+
+    def test_a_checker_that_takes_an_unwritten_buffer_for_right_judges_all_the_same(self, toy_root, copy_of):
+        """Such a buffer holds NaN, of which no error is above a limit."""
+        folder = copy_of("grayscale")
+        with (folder / "reference.py").open("a") as reference:
+            reference.write(
+                "\n\ndef check_implementation(data, output):\n"
+                "    return not (output - ref_kernel(data)).abs().max() > 1e-3, 'too far off'\n"
+            )
+        problem = catalog.load_problem(toy_root, str(folder))
+        problem = problem.only(problem.cases.test[:1], [])
+        run = judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+        run = judge(toy_root, problem, folder / "solutions/wrong/empty.py", timed=False)
+        assert run.ending.verdict is WRONG and "which the problem's checker does not see" in run.ending.message
+
+    def test_what_the_folder_prints_is_no_output_of_a_verb(self, toy_root, copy_of, capsys):
+        folder = copy_of("grayscale")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(f"print('imported')\n{text}\nold = ref_kernel\nref_kernel = say(old)\n")
+        says = "def say(f):\n    return lambda data: print('called') or f(data)\n"
+        (folder / "reference.py").write_text(says + (folder / "reference.py").read_text())
+        open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        out, err = capsys.readouterr()
+        assert out == "" and "imported\ncalled\n" in err
+
     def test_a_view_of_negatives_is_the_tensor_that_it_looks_like(self, toy_root, folder):
         source = """
 import torch
@@ -444,6 +480,7 @@ class TestSeeds:
             ("check_implementation =", "check_implementation = lambda *_: 'no'\nother =", "refuses what ref"),
             ("a, b = (", "a, b = 1 / 0, (", "generate_input failed: ZeroDivisionError"),
             ("import torch", "import torch, nonesuch", "cannot be imported: ModuleNotFoundError"),
+            ("return out\n", "return [out] * 17\n", "ref_kernel gives 17 outputs; 16 can be judged at most"),
             ("return a, b,", "return a.to_sparse(), b,", "0 is a tensor of torch.sparse_coo, which cannot be passed"),
             ("return a, b,", "return a.to('meta'), b,", "0 is a tensor on meta, which cannot be passed"),
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,12 @@ def not_finite(answer: Any) -> Iterator[Any]:
             wrong = [torch.full_like(o, value) if n in places else o.clone() for n, o in enumerate(outputs)]
             several = isinstance(answer, tuple | list)
             yield (wrong if isinstance(answer, list) else tuple(wrong)) if several else wrong[0]
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether there is neither NaN nor Inf in any."""
+    floats = (t for t in map(countable, tensors) if t.is_floating_point())
+    return all(bool((t.float() if t.itemsize == 1 else t).isfinite().all()) for t in floats)
 
 
 def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from harness.judge.difference import bits
+from harness.judge.reference import members
 from harness.wire import objects
 
 
@@ -35,3 +37,15 @@ def in_form(form: type, output: Any) -> Any:
     if len(output) != (form.n_fields if fields is None else len(fields)):  # type: ignore[attr-defined]
         return output
     return form(output) if fields is None else form(*output)
+
+
+def unchanged(was: torch.Tensor, is_now: torch.Tensor | None) -> bool:
+    """Whether nothing of it was changed; an object may have another tensor in its place, or none."""
+    if is_now is None or (was.shape, was.dtype) != (is_now.shape, is_now.dtype):
+        return False
+    return torch.equal(bits(was), bits(is_now))
+
+
+def are_tensors(answer: Any) -> bool:
+    found = members(answer)
+    return bool(found) and all(isinstance(member, torch.Tensor) for member in found)

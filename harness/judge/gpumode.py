@@ -24,15 +24,14 @@ import torch
 from harness import custody
 from harness.catalog import formula
 from harness.errors import Overtime, ProblemError
-from harness.judge.canaries import constant_answer, is_not_zero, not_finite, same, wrong_answers
+from harness.judge.canaries import all_finite, constant_answer, is_not_zero, not_finite, same, wrong_answers
 from harness.judge.conditions import by_default, filled_memory, left_empty, seed_everything
-from harness.judge.copies import copied, in_form
-from harness.judge.difference import bits
+from harness.judge.copies import are_tensors, copied, in_form, unchanged
 from harness.judge.guest import limited
 from harness.judge.opaque import OpaqueChecker, OpaqueDealer
 from harness.judge.opinion import NoOpinion, Opinion, apart, heard
 from harness.judge.reference import Reference, members
-from harness.judge.reply import Fault
+from harness.judge.reply import MOST_OUTPUTS, Fault
 from harness.judge.scope import Scope
 from harness.judge.seeds import Seeds
 from harness.model import Case, Device, Problem, Verdict
@@ -193,7 +192,7 @@ class FolderReference(Reference):
                     self._run("ref_kernel", after)
             left = dict(self.leaves(after))
             self._changeable[case.key] = {
-                name for name, was in self.leaves(data) if left_empty(was) or not _alike(was, left.get(name))
+                name for name, was in self.leaves(data) if left_empty(was) or not unchanged(was, left.get(name))
             }
         return self._changeable[case.key]
 
@@ -246,7 +245,7 @@ class FolderReference(Reference):
             return None
         with self._scope():
             answer = self._run("ref_kernel", copied(data))
-            if not _are_tensors(answer):
+            if not are_tensors(answer):
                 return None
             if any(tensor.is_complex() for tensor in members(answer)):
                 raise ProblemError(f"{self.problem.name}: ref_kernel gives complex numbers, which are not judged")
@@ -301,6 +300,9 @@ class FolderReference(Reference):
         answer = self._answer(data)
         if answer is None:
             return None
+        if len(members(answer)) > MOST_OUTPUTS:
+            said = f"ref_kernel gives {len(members(answer))} outputs; {MOST_OUTPUTS} can be judged at most"
+            raise ProblemError(f"{self.problem.name}: {said}")
         if self._foreign.checker_decides:
             opinion = self._tried(data, answer)
             if not opinion.right:
@@ -312,18 +314,8 @@ class FolderReference(Reference):
         if not any(is_not_zero(output) for output in members(answer)):
             return f"the answer is nothing but zeros, in {case.label}"
         for what, wrong in wrong_answers(self.leaves(data), answer):
+            if self.blind and not all_finite(members(wrong)) and all_finite(members(answer)):
+                continue  # a buffer that nothing was written to: what the checker does not see of it the judge does
             if self._foreign.checker_decides and self._tried(data, wrong).right:
                 return f"check_implementation accepts {what}, in {case.label}"
         return constant_answer(self.leaves(data), answer, case)
-
-
-def _alike(was: torch.Tensor, is_now: torch.Tensor | None) -> bool:
-    """Whether nothing of it was changed; an object may have another tensor in its place, or none."""
-    if is_now is None or (was.shape, was.dtype) != (is_now.shape, is_now.dtype):
-        return False
-    return torch.equal(bits(was), bits(is_now))
-
-
-def _are_tensors(answer: Any) -> bool:
-    found = members(answer)
-    return bool(found) and all(isinstance(member, torch.Tensor) for member in found)

@@ -4,8 +4,8 @@
         scope.module("reference").generate_input(...)
 
 Within the scope code that says "cuda" runs on the CPU where the judge's device is one, and torch's default dtype and
-device are those that the modules have set. What it changes (sys.modules, sys.meta_path, torch's functions) is the
-whole process's, so that one thread at a time is in any of them.
+device are those that the modules have set. What they print goes to stderr. What the scope changes (sys.modules,
+sys.meta_path, sys.stdout, torch's functions) is the whole process's, so that one thread at a time is in any of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Scope:
             stack.callback(self._take_out)
             sys.meta_path.insert(0, self)  # type: ignore[arg-type]
             stack.callback(sys.meta_path.remove, self)
+            stack.enter_context(redirect_stdout(sys.stderr))  # what a verb prints may be one JSON document
             stack.callback(self._change_defaults, *_defaults())
             self._change_defaults(*self._defaults)
             stack.callback(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
