@@ -152,6 +152,13 @@ class TestAVerb:
         assert code == 2 and f"error: Model.forward of {task} ended the process that judges" in err, err
 
     @pytest.mark.slow
+    def test_a_thread_that_the_folder_leaves_behind_holds_nothing_up(self, toy_root, folder):
+        text = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n" + REFERENCE
+        (folder / "reference.py").write_text(text)
+        code, err = podium(toy_root, "check", folder, folder / "solutions/wrong/thrice.py")
+        assert code == 10, err
+
+    @pytest.mark.slow
     def test_what_the_owner_is_told_by_a_signal_the_judge_is_told(self, toy_root, folder):
         (toy_root / "slow.py").write_text("import time\ndef custom_kernel(data):\n    time.sleep(1000)\n")
         words = ["--root", str(toy_root), "eval", str(folder), str(toy_root / "slow.py"), "--device", "cpu"]
