@@ -482,6 +482,7 @@ class TestSeeds:
             ("import torch", "import torch, nonesuch", "cannot be imported: ModuleNotFoundError"),
             ("return out\n", "return [out] * 17\n", "ref_kernel gives 17 outputs; 16 can be judged at most"),
             ("return a, b,", "return a.to_sparse(), b,", "0 is a tensor of torch.sparse_coo, which cannot be passed"),
+            ("return a, b,", "return '\\ud800', b,", "0 is a text with half of a character"),
             ("return a, b,", "return a.to('meta'), b,", "0 is a tensor on meta, which cannot be passed"),
         ],
     )

@@ -60,6 +60,8 @@ def _flatten(node: Any, name: str, names: Sequence[str], leaves: Leaves, owners:
         return {"tuple" if isinstance(node, tuple) else "list": content}
     if isinstance(node, dict) and all(isinstance(key, str) for key in node):
         return {"dict": _members(node, name, leaves, owners)}
+    if isinstance(node, str) and any("\ud800" <= each <= "\udfff" for each in node):
+        raise TypeError(f"{name or 'data'} is a text with half of a character, which cannot be passed to a worker")
     if node is None or isinstance(node, bool | int | float | str):
         return {"value": node}
     if isinstance(node, torch.dtype):
