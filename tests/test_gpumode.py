@@ -518,6 +518,16 @@ class TestScope:
         assert reference.generate(reference.problem.cases.test[0], 1)[0].dtype is torch.float64
         assert torch.empty(1).device.type == "cpu" and torch.empty(1).dtype is torch.float32
 
+    def test_the_directory_that_the_folder_goes_to_is_its_own(self, toy_root, copy_of, monkeypatch):
+        folder = copy_of("identity")
+        text = (folder / "reference.py").read_text()
+        asserts = "assert os.getcwd() == '/usr'\n    gen ="
+        (folder / "reference.py").write_text("import os\nos.chdir('/usr')\n" + text.replace("gen =", asserts, 1))
+        monkeypatch.chdir(toy_root)
+        reference = open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        reference.generate(reference.problem.cases.test[0], 1)
+        assert Path.cwd() == toy_root.resolve()
+
     def test_a_buffer_that_nothing_was_written_to_holds_nothing_of_the_judges(self, toy_root):
         reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "grayscale")), detect(toy_root, "cpu"))
         case = reference.problem.cases.test[0]
