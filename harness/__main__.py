@@ -22,6 +22,7 @@ def main() -> int:
         with custody.of_the_command():
             code = run()
         custody.over(code)
+        custody.leave(code)
         gc.freeze()  # Python looks for garbage as it ends: with torch imported a third of a second
         return code
     except KeyboardInterrupt:

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import INTERRUPTED_EXIT_CODE, InfrastructureError, PodiumError, ProblemError
+
+AGAIN = "the process that judges has ended in the problem's checker: begun again, with the checker in one of its own"
 
 ROOM = 8192
 """Bytes of a note, all of which are had from the disk when it is made."""
@@ -57,28 +60,37 @@ class Note:
 
 @dataclass
 class _Here:
-    """What is known of this process: whether it is the command's own, and its note if somebody reads one."""
+    """What is known of this process: whether it is the command's own, its note if somebody reads one, and whether one
+    before it has ended in a checker."""
 
     is_command: bool = False
     note: Note | None = None
+    careful: bool = False
 
 
 _here = _Here()
 
 
 def keep(note: Note) -> None:
-    """Write from now on what this process is at to `note`."""
-    _here.note = note
+    """Write from now on what this process is at to `note`. Its owner may have written there to be `careful`."""
+    _here.note, _here.careful = note, bool(note.read().get("careful"))
+
+
+def careful() -> bool:
+    """Whether a process that judged the same has ended in the problem's checker: what is asked of that should be asked
+    in a process that may end."""
+    return _here.careful
 
 
 @contextlib.contextmanager
-def doing(what: str, limit_s: float) -> Iterator[None]:
-    """Within it the problem's own code runs, `what` of it, and may for `limit_s` seconds."""
+def doing(what: str, limit_s: float, again: bool = False) -> Iterator[None]:
+    """Within it the problem's own code runs, `what` of it, and may for `limit_s` seconds. `again`: whether another
+    process should judge, and carefully, if this one ends in there."""
     note = _here.note
     if note is None:
         yield
         return
-    note.write(what=what, limit_s=limit_s, until_s=time.monotonic() + limit_s)
+    note.write(what=what, limit_s=limit_s, until_s=time.monotonic() + limit_s, again=again and not _here.careful)
     try:
         yield
     finally:
@@ -102,6 +114,15 @@ def over(code: int) -> None:
         _here.note.write(over=code)
 
 
+def leave(code: int) -> None:
+    """End this process now, if another project's code has left threads in it that it would wait for."""
+    left = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    if _here.note is not None and left:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def watched(path: Path) -> None:
     """Go on in a process of its own, which judges by another project's files at `path`; this one waits for it, and ends
     as it does. Raises, in this one, PodiumError if that ends without having come to its end. Does nothing where Podium
@@ -114,25 +135,42 @@ def watched(path: Path) -> None:
         raise InfrastructureError(f"no temporary file can be made in {tempfile.gettempdir()}: {error}") from error
     sys.stdout.flush()
     sys.stderr.flush()
-    own = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
-    pid = os.fork()
-    if pid == 0:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != own:  # it was killed before that
-            os._exit(InfrastructureError.exit_code)
-        keep(note)
+    status = _by_another(note)
+    if status is not None and -status not in (signal.SIGTERM, signal.SIGHUP) and begins_again(note):
+        print(AGAIN, file=sys.stderr, flush=True)
+        note.write(careful=True)
+        status = _by_another(note)
+    if status is None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
-    status = _waited_for(pid)
     code = note.read().get("over")
     if code is not None:
         os._exit(code or (status if status >= 0 else 128 - status))
     if -status in (signal.SIGTERM, signal.SIGHUP):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.kill(own, -status)
+        os.kill(os.getpid(), -status)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     raise without_verdict(note, status, path)
+
+
+def _by_another(note: Note) -> int | None:
+    """In another process None; in this one, when that has ended, how it did."""
+    own = os.getpid()
+    pid = os.fork()
+    if pid:
+        return _waited_for(pid)
+    end_with_its_parent()
+    if os.getppid() != own:  # it was killed before that
+        os._exit(InfrastructureError.exit_code)
+    keep(note)
+    return None
+
+
+def end_with_its_parent() -> None:
+    """Have the kernel end this process when the one that has forked it ends. On Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _waited_for(pid: int) -> int:
@@ -148,11 +186,16 @@ def _waited_for(pid: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
+def begins_again(note: Note) -> bool:
+    """Whether the process that has ended was asking the problem's checker about an answer."""
+    return bool(note.read().get("again"))
+
+
 def without_verdict(note: Note, status: int, path: Path | None = None) -> PodiumError:
     """What to say of a process that has ended with `status`, as subprocess has it, and gave no verdict. `path`: where
     the problem lies, if it is another project's."""
     said = note.read()
-    what, how = said.get("what"), _how(status)
+    what, how = said.get("what"), ended_with(status)
     if what is None:
         whose = f" by {path}" if path is not None else ""
         return InfrastructureError(
@@ -176,7 +219,8 @@ def too_long(what: str, limit_s: float) -> tuple[str, str]:
     return f"{what} took longer than {limit_s:g} s: there is no verdict", "limits in podium.yml allow it more"
 
 
-def _how(status: int) -> str:
+def ended_with(status: int) -> str:
+    """`status 0`, `status -11 (SIGSEGV)`, of a status as subprocess has it."""
     if status >= 0:
         return f"status {status}"
     try:

@@ -44,6 +44,10 @@ class ProblemError(PodiumError):
     exit_code = 2
 
 
+class Overtime(ProblemError):
+    """A problem's own code took longer than it may."""
+
+
 class InfrastructureError(PodiumError):
     """The machine, not the submission, is at fault: disk, device, a missing package."""
 

@@ -8,11 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness import catalog, custody
 from harness.errors import InfrastructureError, ProblemError
 from harness.judge.guest import limited
+from harness.judge.opinion import heard
+from harness.judge.reference import open_reference
+from harness.judge.reply import Fault
 from harness.library import close, evaluate
+from harness.machine.device import detect
+from harness.model import Verdict
+from harness.records.run_file import load_run
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -27,11 +34,11 @@ benchmarks: [{size: 96, seed: 2}]
 """
 
 REFERENCE = """
-import collections, ctypes, itertools, os, torch
+import collections, ctypes, faulthandler, itertools, os, torch
 
 ENDINGS = {
     "exit": lambda: os._exit(0),
-    "crash": lambda: ctypes.string_at(0),
+    "crash": lambda: (faulthandler.disable(), ctypes.string_at(0)),
     "loop": lambda: collections.deque(itertools.repeat(0), maxlen=0),
 }
 
@@ -145,6 +152,13 @@ class TestAVerb:
         assert code == 2 and f"error: Model.forward of {task} ended the process that judges" in err, err
 
     @pytest.mark.slow
+    def test_a_thread_that_the_folder_leaves_behind_holds_nothing_up(self, toy_root, folder):
+        text = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n" + REFERENCE
+        (folder / "reference.py").write_text(text)
+        code, err = podium(toy_root, "check", folder, folder / "solutions/wrong/thrice.py")
+        assert code == 10, err
+
+    @pytest.mark.slow
     def test_what_the_owner_is_told_by_a_signal_the_judge_is_told(self, toy_root, folder):
         (toy_root / "slow.py").write_text("import time\ndef custom_kernel(data):\n    time.sleep(1000)\n")
         words = ["--root", str(toy_root), "eval", str(folder), str(toy_root / "slow.py"), "--device", "cpu"]
@@ -171,6 +185,139 @@ def test_evaluate_raises_and_the_next_call_has_a_judge(toy_root, folder, monkeyp
         assert evaluate(folder, WRONG, "cpu", "verdict", root=toy_root).ending.verdict.exit_code == 10
     finally:
         close()
+
+
+CHECKER = """
+def check_implementation(data, output):
+    if torch.equal(output, data * 3):
+        ENDINGS[HOW]()
+    if os.environ.get("HANGS_ON_ALL"):
+        time.sleep(60)
+    return torch.equal(data * 2, output), "it is not twice the input"
+
+HOW = "{how}"
+
+def sleep():
+    time.sleep(60)
+
+def take_all():
+    torch.empty(2**62, dtype=torch.uint8)
+
+ENDINGS |= {{"sleep": sleep, "memory": take_all}}
+import time
+"""
+
+
+class TestACheckerThatSaysNothingOfOneAnswer:
+    """It answers to what ref_kernel gives: so the answer is refused, and the job has its verdict."""
+
+    @pytest.fixture
+    def opened(self, toy_root, folder):
+        """A folder's reference, whose checker ends so when it is asked about three times the input."""
+
+        def made(how, **changes):
+            text = REFERENCE.partition("def check_implementation")[0] + CHECKER.format(how=how)
+            for old, new in changes.items():
+                text = text.replace(old, new)
+            (folder / "reference.py").write_text(text)
+            reference = open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+            reference.allow(0.5)
+            return reference, reference.generate(reference.problem.cases.test[0], 5)
+
+        return made
+
+    def test_one_that_hangs_in_python_has_refused_it_and_no_further_case_is_tried(self, opened):
+        reference, data = opened("sleep")
+        assert reference.opinion(data, data * 2).right and not reference.stuck
+        said = reference.opinion(data, data * 3)
+        assert not said.right and said.why.startswith("it took longer than 0.5 s on this output, and answers in ")
+        assert reference.stuck
+
+    def test_one_that_runs_out_of_memory_has_refused_it(self, opened):
+        reference, data = opened("memory")
+        said = reference.opinion(data, data * 3)
+        assert not said.right and "it ran out of memory on this output" in said.why, said
+
+    @pytest.mark.parametrize(
+        ("how", "words"),
+        [
+            ("crash", "it ended its process, with status -11 (SIGSEGV) on this output"),
+            ("exit", "it ended its process, with status 0 on this output"),
+            ("loop", "it took longer than 0.5 s on this output"),
+            ("memory", "it ran out of memory on this output"),
+        ],
+    )
+    def test_where_a_judge_has_ended_in_it_it_is_asked_in_a_process_of_its_own(self, opened, monkeypatch, how, words):
+        monkeypatch.setattr(custody._here, "careful", True)
+        reference, data = opened(how)
+        assert reference.opinion(data, data * 2).right and reference.opinion(data, data * 2.5).why == (
+            "it is not twice the input"
+        )
+        said = reference.opinion(data, data * 3)
+        assert not said.right and said.why.startswith(words), said
+        assert "the checker is asked in a process of its own" in reference.notes[-1]
+
+    def test_one_that_hangs_on_the_references_answer_too_is_the_folders_fault(self, opened, monkeypatch):
+        reference, data = opened("sleep")
+        monkeypatch.setenv("HANGS_ON_ALL", "1")
+        with pytest.raises(ProblemError, match=r"check_implementation .* took longer than 0\.5 s: there is no verdict"):
+            reference.opinion(data, data * 3)
+
+    def test_without_a_reference_nobody_is_blamed(self, opened):
+        reference, data = opened("sleep", ref_kernel="another_name")
+        with pytest.raises(Fault) as raised:
+            reference.opinion(data, data * 3)
+        assert raised.value.ending.verdict is Verdict.TIMEOUT and not raised.value.ending.verdict.disqualifies
+        assert "the problem's checker took longer than 0.5 s on this output" in raised.value.ending.message
+
+    @pytest.mark.slow(ci=True)
+    def test_eval_and_evaluate_have_a_verdict_and_a_run_where_the_checker_crashes(self, toy_root, folder, opened):
+        opened("crash")
+        cases = "[{size: 33, seed: 1}, {size: 34, seed: 1}]"
+        (folder / "task.yml").write_text(TASK_YML.replace("[{size: 33, seed: 1}]", cases))
+        code, err = podium(toy_root, "eval", folder, folder / "solutions/wrong/thrice.py", "--device", "cpu")
+        assert code == 10 and err.count(custody.AGAIN) == 1, err
+        (stored,) = (toy_root / "results").rglob("*.json")
+        run, told = load_run(stored), []
+        assert run.ending.verdict is Verdict.WRONG_ANSWER and "1 not tried" in run.ending.message, run.ending
+        assert "it ended its process, with status -11 (SIGSEGV) on this output" in (run.ending.detail or "")
+        close()
+        try:
+            run = evaluate(folder, WRONG, "cpu", "verdict", root=toy_root, narrate=told.append)
+            assert run.ending.verdict is Verdict.WRONG_ANSWER and custody.AGAIN in told
+            again = evaluate(folder, WRONG.replace("3", "2"), "cpu", "verdict", root=toy_root, narrate=told.append)
+            assert again.ending.verdict is Verdict.ACCEPTED and told.count(custody.AGAIN) == 1
+        finally:
+            close()
+
+    @pytest.mark.slow
+    def test_verify_goes_on_with_the_next_control(self, toy_root, folder, opened):
+        opened("sleep")
+        (folder / "task.yml").write_text(TASK_YML + "test_timeout: 4\nbenchmark_timeout: 4\nranked_timeout: 4\n")
+        (folder / "solutions/correct").mkdir()
+        (folder / "solutions/correct/thrice.py").write_text(WRONG)
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", "--root", str(toy_root), "verify", str(folder), "--device", "cpu"],
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        said = "correct/thrice is labelled correct, but got wrong answer: 1 of 2 test cases is wrong, 1 not tried"
+        assert done.returncode == 10 and said in done.stdout, (done.stdout, done.stderr)
+
+    @pytest.mark.slow
+    def test_one_that_hangs_in_c_has_too(self, toy_root, folder, opened):
+        opened("loop")
+        (folder / "task.yml").write_text(TASK_YML + "test_timeout: 4\nbenchmark_timeout: 4\nranked_timeout: 4\n")
+        code, err = podium(toy_root, "eval", folder, folder / "solutions/wrong/thrice.py", "--device", "cpu")
+        assert code == 10 and custody.AGAIN in err, err
+
+
+@pytest.mark.parametrize("said", [(torch.ones(2), ""), torch.ones(2), (False, torch.ones(2))], ids=["1", "2", "3"])
+def test_what_is_neither_true_nor_false_is_no_yes(said):
+    found = heard(lambda: said, "the checker")
+    assert not found.right and "the checker raises RuntimeError" in found.why
 
 
 class TestTheNote:

@@ -176,8 +176,15 @@ class TestWhatTheJudgeSays:
                 "torch.full_like(data[0], float('nan')), torch.full_like(data, float('nan'))",
                 "the output has NaN or Inf, which the problem's checker does not see",
             ),
+            (
+                "eigh",
+                "right = residual < 1e-3 and skew < 1e-3",
+                "right = not (residual > 1e-3) and skew < 1e-3",
+                "torch.full_like(data[0], float('nan')), torch.eye(len(data))",
+                "the output has NaN or Inf, which the problem's checker does not see",
+            ),
         ],
-        ids=["no_elements", "nan"],
+        ids=["no_elements", "nan", "nan_in_one_of_two"],
     )
     def test_what_a_checker_does_not_see_is_wrong_all_the_same(
         self, toy_root, copy_of, name, old, new, output, complaint
@@ -192,6 +199,42 @@ class TestWhatTheJudgeSays:
         assert run.ending.verdict is WRONG and complaint in run.ending.message, run.ending
         (right,) = (folder / "solutions/correct").glob("*.py")
         assert judge(toy_root, problem, right, timed=False).ending.verdict is RIGHT
+
+    def test_data_that_no_message_holds_are_refused_in_a_sentence(self, toy_root, copy_of):
+        folder = copy_of("vectoradd")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(text.replace("return a, b,", "return a, b, 'x' * 600_000,"))
+        (folder / "reference.py").write_text(
+            (folder / "reference.py").read_text().replace("a, b, out = data", "a, b, _, out = data")
+        )
+        problem = catalog.load_problem(toy_root, str(folder))
+        with pytest.raises(ProblemError, match=r"generate_input: its data take 600,\d\d\d characters beside"):
+            judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False)
+
+    def test_a_checker_that_takes_an_unwritten_buffer_for_right_judges_all_the_same(self, toy_root, copy_of):
+        """Such a buffer holds NaN, of which no error is above a limit."""
+        folder = copy_of("grayscale")
+        with (folder / "reference.py").open("a") as reference:
+            reference.write(
+                "\n\ndef check_implementation(data, output):\n"
+                "    return not (output - ref_kernel(data)).abs().max() > 1e-3, 'too far off'\n"
+            )
+        problem = catalog.load_problem(toy_root, str(folder))
+        problem = problem.only(problem.cases.test[:1], [])
+        run = judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False)
+        assert run.ending.verdict is RIGHT, run.ending
+        run = judge(toy_root, problem, folder / "solutions/wrong/empty.py", timed=False)
+        assert run.ending.verdict is WRONG and "which the problem's checker does not see" in run.ending.message
+
+    def test_what_the_folder_prints_is_no_output_of_a_verb(self, toy_root, copy_of, capsys):
+        folder = copy_of("grayscale")
+        text = (folder / "reference.py").read_text()
+        (folder / "reference.py").write_text(f"print('imported')\n{text}\nold = ref_kernel\nref_kernel = say(old)\n")
+        says = "def say(f):\n    return lambda data: print('called') or f(data)\n"
+        (folder / "reference.py").write_text(says + (folder / "reference.py").read_text())
+        open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        out, err = capsys.readouterr()
+        assert out == "" and "imported\ncalled\n" in err
 
     def test_a_view_of_negatives_is_the_tensor_that_it_looks_like(self, toy_root, folder):
         source = """
@@ -437,6 +480,10 @@ class TestSeeds:
             ("check_implementation =", "check_implementation = lambda *_: 'no'\nother =", "refuses what ref"),
             ("a, b = (", "a, b = 1 / 0, (", "generate_input failed: ZeroDivisionError"),
             ("import torch", "import torch, nonesuch", "cannot be imported: ModuleNotFoundError"),
+            ("return out\n", "return [out] * 17\n", "ref_kernel gives 17 outputs; 16 can be judged at most"),
+            ("return a, b,", "return a.to_sparse(), b,", "0 is a tensor of torch.sparse_coo, which cannot be passed"),
+            ("return a, b,", "return '\\ud800', b,", "0 is a text with half of a character"),
+            ("return a, b,", "return a.to('meta'), b,", "0 is a tensor on meta, which cannot be passed"),
         ],
     )
     def test_a_folder_that_does_not_tell_right_from_wrong_is_refused(self, toy_root, copy_of, old, new, complaint):
@@ -458,6 +505,28 @@ class TestScope:
         case = first.problem.cases.test[0]
         assert len(first.generate(case, 1)) == 3 and len(second.generate(second.problem.cases.test[0], 1)) == 2
         assert not (FOLDERS / "vectoradd" / "__pycache__").exists()
+
+    def test_what_the_folder_makes_torchs_defaults_holds_within_it_alone(self, toy_root, copy_of):
+        folder = copy_of("identity")
+        text = (folder / "reference.py").read_text()
+        changed = "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')\n"
+        drawn = "\ndef generate_input(size, seed):\n    assert torch.empty(1).is_meta\n"
+        drawn += "    x = torch.randn(size, generator=torch.Generator().manual_seed(seed), device='cpu')\n"
+        drawn += "    return x, torch.empty(size, device='cpu')\n"
+        (folder / "reference.py").write_text(text.replace("import torch\n", changed, 1) + drawn)
+        reference = open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        assert reference.generate(reference.problem.cases.test[0], 1)[0].dtype is torch.float64
+        assert torch.empty(1).device.type == "cpu" and torch.empty(1).dtype is torch.float32
+
+    def test_the_directory_that_the_folder_goes_to_is_its_own(self, toy_root, copy_of, monkeypatch):
+        folder = copy_of("identity")
+        text = (folder / "reference.py").read_text()
+        asserts = "assert os.getcwd() == '/usr'\n    gen ="
+        (folder / "reference.py").write_text("import os\nos.chdir('/usr')\n" + text.replace("gen =", asserts, 1))
+        monkeypatch.chdir(toy_root)
+        reference = open_reference(catalog.load_problem(toy_root, str(folder)), detect(toy_root, "cpu"))
+        reference.generate(reference.problem.cases.test[0], 1)
+        assert Path.cwd() == toy_root.resolve()
 
     def test_a_buffer_that_nothing_was_written_to_holds_nothing_of_the_judges(self, toy_root):
         reference = open_reference(catalog.load_problem(toy_root, str(FOLDERS / "grayscale")), detect(toy_root, "cpu"))
@@ -581,6 +650,8 @@ class TestWhatTaskYmlSays:
             ("size: 33", "size: {a: 1}", "tests.0.size"),
             ("source: reference.py", "source: referense.py", "there is no .*referense.py"),
             ("name: reference.py", "name: other.py", "lists no reference.py"),
+            ("name: task.py", "name: json.py", "json.py would hide a module of Python's or Podium's"),
+            ("size: 33", "size: null", "tests.0.size: must be a valid boolean, integer, number, string or list"),
             ("ranking_by: geom", "ranking_by: best", "ranking_by"),
             ("tests:", "tests: [", "line"),
         ],

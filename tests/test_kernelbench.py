@@ -131,11 +131,45 @@ def test_outputs_so_small_that_zeros_are_within_the_tolerance_are_judged_by_thei
     assert square(small, "return torch.zeros_like(x)").ending.verdict is Verdict.WRONG_ANSWER
 
 
+def test_the_error_of_a_few_large_elements_excuses_nothing_in_the_others(square):
+    """Of float32 a number around 1e8 is off by 1 or more."""
+    wide = SQUARE.replace("return x * x", "return torch.exp(x * 26 - 4)")
+    assert square(wide, "return torch.exp(x * 13 - 2) ** 2").ending.verdict is Verdict.ACCEPTED
+    run = square(wide, "y = torch.exp(x * 26 - 4)\n        return y * (y > 100)")
+    assert run.ending.verdict is Verdict.WRONG_ANSWER, run.ending
+
+
+@pytest.mark.parametrize("drawn", ["numpy.random.rand(*shape)", "[[random.random()] * 6] * rows"])
+def test_inputs_may_be_drawn_by_other_libraries(square, drawn):
+    text = f"import random, numpy\n{SQUARE.replace('torch.rand(*shape)', f'torch.tensor({drawn})')}"
+    assert square(text).ending.verdict is Verdict.ACCEPTED
+
+
+@pytest.mark.parametrize("size", ["0.01", "0.0001"])
+def test_numbers_that_forward_draws_are_no_error_of_its_own(square, size):
+    """In float64 torch draws others: beside those Model would be off by as much as what it draws."""
+    noisy = f"x * x + {size} * torch.randn_like(x)"
+    task = SQUARE.replace("x * x", noisy)
+    assert square(task, f"return {noisy}").ending.verdict is Verdict.ACCEPTED
+    assert square(task, f"return x * x + {size} * torch.rand_like(x)").ending.verdict is Verdict.WRONG_ANSWER
+    assert square(task, "return x * x").ending.verdict is Verdict.WRONG_ANSWER
+
+
+def test_where_infinity_is_right_no_number_is(square):
+    """As of masked scores, which are -inf."""
+    masked = SQUARE.replace("return x * x", "return torch.where(x > 0.5, x * x, float('-inf'))")
+    assert square(masked, "return (x * x).masked_fill(x <= 0.5, float('-inf'))").ending.verdict is Verdict.ACCEPTED
+    for instead in ("0.0", "-1e30", "float('inf')", "float('nan')"):
+        run = square(masked, f"return (x * x).masked_fill(x <= 0.5, {instead})")
+        assert run.ending.verdict is Verdict.WRONG_ANSWER, instead
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
         ("return x * x", "return x * 0", "the same outputs for other inputs"),
         ("torch.rand(*shape)", "torch.ones(*shape)", "draws the same inputs from two seeds"),
+        ("rand(*shape)", "rand(*shape) * (__import__('time').time() % 1)", "draws other inputs from the same seed"),
         ("return x * x", "return None", "returns what is no tensor"),
         ("return x * x", "return torch.fft.fft(x)", "complex numbers, which are not judged"),
         ("return x * x", "raise SystemExit(0)", "Model.forward failed: SystemExit"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,9 @@ STAGE_S = 180.0
 
 REPORTED_RTOL = REPORTED_ATOL = 1e-5
 """What a mismatch report calls wrong, where reference.py states no tolerance of its own to make_match_reference."""
+
+TAKEN = {*sys.stdlib_module_names, "torch", "numpy", "triton", "harness", "submission"}
+"""What judge and worker import themselves: a module of the problem's must not come in its place."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
@@ -122,6 +126,8 @@ def _modules(yml: Path, files: Sequence[_File]) -> dict[str, Path]:
     for file in files:
         if file.source == SUBMISSION or not file.name.endswith(".py") or file.name == "eval.py":
             continue
+        if file.name.removesuffix(".py") in TAKEN:
+            raise ProblemError(f"{yml}: files: {file.name} would hide a module of Python's or Podium's of that name")
         path = (yml.parent / file.source).resolve()
         if not path.is_file():
             raise ProblemError(f"{yml}: files: {file.name}: there is no {path}")
@@ -141,7 +147,8 @@ def _outline(path: Path) -> _Outline:
     try:
         module = ast.parse(strict_yaml.read_text(path))
     except SyntaxError as error:
-        raise ProblemError(f"{path}, line {error.lineno}: {error.msg}") from None
+        line = f", line {error.lineno}" if error.lineno else ""
+        raise ProblemError(f"{path}{line}: {error.msg}") from None
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     if "generate_input" not in functions:
         return _Outline(parameters=None)  # it may be imported from another of the files

@@ -35,6 +35,9 @@ def read_text(path: Path) -> str:
         raise ProblemError(f"{path} cannot be read: {error}") from None
 
 
+_VALID = "Input should be a valid "
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a key given twice, which PyYAML would settle silently in favour of the later one."""
 
@@ -73,6 +76,10 @@ def _first_complaint(path: Path, model: type[BaseModel], document: Any, error: V
         return f"{path}: unknown key {_dotted(where)}" + (f": did you mean {guess}?" if guess else "")
     if complaint["type"] == "missing":
         return f"{path}: {_dotted([*where, complaint['loc'][-1]])} is missing"
+    kinds = [each["msg"].removeprefix(_VALID) for each in complaints if _written(each["loc"], document) == where]
+    if len(kinds) > 1 and all(each["msg"].startswith(_VALID) for each in complaints):  # of a union, each its own
+        *first, last = dict.fromkeys(kinds)
+        return f"{path}: {_dotted(where)}: must be a valid {', '.join(first)} or {last}"
     return f"{path}: {_dotted(where) or 'the document'}: {_in_words(complaint, _model_at(model, where))}"
 
 

@@ -15,7 +15,7 @@ the answer    reference, inputs, seeds, secret_cases, selection; difference (one
               ratios (all calls), mismatch and hints (the report), death (how a process ended)
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
 other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), checker and opaque (who decides),
-              canaries, scope, baselines; emulation, profiled
+              opinion (what a folder's checker says), copies, canaries, scope, baselines; emulation, profiled
 at hand       assembly, spare; examination (the test cases), precompilation (compiling ahead); exemplar (which wrong
               case is shown), mistakes (a problem's own)
 """

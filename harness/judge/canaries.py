@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,25 +28,28 @@ def wrong_answers(inputs: Leaves, answer: Any) -> Iterator[tuple[str, Any]]:
         if (
             tensor.shape == outputs[0].shape
             and countable(tensor) is tensor
+            and not tensor.is_complex()
             and not _alike(tensor.to(outputs[0].dtype), outputs[0])
         ):
             yield f"a copy of {name}", tensor.to(outputs[0].dtype).clone()
 
 
 def not_finite(answer: Any) -> Iterator[Any]:
-    """`answer` with NaN, then with Inf, in the place of all floating-point numbers: a checker that looks for errors
-    above a limit finds none. Nothing for an answer without such numbers."""
+    """`answer` with NaN, then with Inf, in the place of all floating-point numbers, and of those of each output by
+    itself: a checker that looks for errors above a limit finds none. Nothing for an answer without such numbers."""
     outputs = members(answer)
-    if not any(output.is_floating_point() and countable(output) is output for output in outputs):
-        return
-    for value in (math.nan, math.inf):
-        wrong = [
-            torch.full_like(output, value)
-            if output.is_floating_point() and countable(output) is output
-            else output.clone()
-            for output in outputs
-        ]
-        yield (wrong if isinstance(answer, list) else tuple(wrong)) if isinstance(answer, tuple | list) else wrong[0]
+    floats = [n for n, output in enumerate(outputs) if output.is_floating_point() and countable(output) is output]
+    for places in [floats, *([n] for n in floats if len(outputs) > 1)]:
+        for value in (math.nan, math.inf) if places else ():
+            wrong = [torch.full_like(o, value) if n in places else o.clone() for n, o in enumerate(outputs)]
+            several = isinstance(answer, tuple | list)
+            yield (wrong if isinstance(answer, list) else tuple(wrong)) if several else wrong[0]
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether there is neither NaN nor Inf in any."""
+    floats = (t for t in map(countable, tensors) if t.is_floating_point())
+    return all(bool((t.float() if t.itemsize == 1 else t).isfinite().all()) for t in floats)
 
 
 def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:

@@ -196,7 +196,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         return bits(torch.view_as_real(tensor.resolve_conj()))
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.contiguous().view(integers[tensor.itemsize])
+    return tensor.resolve_neg().contiguous().view(integers[tensor.itemsize])
 
 
 def _ratio(value: float, bound: float) -> float:

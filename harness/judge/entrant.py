@@ -209,6 +209,8 @@ class Entrant:
             check = check.model_copy(update=secret)
             tell(self._narrate, Step("test", case.label, number + 1, len(self.tests), check=check))
             yield check
+            if self._reference.stuck:
+                return
             if ahead is not None:
                 if time.monotonic() - began > COMPILES_S:
                     ahead.begin()

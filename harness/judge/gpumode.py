@@ -12,27 +12,29 @@ an input must fail.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Collection
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness import custody
 from harness.catalog import formula
-from harness.errors import InfrastructureError, ProblemError
-from harness.judge.canaries import constant_answer, is_not_zero, not_finite, same, wrong_answers
+from harness.errors import Overtime, ProblemError
+from harness.judge.canaries import all_finite, constant_answer, is_not_zero, not_finite, same, wrong_answers
 from harness.judge.conditions import by_default, filled_memory, left_empty, seed_everything
-from harness.judge.difference import bits
+from harness.judge.copies import are_tensors, copied, in_form, unchanged
 from harness.judge.guest import limited
 from harness.judge.opaque import OpaqueChecker, OpaqueDealer
+from harness.judge.opinion import NoOpinion, Opinion, apart, heard
 from harness.judge.reference import Reference, members
+from harness.judge.reply import MOST_OUTPUTS, Fault
 from harness.judge.scope import Scope
 from harness.judge.seeds import Seeds
-from harness.model import Case, Device, Problem
-from harness.wire import objects
+from harness.model import Case, Device, Problem, Verdict
 from harness.wire.arena import is_apart
 from harness.wire.tree import Leaves, flatten
 
@@ -40,21 +42,14 @@ SEED_CAPS = (2**31, 2**16)
 """Seeds are drawn below the first of these with which the canaries fail, as they must: an integer that is added to
 values of float32 leaves nothing of them from 2^24 on."""
 
-MOST_SHOWN = 2000
-"""Characters of what a checker says."""
+ITS_SHARE = 0.5
+"""Of its limit, what a checker may take for ref_kernel's own answer where it found no end of a submission's: a limit
+that leaves no more room than that says nothing about the answer."""
 
 MOST_CANARY_CASES = 3
 LEAST_OUTPUT_BYTES = 1 << 16
 WIDEST = 8
 """Bytes of an element of float64 and int64: what a checker may take instead of a narrower dtype."""
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """What a folder's checker says of an answer."""
-
-    right: bool
-    why: str
 
 
 class FolderReference(Reference):
@@ -120,19 +115,55 @@ class FolderReference(Reference):
         return None if found is None else [tensor.detach() for tensor in members(found)]
 
     def opinion(self, data: Any, output: Any) -> Opinion:
-        """What check_implementation says of `output`, given a copy of `data` as it was before the call. An exception of
-        its own means no: it may be what a wrong output does to it."""
-        with self._scope(), self._called("check_implementation"):
+        """What check_implementation says of a submission's `output`, given a copy of `data` as it was before the call.
+        If it says nothing of it, and something of what ref_kernel gives for the same data, it has refused `output`.
+        Raises Fault, which blames nobody, where there is no ref_kernel; else ProblemError, InfrastructureError."""
+        try:
+            return self._asked(data, output, self._limit_s, again=True)
+        except NoOpinion as none:
+            return self._instead(data, output, none)
+
+    def _asked(self, data: Any, output: Any, limit_s: float, again: bool = False) -> Opinion:
+        """What check_implementation says. Raises NoOpinion. `again`: whether another process should judge if it ends
+        this one."""
+        what = f"check_implementation of {self._source}"
+
+        def ask() -> Opinion:
+            return heard(lambda: self._module.check_implementation(copied(data), in_form(self._form, output)), what)
+
+        with self._scope():
+            if self._on_cpu and custody.careful():
+                return apart(ask, what, limit_s)
             try:
-                said = self._module.check_implementation(copied(data), _as(self._form, output))
-            except (MemoryError, torch.OutOfMemoryError) as error:
-                raise InfrastructureError(f"{self.problem.name}: no memory left for the checker: {error}") from error
-            except torch.AcceleratorError as error:
-                raise InfrastructureError(f"the device failed in {self.problem.name}'s checker: {error}") from error
-            except (Exception, SystemExit) as error:
-                return Opinion(False, f"the checker raises {type(error).__name__}: {error}"[:MOST_SHOWN])
-        right, why = said if isinstance(said, tuple) and len(said) == 2 else (not said, said)
-        return Opinion(bool(right), str(why or "")[:MOST_SHOWN])
+                with limited(what, limit_s, again=again and self._on_cpu):
+                    return ask()
+            except Overtime:
+                raise NoOpinion.late(what, limit_s) from None
+
+    def _instead(self, data: Any, output: Any, none: NoOpinion) -> Opinion:
+        answer = self._answer(data)
+        if answer is None:
+            verdict = Verdict.TIMEOUT if isinstance(none.error, Overtime) else Verdict.RUNTIME_ERROR
+            said = f"the problem's checker {none.how} on this output, and there is no ref_kernel to compare it with"
+            raise Fault(verdict, said)
+        began = time.monotonic()
+        try:
+            self._asked(data, answer, ITS_SHARE * self._limit_s)
+        except NoOpinion:
+            raise none.error from None
+        took_s = time.monotonic() - began
+        if none.passing:
+            with suppress(NoOpinion):
+                return self._asked(data, output, self._limit_s)
+        self.stuck = True
+        return Opinion(False, f"it {none.how} on this output, and answers in {took_s:.2g} s to what ref_kernel gives")
+
+    def _tried(self, data: Any, answer: Any) -> Opinion:
+        """What it says of one of the judge's own answers."""
+        try:
+            return self._asked(data, answer, self._limit_s)
+        except NoOpinion as none:
+            raise none.error from None
 
     def output_bytes(self, case: Case, data: Any) -> list[int]:
         """Of each output as ref_kernel gives it, with room for elements of the widest dtype: a checker may take
@@ -161,7 +192,7 @@ class FolderReference(Reference):
                     self._run("ref_kernel", after)
             left = dict(self.leaves(after))
             self._changeable[case.key] = {
-                name for name, was in self.leaves(data) if left_empty(was) or not _alike(was, left.get(name))
+                name for name, was in self.leaves(data) if left_empty(was) or not unchanged(was, left.get(name))
             }
         return self._changeable[case.key]
 
@@ -214,7 +245,7 @@ class FolderReference(Reference):
             return None
         with self._scope():
             answer = self._run("ref_kernel", copied(data))
-            if not _are_tensors(answer):
+            if not are_tensors(answer):
                 return None
             if any(tensor.is_complex() for tensor in members(answer)):
                 raise ProblemError(f"{self.problem.name}: ref_kernel gives complex numbers, which are not judged")
@@ -241,6 +272,8 @@ class FolderReference(Reference):
                 f"{self.problem.name}: with seeds below {caps[0]:,} {faults[0]}",
                 "seed_below in podium.yml beside task.yml sets another cap on seeds",
             )
+        if custody.careful():
+            self.notes += ("the checker is asked in a process of its own: the process that judged first ended in it",)
         if self._shared:
             names = ", ".join(self._shared)
             self.notes += (f"{names}: elements that share a place in memory are given to a submission apart",)
@@ -267,57 +300,22 @@ class FolderReference(Reference):
         answer = self._answer(data)
         if answer is None:
             return None
+        if len(members(answer)) > MOST_OUTPUTS:
+            said = f"ref_kernel gives {len(members(answer))} outputs; {MOST_OUTPUTS} can be judged at most"
+            raise ProblemError(f"{self.problem.name}: {said}")
         if self._foreign.checker_decides:
-            opinion = self.opinion(data, answer)
+            opinion = self._tried(data, answer)
             if not opinion.right:
                 raise ProblemError(
                     f"{self.problem.name}: check_implementation refuses what ref_kernel gives, in {case.label}",
                     opinion.why or None,
                 )
-            self.blind = any(self.opinion(data, wrong).right for wrong in not_finite(answer))
+            self.blind = any(self._tried(data, wrong).right for wrong in not_finite(answer))
         if not any(is_not_zero(output) for output in members(answer)):
             return f"the answer is nothing but zeros, in {case.label}"
         for what, wrong in wrong_answers(self.leaves(data), answer):
-            if self._foreign.checker_decides and self.opinion(data, wrong).right:
+            if self.blind and not all_finite(members(wrong)) and all_finite(members(answer)):
+                continue  # a buffer that nothing was written to: what the checker does not see of it the judge does
+            if self._foreign.checker_decides and self._tried(data, wrong).right:
                 return f"check_implementation accepts {what}, in {case.label}"
         return constant_answer(self.leaves(data), answer, case)
-
-
-def copied(data: Any, dtype: torch.dtype | None = None) -> Any:
-    """`data` with tensors of its own, of the same strides where no two elements share a place; those of float16,
-    bfloat16 and float32 as `dtype`, if one is given."""
-    if isinstance(data, torch.Tensor):
-        cast = dtype is not None and data.is_floating_point() and data.itemsize > 1
-        return data.detach().clone().to(dtype) if cast else data.detach().clone()
-    if isinstance(data, tuple | list):
-        parts = [copied(part, dtype) for part in data]
-        if objects.is_named_tuple(data):
-            return type(data)(*parts)
-        return tuple(parts) if isinstance(data, tuple) else parts
-    if isinstance(data, dict):
-        return {key: copied(part, dtype) for key, part in data.items()}
-    if not objects.is_plain(data):
-        return objects.made(type(data), copied(objects.attributes(data), dtype))
-    return data
-
-
-def _as(form: type, output: Any) -> Any:
-    """`output`, and if it is a tuple where ref_kernel gives one whose members have names, one of these."""
-    if type(output) is not tuple or form is tuple or not issubclass(form, tuple):
-        return output
-    fields = getattr(form, "_fields", None)  # torch's own have none, and as many members as they say
-    if len(output) != (form.n_fields if fields is None else len(fields)):  # type: ignore[attr-defined]
-        return output
-    return form(output) if fields is None else form(*output)
-
-
-def _alike(was: torch.Tensor, is_now: torch.Tensor | None) -> bool:
-    """Whether nothing of it was changed; an object may have another tensor in its place, or none."""
-    if is_now is None or (was.shape, was.dtype) != (is_now.shape, is_now.dtype):
-        return False
-    return torch.equal(bits(was), bits(is_now))
-
-
-def _are_tensors(answer: Any) -> bool:
-    found = members(answer)
-    return bool(found) and all(isinstance(member, torch.Tensor) for member in found)

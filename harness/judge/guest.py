@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from harness import custody
-from harness.errors import ProblemError
+from harness.errors import Overtime
 
 GRACE_S = 10.0
 AGAIN_S = 1.0
@@ -27,16 +27,16 @@ class _TookTooLong(BaseException):
 
 
 @contextlib.contextmanager
-def limited(what: str, limit_s: float) -> Iterator[None]:
-    """Within it another project's code runs: `what`, for at most `limit_s` seconds. Raises ProblemError if it takes
-    longer. None may lie within another. Outside of the main thread nothing is limited."""
+def limited(what: str, limit_s: float, again: bool = False) -> Iterator[None]:
+    """Within it another project's code runs: `what`, for at most `limit_s` seconds. Raises Overtime if it takes longer.
+    None may lie within another. Outside of the main thread nothing is limited. `again`: see `custody.doing`."""
     if threading.current_thread() is not threading.main_thread():
-        with custody.doing(what, limit_s):
+        with custody.doing(what, limit_s, again):
             yield
         return
     before = signal.signal(signal.SIGALRM, _end)
     try:
-        with custody.doing(what, limit_s):
+        with custody.doing(what, limit_s, again):
             try:
                 faulthandler.dump_traceback_later(limit_s + GRACE_S, exit=True, file=sys.__stderr__ or 2)
                 signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
@@ -45,7 +45,7 @@ def limited(what: str, limit_s: float) -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 faulthandler.cancel_dump_traceback_later()
     except _TookTooLong:
-        raise ProblemError(*custody.too_long(what, limit_s)) from None
+        raise Overtime(*custody.too_long(what, limit_s)) from None
     finally:
         signal.signal(signal.SIGALRM, before)
 

@@ -8,6 +8,7 @@ Where there is a reference, a mismatch report of ours stands beside what the che
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge import mismatch
+from harness.judge.canaries import all_finite
 from harness.judge.checked_call import CheckedCall
 from harness.judge.checker import Checker
 from harness.judge.difference import Difference, bits, read, rel_l2
@@ -27,6 +29,7 @@ from harness.judge.stage import Snapshot, Span, claimed
 from harness.judge.tally import Tally
 from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
 from harness.wire.arena import ALIGNMENT, countable, extent, is_apart, room
+from harness.wire.protocol import MAX_FRAME_BYTES
 from harness.wire.tree import flatten
 
 if TYPE_CHECKING:
@@ -65,6 +68,10 @@ class OpaqueDealer(Dealer):
             "tail": extent(specs) + LEAST_GAP * ALIGNMENT,
             "strided": True,
         }
+        size, most = len(json.dumps(request)), MAX_FRAME_BYTES // 2
+        if size > most:
+            said = f"its data take {size:,} characters beside what tensors hold; {most:,} can be passed to a worker"
+            raise ProblemError(f"{self._reference.problem.name}: generate_input: {said}")
         self._let_the_device_finish()
         names = tuple(name for name, _ in leaves)
         return Call(
@@ -153,17 +160,12 @@ def _short_of(due: list[int] | None, reply: CallReply, output: Any) -> str | Non
 
 def _not_finite(reference: FolderReference, data: Any, output: Any) -> str | None:
     """That there is NaN or Inf in `output` and none in what ref_kernel gives, in words."""
-    if _all_finite(_several(output)):
+    if all_finite(_several(output)):
         return None
     expected = reference.expected(data)
-    if expected is not None and not _all_finite(expected):
+    if expected is not None and not all_finite(expected):
         return None
     return "the output has NaN or Inf, which the problem's checker does not see"
-
-
-def _all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    floats = (t for t in map(countable, tensors) if t.is_floating_point())
-    return all(bool((t.float() if t.itemsize == 1 else t).isfinite().all()) for t in floats)
 
 
 def _several(output: Any) -> Sequence[torch.Tensor]:

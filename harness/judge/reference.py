@@ -42,6 +42,9 @@ class Reference:
     notes: tuple[str, ...] = ()
     """What whoever reads a run has to know of how it was judged."""
 
+    stuck = False
+    """Whether a checker of the problem's own had nothing to say of an answer: the next ones would take as long."""
+
     def __init__(self, problem: Problem, device: Device) -> None:
         self.problem, self.torch_device = problem, device.torch_device
         self._module: Any = self._imported()

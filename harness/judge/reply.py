@@ -15,6 +15,9 @@ from harness.model.value import LONGEST_NS
 MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 2000, 100_000
 """Of what a worker reports as its failure."""
 
+MOST_OUTPUTS = 16
+"""Of a call; worker/outputs describes no more."""
+
 
 class Fault(Exception):
     """The evaluation ends here, with this verdict and this sentence."""
@@ -53,7 +56,7 @@ class CallReply(_Reply):
     several: bool
     listed: bool = False
     returned: int = Field(ge=0)
-    outputs: list[OutputDescription] = Field(max_length=16)
+    outputs: list[OutputDescription] = Field(max_length=MOST_OUTPUTS)
     interpreted: bool
     emulated: Literal["gfx942", "gfx950", "gfx1100"] | None = None
     executed: int = Field(default=0, ge=0, lt=1 << 63)

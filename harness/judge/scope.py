@@ -3,22 +3,27 @@
     with scope():              `import utils` is the folder's, and so is `import reference`, which Podium has, too
         scope.module("reference").generate_input(...)
 
-Within the scope code that says "cuda" runs on the CPU where the judge's device is one. What the scope changes
-(sys.modules, sys.meta_path, torch's functions) is the whole process's, so that one thread at a time is in any of them.
+Within the scope code that says "cuda" runs on the CPU where the judge's device is one. The current directory, torch's
+default dtype and device are those that the modules have chosen; what they print goes to stderr. What the scope changes
+(sys.modules, sys.meta_path, sys.stdout, torch's functions) is the whole process's, so that one thread at a time is in
+any of them.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import threading
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
+
+import torch
 
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -29,6 +34,8 @@ class Scope:
     def __init__(self, files: Mapping[str, Path], on_cpu: bool) -> None:
         self._files, self._on_cpu = files, on_cpu
         self._modules: dict[str, types.ModuleType] = {}
+        self._defaults = _defaults()
+        self._directory: str | None = None
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -39,6 +46,10 @@ class Scope:
             stack.callback(self._take_out)
             sys.meta_path.insert(0, self)  # type: ignore[arg-type]
             stack.callback(sys.meta_path.remove, self)
+            stack.enter_context(redirect_stdout(sys.stderr))  # what a verb prints may be one JSON document
+            stack.enter_context(self._at_its_directory())
+            stack.callback(self._change_defaults, *_defaults())
+            self._change_defaults(*self._defaults)
             stack.callback(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
             sys.dont_write_bytecode = True  # the folder is somebody else's
             if self._on_cpu:
@@ -57,5 +68,33 @@ class Scope:
         """As importlib asks of each entry of sys.meta_path."""
         return importlib.util.spec_from_file_location(name, self._files[name]) if name in self._files else None
 
+    @contextmanager
+    def _at_its_directory(self) -> Iterator[None]:
+        """In the current directory that the modules have chosen, if they have: runs are stored by relative paths."""
+        before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
+        try:
+            if self._directory is not None:
+                os.chdir(self._directory)
+            yield
+        finally:
+            with suppress(OSError):  # it may have been removed
+                if not os.path.samestat(os.stat("."), os.fstat(before)):
+                    self._directory = os.getcwd()
+            os.fchdir(before)
+            os.close(before)
+
+    def _change_defaults(self, dtype: torch.dtype, device: torch.device | None) -> None:
+        """To these, and keep those that were."""
+        self._defaults = _defaults()
+        if self._defaults != (dtype, device):
+            torch.set_default_dtype(dtype)
+            torch.set_default_device(device)
+
     def _take_out(self) -> None:
         self._modules = {name: sys.modules.pop(name) for name in self._files if name in sys.modules}
+
+
+def _defaults() -> tuple[torch.dtype, torch.device | None]:
+    """torch's default dtype, and its default device if that is none of the host's."""
+    device = torch.get_default_device()
+    return torch.get_default_dtype(), None if device.type == "cpu" else device

@@ -23,8 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from harness import errors
-from harness.custody import Note, without_verdict
+from harness import custody, errors
 from harness.errors import PodiumError
 from harness.library.request import Request
 from harness.machine.device import driver_present
@@ -46,29 +45,32 @@ class Judge:
     """A process that judges one source at a time. Calls from several threads wait for each other.
 
     `environment`: the variables that it is started with (default: this process's own). `gives_way`: at a lower priority
-    than this process, with all that it starts."""
+    than this process, with all that it starts. If it ends in a problem's own checker, a second process answers in its
+    place, once (`custody.careful`)."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, gives_way: bool = False) -> None:
-        environment = os.environ if environment is None else environment
+        self._environment = os.environ if environment is None else environment
+        self._gives_way, self._owner = gives_way, os.getpid()
+        self._asking, self._closing, self._closed = threading.Lock(), threading.Lock(), False
+        self._start(custody.Note())
+
+    def _start(self, note: custody.Note) -> None:
         ours, theirs = socket.socketpair()
         harness = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([harness, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))])
-        self._note = Note()
+        path = os.pathsep.join([harness, *filter(None, self._environment.get("PYTHONPATH", "").split(os.pathsep))])
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.library.warm_judge", str(theirs.fileno()), str(self._note.fd)],
-                env={**environment, "PYTHONPATH": path},
+                [sys.executable, "-P", "-m", "harness.library.warm_judge", str(theirs.fileno()), str(note.fd)],
+                env={**self._environment, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), self._note.fd),
+                pass_fds=(theirs.fileno(), note.fd),
                 start_new_session=True,  # Ctrl-C is for the caller, who then ends it
             )
-        if gives_way:  # it has no thread yet, and has started nothing
+        if self._gives_way:  # it has no thread yet, and has started nothing
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
-        self._socket, self._asking, self._closing = ours, threading.Lock(), threading.Lock()
-        self._connection = Connection(os.dup(ours.fileno()))
-        self._owner = os.getpid()
+        self._note, self._socket, self._connection = note, ours, Connection(os.dup(ours.fileno()))
 
     @property
     def usable(self) -> bool:
@@ -80,35 +82,59 @@ class Judge:
         raises."""
         with self._asking:
             try:
-                answer = self._told(request)
-                while "told" in answer or "step" in answer:
-                    if "told" in answer:
-                        narrate(answer["told"])
-                    else:
-                        tell(narrate, _step(**answer["step"]))
-                    answer = self._told(None)
+                answer = self._answered(request, narrate)
+                if answer is None:
+                    narrate(custody.AGAIN)
+                    self._start_carefully()
+                    answer = self._answered(request, narrate)
+                    self.close()  # what is asked next need not be done so
             except BaseException:  # Ctrl-C, say: what it answers later must not be taken for another's
                 self.close()
                 raise
+        assert answer is not None, "it does not end so twice"
         if "error" in answer:
             raise as_raised(**answer["error"])
         return answer["answer"]
 
-    def _told(self, request: dict[str, Any] | None) -> dict[str, Any]:
-        """What it says next, after a request if there is one."""
+    def _answered(self, request: dict[str, Any], narrate: Narrate) -> dict[str, Any] | None:
+        """None if it has ended in a checker."""
+        answer = self._told(request)
+        while answer is not None and ("told" in answer or "step" in answer):
+            if "told" in answer:
+                narrate(answer["told"])
+            else:
+                tell(narrate, _step(**answer["step"]))
+            answer = self._told(None)
+        return answer
+
+    def _told(self, request: dict[str, Any] | None) -> dict[str, Any] | None:
+        """What it says next, after a request if there is one; None if it has ended in a checker."""
         try:
             if request is not None:
                 self._connection.send_bytes(json.dumps(request).encode())
             said: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
-            self.close()
-            raise without_verdict(self._note, self._process.returncode) from None
+            self._end()
+            if custody.begins_again(self._note) and not self._closed:
+                return None
+            raise custody.without_verdict(self._note, self._process.returncode) from None
         return said
+
+    def _start_carefully(self) -> None:
+        note = custody.Note()
+        note.write(careful=True)
+        with self._closing:
+            if self._closed:
+                raise custody.without_verdict(self._note, self._process.returncode)
+            self._start(note)
 
     def close(self) -> None:
         """End it, and by that all that it has started."""
-        if self._owner != os.getpid():
-            return
+        if self._owner == os.getpid():
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
         with self._closing:  # two threads may
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # closing it alone would not end a read that waits

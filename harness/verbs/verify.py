@@ -74,9 +74,11 @@ def verify(root: Path, problem: Problem, device: Device, narrate: Narrate) -> It
         tell(narrate, Step("control", submission.name, len(judged), len(controls)))
         return _result(submission.name, due, run, problem)
 
+    # Another project's code is limited in the main thread alone.
+    in_turn = executor.map if at_once > 1 else map
     try:
         with lock.hold_if_gpu(device, narrate):
-            yield from executor.map(judge, controls)
+            yield from in_turn(judge, controls)
     finally:
         executor.shutdown(cancel_futures=True)
 

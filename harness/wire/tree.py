@@ -43,6 +43,9 @@ def _flatten(node: Any, name: str, names: Sequence[str], leaves: Leaves, owners:
     # Not a function inside `flatten`: one that calls itself is a reference cycle, and would hold on to every tensor in
     # `leaves` until the garbage collector came by.
     if isinstance(node, torch.Tensor):
+        if node.layout is not torch.strided or node.is_meta:
+            kind = "on meta" if node.is_meta else f"of {node.layout}"
+            raise TypeError(f"{name or 'data'} is a tensor {kind}, which cannot be passed to a worker")
         leaves.append((name, node))
         return {"tensor": len(leaves) - 1}
     address = objects.address_of(type(node), owners) if owners else None
@@ -57,6 +60,8 @@ def _flatten(node: Any, name: str, names: Sequence[str], leaves: Leaves, owners:
         return {"tuple" if isinstance(node, tuple) else "list": content}
     if isinstance(node, dict) and all(isinstance(key, str) for key in node):
         return {"dict": _members(node, name, leaves, owners)}
+    if isinstance(node, str) and any("\ud800" <= each <= "\udfff" for each in node):
+        raise TypeError(f"{name or 'data'} is a text with half of a character, which cannot be passed to a worker")
     if node is None or isinstance(node, bool | int | float | str):
         return {"value": node}
     if isinstance(node, torch.dtype):
