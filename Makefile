@@ -136,17 +136,19 @@ $(if $(unknown),$(error unknown variable $(unknown): there are $(VARIABLES)))
 mistyped := $(firstword $(filter-out $(verbs) $(READY) $(DEV) $(OFFLINE) $(SERVER),$(MAKECMDGOALS)))
 $(if $(mistyped),$(error unknown target $(mistyped): see make help))
 
+# What is missing is no slip where only help is asked for: make check ARGS=--help.
+goals := $(if $(filter -h --help,$(ARGS)),,$(MAKECMDGOALS))
 known_problems = $(or $(notdir $(patsubst %/problem.yml,%,$(wildcard problems/*/problem.yml))),none yet)
-$(foreach goal,$(filter new eval check leaderboard profile,$(MAKECMDGOALS)),$(if $(strip $(PROBLEM)),,\
+$(foreach goal,$(filter new eval check leaderboard profile,$(goals)),$(if $(strip $(PROBLEM)),,\
 	$(error say which problem: make $(goal) PROBLEM=mla; problems are: $(known_problems))))
-$(foreach goal,$(filter check profile,$(MAKECMDGOALS)),$(if $(strip $(SUBMISSION)),,\
+$(foreach goal,$(filter check profile,$(goals)),$(if $(strip $(SUBMISSION)),,\
 	$(error say which file: make $(goal) PROBLEM=$(PROBLEM) SUBMISSION=submissions/$(PROBLEM)/mine.py)))
-$(foreach goal,$(filter show repro,$(MAKECMDGOALS)),$(if $(strip $(RUN)),,\
+$(foreach goal,$(filter show repro,$(goals)),$(if $(strip $(RUN)),,\
 	$(error say which run: make $(goal) RUN=<run id>)))
-$(foreach goal,$(filter compare,$(MAKECMDGOALS)),$(if $(and $(strip $(A)),$(strip $(B))),,\
+$(foreach goal,$(filter compare,$(goals)),$(if $(and $(strip $(A)),$(strip $(B))),,\
 	$(error say which runs: make compare A=<run id> B=<run id>)))
 # Asked for on the command line: some systems set NAME in the environment.
-$(foreach goal,$(filter new,$(MAKECMDGOALS)),$(if $(and $(asked_name),$(strip $(NAME))),,\
+$(foreach goal,$(filter new,$(goals)),$(if $(and $(asked_name),$(strip $(NAME))),,\
 	$(error say what to call it: make new PROBLEM=mla NAME=mine)))
-$(foreach goal,$(filter new-problem,$(MAKECMDGOALS)),$(if $(and $(asked_name),$(strip $(NAME))),,\
+$(foreach goal,$(filter new-problem,$(goals)),$(if $(and $(asked_name),$(strip $(NAME))),,\
 	$(error say what to call it: make new-problem NAME=sliding_window)))

@@ -111,6 +111,11 @@ def how_to_get_offline() -> str:
     return f"pip install {' '.join(OFFLINE)}" if installed() else "make setup-offline"
 
 
+def pip_install(*packages: str) -> str:
+    """The command that adds these packages to the Python that judges."""
+    return f"{'pip' if installed() else '.venv/bin/python -m pip'} install {' '.join(packages)}"
+
+
 def _line(roots: Sequence[str], verb: str, words: Sequence[str]) -> str:
     by = called()
     if by == "make" and verb in VARIABLES and not roots:

@@ -150,3 +150,9 @@ def test_every_verb_s_help_says_how_it_may_end(podium, verb):
     assert code == 0 and said.startswith("0 ") and all(word in said for word in ("2 usage", "30 ", "130 interrupted"))
     if verb in ("eval", "check", "replay", "compare", "repro", "submit"):
         assert all(f"{verdict.exit_code} {verdict.words}" in said for verdict in Verdict if verdict.disqualifies)
+
+
+@pytest.mark.parametrize(("installed", "python"), [(True, "pip"), (False, ".venv/bin/python -m pip")])
+def test_what_is_to_be_installed_goes_to_the_python_that_judges(monkeypatch, installed, python):
+    monkeypatch.setattr(command, "installed", lambda: installed)
+    assert command.pip_install("safetensors") == f"{python} install safetensors"

@@ -209,7 +209,7 @@ def test_two_names_are_compared_on_the_device_that_timed_both_whatever_ran_elsew
     newest = store("new", NEW, id="20260102T000000-abcdef-new", **later).id
     code, out, _ = podium("compare", "old", "new", "--json")
     assert code == 0 and json.loads(out)["b"]["run"] == "20260101T000001-abcdef-new"
-    code, out, err = podium("compare", "old", newest, "--json")
+    code, out, _ = podium("compare", "old", newest, "--json")
     assert code == 2 or json.loads(out)["b"]["run"] == newest, "an id is what it says"
 
 

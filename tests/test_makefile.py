@@ -147,6 +147,12 @@ def test_a_missing_problem_is_asked_for_with_the_problems_there_are(checkout, ve
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("verb", ["new", "check", "compare", "repro"])
+def test_who_asks_for_help_has_to_name_nothing(checkout, verb):
+    result = make(checkout, verb, "ARGS=--help")
+    assert result.returncode == 0 and verb in result.stdout
+
+
 @pytest.mark.parametrize("verb", ["check", "profile"])
 def test_a_missing_submission_is_asked_for(checkout, verb):
     assert f"say which file: make {verb} PROBLEM=mla SUBMISSION=" in make(checkout, verb, "PROBLEM=mla").stderr

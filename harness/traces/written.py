@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.command import pip_install
 from harness.errors import InfrastructureError, UsageError
 from harness.model import Case, Measurement, Problem, Run, Verdict
 from harness.traces.forms import Form, of_problem
@@ -180,7 +181,7 @@ def _put_lengths(folder: Path, form: Form, case: Case) -> None:
     try:
         from safetensors.numpy import save_file
     except ModuleNotFoundError:
-        raise UsageError("writing tensors needs safetensors", "pip install safetensors") from None
+        raise UsageError("writing tensors needs safetensors", pip_install("safetensors")) from None
     path = folder / form.tensors_path(case)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({form.lengths[0]: np.array(lengths, dtype=np.int32)}, path)

@@ -22,7 +22,7 @@ from typing import Literal
 
 from harness.catalog.config import DUEL_PAIRS
 from harness.chips.targets import DEFAULT_TARGETS
-from harness.command import how_to_get_offline, installed, page, typed
+from harness.command import how_to_get_offline, installed, page, pip_install, typed
 from harness.compile import tools
 from harness.compile.survey import HipCompiler
 from harness.errors import InfrastructureError
@@ -90,7 +90,7 @@ def _python() -> Fact:
 def _packages() -> Iterator[Fact]:
     for name, oldest in SUPPORTED.items():
         version, needed = tools.version(name), ".".join(map(str, oldest))
-        remedy = f"pip install '{name}>={needed}'"
+        remedy = pip_install(f"'{name}>={needed}'")
         if not installed():
             remedy = f"make problems, which sets .venv up, or: {remedy}"
         required = name == "torch"
@@ -182,7 +182,7 @@ def _inline(target: str, here: HipCompiler | None) -> Fact:
 
 
 def _mend(wrong: str | None) -> str | None:
-    return "install a Triton that is supported: pip install 'triton==3.7.1'" if wrong else None
+    return f"install a Triton that is supported: {pip_install('triton==3.7.1')}" if wrong else None
 
 
 def _results(root: Path) -> Fact:
