@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +99,24 @@ def code_object(
         part.write_bytes(amd.assemble_amdgcn(text, target, ""))
         amd.link_hsaco(str(part), str(whole))
         return whole.read_bytes(), re.sub(r"^    (?=[sv]_|ds_|global_|buffer_|flat_|scratch_)", "\t", text, flags=re.M)
+
+
+def refused(lines: Sequence[str], target: str) -> dict[str, str]:
+    """What LLVM's assembler says of those lines that it does not take for a chip."""
+    from triton._C.libtriton import amd, llvm
+
+    llvm.init_targets()
+    text = "\n".join([f'.amdgcn_target "amdgcn-amd-amdhsa--{target}"', *lines, ""])
+    with tempfile.TemporaryFile() as said:
+        kept = os.dup(2)  # LLVM writes there, and goes on
+        os.dup2(said.fileno(), 2)
+        try:
+            amd.assemble_amdgcn(text, target, "")
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        said.seek(0)
+        return {line.strip(): error for error, line in re.findall(r"error: (.*)\n(.*)\n", said.read().decode())}
 
 
 def launched(
