@@ -45,9 +45,8 @@ from harness.emulator.program import DecodedProgram
 TESTS = {
     "families": ["tests/test_emulator_families.py"],
     "instructions": [
-        f"tests/test_emulator_{name}.py"
-        for name in ("instructions", "places", "matrix", "sweeps", "scalars", "integers", "floats", "conversions")
-        + ("lanes", "waves")
+        *(f"tests/test_emulator_{name}.py" for name in ("instructions", "places", "matrix", "sweeps", "scalars")),
+        *(f"tests/test_emulator_{name}.py" for name in ("integers", "floats", "conversions", "lanes", "waves")),
     ],
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }

@@ -30,8 +30,8 @@ LANES = 768
 KINDS: dict[str, tuple[Any, int]] = {
     "h": (np.float16, 1), "f": (np.float32, 1), "d": (np.float64, 1), "w": (np.uint16, 1), "s": (np.int16, 1),
     "u": (np.uint32, 1), "i": (np.int32, 1), "U": (np.uint64, 1), "I": (np.int64, 1), "H": (np.float16, 2),
-    "W": (np.uint16, 2), "S": (np.int16, 2), "F": (np.float32, 2), "p": (np.uint16, 1), "P": (np.uint16, 2), "B": (np.uint8, 4), "C": (np.int8, 4),
-    "b": (np.uint8, 8), "c": (np.int8, 8),
+    "W": (np.uint16, 2), "S": (np.int16, 2), "F": (np.float32, 2), "p": (np.uint16, 1), "P": (np.uint16, 2),
+    "B": (np.uint8, 4), "C": (np.int8, 4), "b": (np.uint8, 8), "c": (np.int8, 8),
 }  # fmt: skip
 BEFORE = 0x5C5C333396963C3C
 """VCC before each instruction, by lane of its wave; its lower half where a wave has 32."""
@@ -86,7 +86,9 @@ def ran(texts: Sequence[str], given: Sequence[np.ndarray], chip: str) -> tuple[n
     body = BEGIN + "".join(EACH.format(text.replace("\n", "\n    ")) for text in texts) + "    s_endpgm\n"
     if chip == "gfx1100":
         body = in_rdna(body)
-    outcome = launched(body, [*given, out.reshape(-1)], grid=LANES // 64, target=chip)
+    outcome = launched(
+        body, [*given, out.reshape(-1)], grid=LANES // 64, target=chip, agprs=0 if chip == "gfx1100" else 8
+    )
     assert outcome.clean, (texts if len(texts) == 1 else "", outcome)
     return np.ascontiguousarray(out[:, :, :2]).view(np.uint64)[:, :, 0], out[:, :, 2].astype(bool)
 
@@ -236,7 +238,9 @@ class Row:
         sources = [registers(2 + 2 * number, kind) + half[kind] for number, kind in enumerate(kinds.replace("+", ""))]
         listed = sources[: kinds.index("+")] if "+" in kinds else sources
         signed = ", ".join([f"-|{listed[0]}|", *listed[1:]])
-        return self.text.format(name=self.name, d=registers(10, result) + half[result], s=", ".join(listed), a=sources, signed=signed)
+        return self.text.format(
+            name=self.name, d=registers(10, result) + half[result], s=", ".join(listed), a=sources, signed=signed
+        )
 
 
 def hold(rows: Sequence[Row], chip: str) -> None:

@@ -127,7 +127,9 @@ def scaled_operands(kind, scale):
             found.append(generator.integers(0, 2**64, LANES, np.uint64))
         else:
             dtype = {"f32": np.float32, "f16": np.float16, "bf16": np.float32}[kind]
-            values = (generator.standard_normal((LANES, 4)) * 2.0 ** generator.integers(-9, 9, (LANES, 4))).astype(dtype)
+            values = (generator.standard_normal((LANES, 4)) * 2.0 ** generator.integers(-9, 9, (LANES, 4))).astype(
+                dtype
+            )
             values[::37] = [np.nan, np.inf, -np.inf, -0.0]
             bits = bfloat(values).astype(np.uint16) if kind == "bf16" else values
             found.append(np.ascontiguousarray(bits).view(np.uint64).reshape(LANES, -1)[:, 0].copy())
@@ -154,7 +156,9 @@ def small_rows(chip):
 
         given = scaled_operands("f32", 3)
         for half, words in ((0, ""), (1, " op_sel:[0,0,1]")):
-            model = functools.partial(lambda a, b, c, shift, pack=pack: pack(a, b, c.view(np.uint32), shift), shift=16 * half)
+            model = functools.partial(
+                lambda a, b, c, shift, pack=pack: pack(a, b, c.view(np.uint32), shift), shift=16 * half
+            )
             rows.append(Row(f"v_cvt_pk_{name}_f32", "ff+f>u", model, "{name} {d}, {s}" + words, given=given))
         raw = scaled_operands("raw", 3)
         for byte in range(4):
@@ -175,13 +179,15 @@ def scaled_rows():
         width = 4 if name == "fp4" else 8
         for place in range(0, 32, 2 * width):
             part = place // (2 * width)
-            to = f" op_sel:[0,0,{part & 1},{part >> 1}]" if name == "fp4" else f" op_sel:[0,0,{part}]"
+            to = f"{part & 1},{part >> 1}" if name == "fp4" else f"{part}"
             of = f" op_sel:[{part & 1},{part >> 1}]" if name == "fp4" else f" op_sel:[{part},0]"
             for wide, result in (("f32", "F"), ("f16", "H"), ("bf16", "P")):
                 model = functools.partial(scaled_down, dtype=dtype, wide=wide, place=place)
+                three = wide == "f32"  # operands, each with a bit of op_sel before those of the result
                 rows.append(Row(
-                    f"v_cvt_scalef32_pk_{name}_{wide}", "ffu+u>u" if wide == "f32" else f"{result}u+u>u", model,
-                    "{name} {d}, {s}" + (to.replace(":[", ":[0,") if dtype and wide == "f32" else to), given=scaled_operands(wide, 2 if wide == "f32" else 1), arrays=True))  # fmt: skip
+                    f"v_cvt_scalef32_pk_{name}_{wide}", "ffu+u>u" if three else f"{result}u+u>u", model,
+                    f"{{name}} {{d}}, {{s}} op_sel:[{'0,' * (three and name != 'fp4')}0,0,{to}]",
+                    given=scaled_operands(wide, 2 if three else 1), arrays=True))  # fmt: skip
                 model = functools.partial(scaled_up, dtype=dtype, wide=wide, place=place)
                 rows.append(Row(f"v_cvt_scalef32_pk_{wide}_{name}", f"Bu>{result}", model, "{name} {d}, {s}" + of,
                                 given=scaled_operands("raw", 1), arrays=True))  # fmt: skip

@@ -11,6 +11,7 @@ pytest.importorskip("elftools")
 pytest.importorskip("triton")
 
 from tests.one_instruction import Row, hold, of_chip, operands, ran
+from tests.test_emulator_instructions import DIVISION as SINGLE_DIVISION
 
 F, H, D = np.float32, np.float16, np.float64
 QUIET = {2: (np.uint16, 0x200), 4: (np.uint32, 0x400000), 8: (np.uint64, 0x8000000000000)}
@@ -120,6 +121,18 @@ def flushed(function):
     return apply
 
 
+def turned(name):
+    """sin or cos of so many turns, by mpmath to 100 bits."""
+
+    def apply(a):
+        mpmath = pytest.importorskip("mpmath")
+        with mpmath.workprec(300):
+            function = getattr(mpmath, name)
+            return np.array([float(function(2 * mpmath.mpf(x))) if np.isfinite(x) else np.nan for x in a.tolist()])
+
+    return flushed(apply)
+
+
 def fixed_up(a, b, c):
     """v_div_fixup: a is about c / b (CDNA3 ISA guide). In double precision too small a quotient is zero, and an
     estimate that is no number overflowed."""
@@ -136,8 +149,9 @@ def cube(x, y, z):
     """Which face a direction meets, with its s, t and twice the major axis (CDNA3 ISA guide, V_CUBEID_F32)."""
     of_z = (abs(z) >= abs(x)) & (abs(z) >= abs(y))
     of_y = ~of_z & (abs(y) >= abs(x))
+    face = np.where(of_y, np.where(y < 0, F(3), F(2)), np.where(x < 0, F(1), F(0)))
     return [
-        np.where(of_z, np.where(z < 0, F(5), F(4)), np.where(of_y, np.where(y < 0, F(3), F(2)), np.where(x < 0, F(1), F(0)))),
+        np.where(of_z, np.where(z < 0, F(5), F(4)), face),
         np.where(of_z, np.where(z < 0, -x, x), np.where(of_y, x, np.where(x < 0, z, -z))),
         np.where(of_z, -y, np.where(of_y, np.where(y < 0, -z, z), -y)),
         2 * np.where(of_z, z, np.where(of_y, y, x)),
@@ -171,6 +185,8 @@ SINGLE = [
     *(Row(name, "f>f", flushed(lambda a: 1 / a)) for name in ("v_rcp_f32", "v_rcp_iflag_f32")),
     Row("v_rsq_f32", "f>f", flushed(lambda a: 1 / np.sqrt(a))),
     Row("v_sqrt_f32", "f>f", flushed(np.sqrt)),
+    Row("v_sin_f32", "f>f", turned("sinpi"), any_zero=True),
+    Row("v_cos_f32", "f>f", turned("cospi"), any_zero=True),
     Row("v_cubeid_f32", "fff>f", lambda *xyz: cube(*xyz)[0]),
     Row("v_cubesc_f32", "fff>f", lambda *xyz: cube(*xyz)[1]),
     Row("v_cubetc_f32", "fff>f", lambda *xyz: cube(*xyz)[2]),
@@ -284,6 +300,14 @@ def modified(row):
 def test_every_instruction_of_floats_takes_a_sign_and_a_clamp(table, chip):
     plain = [row for row in TABLES[table] if row.signature[-1] in "hfd" and row.text == Row.text]
     hold(of_chip([modified(row) for row in plain], chip), chip)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_llvms_division_in_single_precision_is_correctly_rounded(chip):
+    text = "\n".join(line.strip() for line in SINGLE_DIVISION.strip().splitlines())
+    text = text.replace("v5,", "v10,").replace("v3", "v4").replace("v10, -v6", "v14, -v6").replace("v10, v7", "v14, v7")
+    text = text.replace("s[12:13]", "s14" if chip == "gfx1100" else "s[14:15]") + "\ns_mov_b64 vcc, s[12:13]"
+    hold([Row("v_div_fixup_f32", "ff>f", lambda a, b: a / b, text)], chip)
 
 
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])

@@ -40,6 +40,13 @@ def joined(parts, bits=8):
     return sum((part & (1 << bits) - 1) << bits * n for n, part in enumerate(parts))
 
 
+def picked(data, selector):
+    """A byte of v_perm_b32: one of eight, the sign of one of four halves, 0 or 255."""
+    if selector < 8:
+        return data >> 8 * selector & 255
+    return 255 * (data >> 16 * selector - 113 & 1) if selector < 12 else 255 * (selector > 12)
+
+
 def distance(a, b):
     return sum(abs(x - y) for x, y in zip(a, b))
 
@@ -91,6 +98,7 @@ WORDS = [
     Row("v_cvt_i32_i16", "s>i", lambda a: a),
     Row("v_cvt_u32_u16", "w>u", lambda a: a),
     Row("v_cndmask_b32", "uu>u", lambda a, b, on: b if on else a, "{name} {d}, {s}, vcc", "in"),
+    Row("v_perm_b32", "uuu>u", lambda a, b, c: joined(picked(a << 32 | b, one) for one in octets(c))),
     Row("v_alignbyte_b32", "uuu>u", lambda a, b, c: (a << 32 | b) >> c % 4 * 8),
 ]
 

@@ -7,7 +7,7 @@ pytest.importorskip("tinygrad")
 pytest.importorskip("elftools")
 pytest.importorskip("triton")
 
-from tests.one_instruction import LANES, Row, hold, of_chip, operands
+from tests.one_instruction import LANES, Row, hold, of_chip
 from tests.test_emulator_conversions import small_numbers, summed, summed_bfloat
 from tests.test_emulator_floats import fused, larger, smaller, zero_wins
 from tests.test_emulator_sweeps import ran as swept
@@ -66,6 +66,9 @@ def lane_rows(chip):
             f"v_readlane_b32 s20, v2, 0\n{exec_}, 0\n{{name}} {{d}}, s20, 7\n{exec_}, -1"),
         Row("v_swap_b32", "uu+U>U", lambda a, b, old: (a.astype(np.uint64) | (old & 0xFFFFFFFF) << np.uint64(32)),
             "v_mov_b32_e32 v11, v2\n{name} v10, v11"),
+        *(Row(f"v_accvgpr_{word}_b32", "u>u", lambda a: a,
+              "v_accvgpr_write_b32 a1, {a[0]}\nv_accvgpr_mov_b32 a5, a1\nv_accvgpr_read_b32 {d}, a5")
+          for word in ("read", "write", "mov")),
         Row("v_mbcnt_lo_u32_b32", "uu>u", lambda a, b: counted(a, b, chip, False)),
         Row("v_mbcnt_hi_u32_b32", "uu>u", lambda a, b: counted(a, b, chip, True)),
         Row("v_permlane16_swap_b32", "uu>U", lambda a, b: swapped(a, b, 16).view(np.uint64)[:, 0],
@@ -98,10 +101,12 @@ MIXED = [
     Row("v_fma_mix_f32", "fff>f", lambda a, b, c: mixed(a, b, -np.abs(c), half=False), "{name} {d}, v2, v4, -|v6|"),
     Row("v_fma_mix_f32", "Hff>f", lambda a, b, c: mixed(a[:, 1], -b, c, half=False),
         "{name} {d}, v2, -v4, v6 op_sel:[1,0,0] op_sel_hi:[1,0,0]"),
-    Row("v_fma_mixlo_f16", "ffH>h", lambda a, b, c: mixed(a, b, c[:, 0], half=True), "{name} {d}, {s} op_sel_hi:[0,0,1]"),
+    Row("v_fma_mixlo_f16", "ffH>h", lambda a, b, c: mixed(a, b, c[:, 0], half=True),
+        "{name} {d}, {s} op_sel_hi:[0,0,1]"),
     Row("v_fma_mixhi_f16", "ff+H>H", lambda a, b, c: np.stack([c[:, 0], mixed(a, b, c[:, 1], half=True)], axis=1),
         "{name} {d}, v2, v4, v6 op_sel:[0,0,1] op_sel_hi:[0,0,1]"),
-    *(Row("v_bitop3_b32", "uuu>u", lambda a, b, c, t=table: three(t, a, b, c), f"{{name}} {{d}}, {{s}} bitop3:0x{table:x}")
+    *(Row("v_bitop3_b32", "uuu>u", lambda a, b, c, t=table: three(t, a, b, c),
+          f"{{name}} {{d}}, {{s}} bitop3:0x{table:x}")
       for table in (0x96, 0xE8, 0x01, 0xCA)),
     Row("v_bitop3_b16", "www>w", lambda a, b, c: three(0x5B, a, b, c), "{name} {d}, {s} bitop3:0x5b"),
 ]  # fmt: skip
@@ -142,7 +147,7 @@ def joined(first, second):
 
 def dual_rows():
     rows = []
-    for name, function in EITHER.items():
+    for name in EITHER:
         for other in ("mul_f32", "mov_b32"):
             for first, second in ((name, other), (other, name)):
                 models = EITHER[first], EITHER[second]
@@ -182,7 +187,9 @@ def test_a_dual_sum_of_small_products_is_exact():
     for kind, plain, model in (("f16", "H", summed), ("bf16", "P", summed_bfloat)):
         name = f"v_dual_dot2acc_f32_{kind}"
         text = f"{name} v10, v2, v4 :: v_dual_mov_b32 v11, v3"
-        row = Row(name, f"{plain}{plain}+f>f", model, text + "\nv_mov_b32_e32 v11, v7", given=small_numbers(kind), arrays=True)
+        row = Row(
+            name, f"{plain}{plain}+f>f", model, text + "\nv_mov_b32_e32 v11, v7", given=small_numbers(kind), arrays=True
+        )
         hold(of_chip([row], "gfx1100"), "gfx1100")
 
 
@@ -262,9 +269,21 @@ def test_a_transposed_read_gives_each_lane_a_column(size):
     generator = np.random.default_rng(8)
     a, b, c, out = (generator.integers(0, 2**32, (64, 4), np.uint32) for _ in range(4))
     held = c.copy()
-    text = f"ds_write_b64 v59, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b{8 * size} v[8:9], v59\ns_waitcnt lgkmcnt(0)\n"
+    text = f"ds_write_b64 v59, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b{8 * size} v[8:9], v59\n"
+    text += "s_waitcnt lgkmcnt(0)\n"
     text += "global_store_dwordx4 v62, v[8:11], s[10:11]\n"
     swept(text, [a.reshape(-1), b.reshape(-1), held.reshape(-1), out.reshape(-1)], "gfx950")
     tiles = np.ascontiguousarray(a[:, :2]).view(f"u{size}").reshape(4, -1, 16)  # [group of lanes, row, column]
     columns = np.ascontiguousarray(tiles.swapaxes(1, 2)).view(np.uint32).reshape(64, 2)
     np.testing.assert_array_equal(out[:, :2], columns)
+
+
+def test_a_load_of_three_words_to_shared_memory_puts_the_lanes_side_by_side():
+    generator = np.random.default_rng(8)
+    a, b, c, out = (generator.integers(0, 2**32, (64, 4), np.uint32) for _ in range(4))
+    text = "v_mul_u32_u24_e32 v59, 12, v0\ns_movk_i32 m0, 0x60\nglobal_load_lds_dwordx3 v62, s[4:5] offset:4\n"
+    text += "s_waitcnt vmcnt(0)\nds_read_b96 v[8:10], v59 offset:100\ns_waitcnt lgkmcnt(0)\n"
+    text += "global_store_dwordx4 v62, v[8:11], s[10:11]\n"  # the offset counts on both sides
+    given = [np.ascontiguousarray(one).reshape(-1) for one in (a, b, c, out)]
+    swept("s_mov_b64 exec, 0x7fffffff\n" + text, given, "gfx950")
+    np.testing.assert_array_equal(out[:31, :3], a[:31, 1:])

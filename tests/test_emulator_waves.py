@@ -1,4 +1,4 @@
-"""What a wave does as a whole in the emulator: lane masks, scalar words of 64 bits, immediates, loads, jumps and hints."""
+"""What a wave does as a whole in the emulator: lane masks, words of 64 bits, immediates, loads, jumps and hints."""
 
 import random
 
@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from bench.opcodes import of_target
 from tests.assembled import launched
-from tests.test_emulator_scalars import s, some
+from tests.test_emulator_scalars import s
 
 ALL, LONG = (1 << 32) - 1, (1 << 64) - 1
 CHIPS = ["gfx942", "gfx950", "gfx1100"]
@@ -71,7 +71,7 @@ def test_every_saveexec_keeps_the_mask_and_makes_another(chip):
             moves = [line.replace("exec_lo, s[18:19]", "exec_lo, s18") for line in moves]
             bodies.append(
                 [*moves, f"{name} {result}, {source}", "s_cselect_b32 s24, 1, 0", f"s_mov_b{bits} s[16:17], {exec_}",
-                 f"s_mov_b{bits} {exec_}, -1", "s_mov_b32 s22, s16", "s_cmp_eq_u32 s24, 1"]
+                 f"s_mov_b{bits} {exec_}, 1", "s_mov_b32 s22, s16", "s_cmp_eq_u32 s24, 1"]
             )  # fmt: skip
             if bits == 32:
                 bodies[-1] = [line.replace("s[16:17]", "s16") for line in bodies[-1]]
@@ -134,7 +134,9 @@ def test_every_scalar_word_is_what_python_says(chip):
             body = [line for place, value in zip((16, 18), given) for line in words(place, value)]
             operands = [register(place, kind) for place, kind in zip((16, 18), kinds)]
             target = [register(20, result)] if result else []
-            bodies.append([*body, *words(20, old), "s_mov_b32 s22, 0", *scc_to(scc), f"{name} {', '.join(target + operands)}"])
+            bodies.append(
+                [*body, *words(20, old), "s_mov_b32 s22, 0", *scc_to(scc), f"{name} {', '.join(target + operands)}"]
+            )
             last = given[1] if len(given) > 1 else old if result == "U" else old & ALL
             value, after = model(given[0], last, scc) if result else (old, model(given[0], last, scc))
             kept = value & LONG if result != "u" else value & ALL | old >> 32 << 32
@@ -172,14 +174,25 @@ def test_every_scalar_instruction_with_an_immediate_is_what_python_says(chip):
 
 # Loads
 
-SIZES = {1: ("dword", "b32"), 2: ("dwordx2", "b64"), 4: ("dwordx4", "b128"), 8: ("dwordx8", "b256"), 16: ("dwordx16", "b512")}
+SIZES = {
+    1: ("dword", "b32"),
+    2: ("dwordx2", "b64"),
+    4: ("dwordx4", "b128"),
+    8: ("dwordx8", "b256"),
+    16: ("dwordx16", "b512"),
+}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kind", ["load", "buffer_load"])
 def test_every_scalar_load_reads_as_many_words_as_its_name_says(kind, chip):
     memory = np.arange(64, dtype=np.uint32) * np.uint32(2654435761)
-    buffer = ["s_mov_b64 s[12:13], s[4:5]", "s_and_b32 s13, s13, 0xffff", "s_movk_i32 s14, 0x100", "s_mov_b32 s15, 0x27000"]
+    buffer = [
+        "s_mov_b64 s[12:13], s[4:5]",
+        "s_and_b32 s13, s13, 0xffff",
+        "s_movk_i32 s14, 0x100",
+        "s_mov_b32 s15, 0x27000",
+    ]
     bodies, expected = [], []
     for count, names in SIZES.items():
         name = f"s_{kind}_{names[chip == 'gfx1100']}"
@@ -201,7 +214,7 @@ def test_every_scalar_load_reads_as_many_words_as_its_name_says(kind, chip):
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_jump_goes_where_it_says_and_tells_from_where(chip):
-    there = ["s_mov_b32 s20, 1", "s_getpc_b64 s[24:25]", "s_add_u32 s24, s24, 20", "s_addc_u32 s25, s25, 0"]
+    there = ["s_mov_b32 s20, 1", "s_getpc_b64 s[24:25]", "s_add_u32 s24, s24, 16", "s_addc_u32 s25, s25, 0"]
     jumped = [*there, "s_setpc_b64 s[24:25]", "s_mov_b32 s20, 2", "s_mov_b32 s21, 3", "s_mov_b32 s22, 0", *scc_to(0)]
     swapped = [*there, "s_swappc_b64 s[26:27], s[24:25]", "s_mov_b32 s20, 2", "s_sub_u32 s21, s24, s26",
                "s_mov_b32 s22, 0", *scc_to(0)]  # fmt: skip
@@ -229,9 +242,11 @@ def test_every_branch_is_taken_when_its_name_says(chip):
         for taken, side in zip((1, 0), sides):
             label = f"after_{name}_{taken}"
             body = ["s_mov_b32 s20, 1", "s_mov_b32 s21, 0", "s_mov_b32 s22, 0", *side, f"{name} {label}",
-                    "s_mov_b32 s20, 0", f"{label}:", "s_mov_b64 exec, -1", *scc_to(0)]  # fmt: skip
+                    "s_mov_b32 s20, 0", f"{label}:", "s_mov_b64 exec, 1", *scc_to(0)]  # fmt: skip
             if chip == "gfx1100":
-                body = [line.replace("_b64 exec,", "_b32 exec_lo,").replace("_b64 vcc,", "_b32 vcc_lo,") for line in body]
+                body = [
+                    line.replace("_b64 exec,", "_b32 exec_lo,").replace("_b64 vcc,", "_b32 vcc_lo,") for line in body
+                ]
             bodies.append(body)
             expected.append((int(taken or name == "s_branch"), 0, 0, 0))
     np.testing.assert_array_equal(left(bodies, chip), expected)

@@ -12,8 +12,8 @@ import functools
 import re
 
 _LATER = {
-    "gfx942": r"""v_bitop3 | v_ashr_pk | v_prng | v_cvt_(f32_bf16|pk_b?f16_f32|sr_b?f16_f32|scalef32) | v_dot2c?_f32_bf16
-        | v_(pk_)?(max|min)imum3 | v_permlane(16|32)_swap | v_mfma_.*f8f6f4 | v_mfma_ld_scale
+    "gfx942": r"""v_bitop3 | v_ashr_pk | v_prng | v_cvt_(f32_bf16|pk_b?f16_f32|sr_b?f16_f32|scalef32)
+        | v_dot2c?_f32_bf16 | v_(pk_)?(max|min)imum3 | v_permlane(16|32)_swap | v_mfma_.*f8f6f4 | v_mfma_ld_scale
         | v_mfma_f32_(16x16x32|32x32x16)_b?f16$ | v_mfma_i32_(16x16x64|32x32x32)_i8
         | v_smfmac_\w+_(16x16x128|32x32x64)_ | v_smfmac_f32_(16x16x64|32x32x32)_b?f16 | ds_read_b\d+_tr_
         | global_load_lds_dwordx | buffer_atomic_pk_add_bf16 | s_set_valu_coexec_mode""",

@@ -41,7 +41,9 @@ def _pk_u16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
 
 @by_hand("v_cvt_pk_i16_i32", reads="S0 S1")
 def _pk_i16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
-    return _pair(*(np.clip(np.asarray(one).view(np.int32), -0x8000, 0x7FFF).view(U32) & U32(0xFFFF) for one in (S0, S1)))
+    return _pair(
+        *(np.clip(np.asarray(one).view(np.int32), -0x8000, 0x7FFF).view(U32) & U32(0xFFFF) for one in (S0, S1))
+    )
 
 
 @by_hand("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", reads="S0 S1")

@@ -86,7 +86,8 @@ def decode(kernel: KernelCode) -> list[Instruction]:
         for name in filter(None, (instruction.mnemonic, instruction.mnemonic_y)):
             if lacks(kernel.target, name):
                 word = int.from_bytes(kernel.code[at : at + 4], "little")
-                raise NoInstruction(f"{kernel.target} has no {name}, which stands at 0x{at:x} of {kernel.name}", word, at)
+                what = f"the {name} at 0x{at:x} of {kernel.name} is no instruction of {kernel.target}"
+                raise NoInstruction(what, word, at)
         found.append(instruction)
         at += instruction.size
     return found

@@ -132,8 +132,24 @@ by_hand("v_rcp_f32", "v_rcp_iflag_f32")(_approximate(lambda x: 1.0 / x))
 by_hand("v_rsq_f32")(_approximate(lambda x: 1.0 / np.sqrt(x)))
 by_hand("v_rsq_f16")(lambda S0, **_: raw_result((1.0 / np.sqrt(_half(S0).astype(np.float64))).astype(np.float16)))
 by_hand("v_sqrt_f32")(_approximate(np.sqrt))
-by_hand("v_sin_f32")(_approximate(lambda x: np.sin(2 * np.pi * np.mod(x, 1.0))))
-by_hand("v_cos_f32")(_approximate(lambda x: np.cos(2 * np.pi * np.mod(x, 1.0))))
+
+
+def _turned(sines: tuple[int, ...]) -> Callable[[Array], Array]:
+    """sin or cos of whole turns; exact at quarters of one, as the ISA guides' examples are (cos 0.25 = 0)."""
+
+    def function(x: Array) -> Array:
+        quarter = np.rint(4 * x)
+        rest = 2 * np.pi * (x - quarter / 4)
+        s, c = np.sin(rest), np.cos(rest)
+        values = [(s, c, -s, -c)[turn] for turn in sines]
+        found = np.select([np.mod(quarter, 4) == turn for turn in range(4)], values, np.nan)
+        return np.where(x == 0, np.copysign(found, x), found) if sines[0] == 0 else found
+
+    return function
+
+
+by_hand("v_sin_f32")(_approximate(_turned((0, 1, 2, 3))))
+by_hand("v_cos_f32")(_approximate(_turned((1, 2, 3, 0))))
 
 
 # Integers
