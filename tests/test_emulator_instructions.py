@@ -328,3 +328,4 @@ def test_the_list_of_opcodes_tells_those_that_are_emulated_from_the_others():
     for name in ("s_trap", "v_sin_f16", "v_sad_u8"):
         assert not known[name], name
     assert "s_add_f32" not in known  # of RDNA 3.5
+    assert not known["s_code_end"] and not opcodes("cdna")["s_setvskip"]
