@@ -154,7 +154,8 @@ def bits_of(values: Any, kind: str) -> np.ndarray:
     """Numbers of a kind ─► their bytes, uint8 [LANES, size]; integers wrap."""
     dtype, count = KINDS[kind]
     if np.dtype(dtype).kind == "f":
-        array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(np.asarray(values).astype(dtype))
     else:
         width = np.dtype(dtype).itemsize * 8
         rows = values.tolist() if isinstance(values, np.ndarray) else values
