@@ -2,8 +2,8 @@
 
     python -m bench.opcodes [--out FILE] [--kept FOLDER]
 
-Emulated is an opcode of tinygrad's tables for which a step can be made with plain operands. gfx942 and gfx950 share a
-table, which does not say what gfx942 lacks. An opcode is covered where waves executed it
+Emulated is an opcode of tinygrad's tables for which a step can be made with plain operands, if a chip of the table has
+it (`harness/emulator/chips.py`). gfx942 and gfx950 share a table. An opcode is covered where waves executed it
 
     families      random instructions against statements of their own in numpy (tests/test_emulator_families.py)
     instructions  single instructions and small programs in assembly, against numpy, torch or Python
@@ -21,6 +21,7 @@ not run again if it has.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -37,14 +38,15 @@ from tabulate import tabulate
 from bench.emulated import ROOT, TARGETS, bundled, has_kernels
 from harness.emulator import launch
 from harness.emulator.code_object import ARCHITECTURE, KernelCode
-from harness.emulator.decoding import _formats, decode
+from harness.emulator.decoding import _formats, _placed, decode
 from harness.emulator.findings import KernelFault, NotEmulated
 from harness.emulator.program import DecodedProgram
 
 TESTS = {
     "families": ["tests/test_emulator_families.py"],
     "instructions": [
-        f"tests/test_emulator_{name}.py" for name in ("instructions", "places", "matrix", "sweeps", "scalars")
+        *(f"tests/test_emulator_{name}.py" for name in ("instructions", "places", "matrix", "sweeps", "scalars")),
+        *(f"tests/test_emulator_{name}.py" for name in ("integers", "floats", "conversions", "lanes", "waves")),
     ],
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
@@ -91,9 +93,20 @@ def main() -> None:
     print(json.dumps({"bench": "opcodes", "rows": rows}))
 
 
+@functools.cache
 def opcodes(table: str) -> dict[str, bool]:
-    """Every mnemonic of a table, and whether a step can be made of it."""
-    target = next(one for one, of in ARCHITECTURE.items() if of == table)
+    """Every mnemonic that a chip of a table has, and whether a step can be made of it."""
+    found: dict[str, bool] = {}
+    for target in (one for one, of in ARCHITECTURE.items() if of == table):
+        for name, emulated in of_target(target).items():
+            found[name] = found.get(name, False) or emulated
+    return found
+
+
+@functools.cache
+def of_target(target: str) -> dict[str, bool]:
+    """The same of one chip."""
+    table = ARCHITECTURE[target]
     found: dict[str, bool] = {}
     for code in encodings(table):
         wave_size = 32 if table == "rdna3" else 64
@@ -104,11 +117,23 @@ def opcodes(table: str) -> dict[str, bool]:
         try:
             one = decode(kernel)[0]
         except NotEmulated:
-            continue  # the tables have encodings that their own decoder does not take
+            continue  # not of this chip, or an encoding of the tables that their own decoder does not take
         names = [one.mnemonic, *filter(None, [one.mnemonic_y])]
         emulated = made(kernel)
         for name in names:
             found[name] = found.get(name, False) or emulated
+    return found
+
+
+def mnemonics_of(table: str) -> set[str]:
+    """Every mnemonic of a table, whichever chips have it."""
+    found: set[str] = set()
+    for code in encodings(table):
+        try:
+            one = _placed(code + 4 * NO_OPERATION, 0, table, None)
+        except Exception:  # as in `decode`
+            continue
+        found |= {one.mnemonic, *filter(None, [one.mnemonic_y])}
     return found
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +47,7 @@ probe:
         .amdhsa_kernarg_size 32
         .amdhsa_user_sgpr_count 2
         .amdhsa_user_sgpr_kernarg_segment_ptr 1
-        .amdhsa_next_free_vgpr {vgprs}
+        .amdhsa_next_free_vgpr {registers}
         .amdhsa_next_free_sgpr 40
         {waves}
         .amdhsa_float_denorm_mode_32 3
@@ -78,7 +80,7 @@ amdhsa.version: [1, 2]
 
 @functools.cache
 def code_object(
-    body: str, lds: int = 0, vgprs: int = 64, scratch: int = 0, target: str = "gfx942"
+    body: str, lds: int = 0, vgprs: int = 64, scratch: int = 0, target: str = "gfx942", agprs: int = 0
 ) -> tuple[bytes, str]:
     """A kernel `probe` with four pointers, and its assembly."""
     from triton._C.libtriton import amd, llvm
@@ -88,7 +90,7 @@ def code_object(
     waves = ".amdhsa_wavefront_size32 1" if lanes == 32 else f".amdhsa_accum_offset {vgprs}"
     text = TEXT.format(
         body=body, lds=lds, vgprs=vgprs, scratch=scratch, uses_scratch=int(scratch > 0), target=target, waves=waves,
-        lanes=lanes,
+        lanes=lanes, registers=vgprs + agprs,
     )  # fmt: skip
     if target == "gfx1100":
         text = text.replace("        .amdhsa_enable_private_segment 0\n", "")
@@ -99,6 +101,24 @@ def code_object(
         return whole.read_bytes(), re.sub(r"^    (?=[sv]_|ds_|global_|buffer_|flat_|scratch_)", "\t", text, flags=re.M)
 
 
+def refused(lines: Sequence[str], target: str) -> dict[str, str]:
+    """What LLVM's assembler says of those lines that it does not take for a chip."""
+    from triton._C.libtriton import amd, llvm
+
+    llvm.init_targets()
+    text = "\n".join([f'.amdgcn_target "amdgcn-amd-amdhsa--{target}"', *lines, ""])
+    with tempfile.TemporaryFile() as said:
+        kept = os.dup(2)  # LLVM writes there, and goes on
+        os.dup2(said.fileno(), 2)
+        try:
+            amd.assemble_amdgcn(text, target, "")
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        said.seek(0)
+        return {line.strip(): error for error, line in re.findall(r"error: (.*)\n(.*)\n", said.read().decode())}
+
+
 def launched(
     body: str,
     arrays: list[np.ndarray],
@@ -107,12 +127,13 @@ def launched(
     lds: int = 0,
     scratch: int = 0,
     target: str = "gfx942",
+    agprs: int = 0,
     **options: object,
 ):
     """Run `probe` on four arrays, whose allocations are called a, b, c and out."""
     from harness.emulator import of_array, run
 
-    image, assembly = code_object(body, lds, scratch=scratch, target=target)
+    image, assembly = code_object(body, lds, scratch=scratch, target=target, agprs=agprs)
     memory = [of_array(array, name) for array, name in zip(arrays, ("a", "b", "c", "out"))]
     pointers = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
     return run(image, "probe", (grid, 1, 1), (block, 1, 1), pointers, memory, assembly=assembly, **options)

@@ -325,5 +325,7 @@ def test_the_list_of_opcodes_tells_those_that_are_emulated_from_the_others():
     assert len(known) > 1000
     for name in ("v_dual_fmac_f32", "v_readlane_b32", "s_cbranch_scc1", "global_load_b128", "v_wmma_f32_16x16x16_f16"):
         assert known[name], name
-    for name in ("s_trap", "v_sin_f16", "v_sad_u8", "global_load_lds_b32"):
+    for name in ("s_trap", "v_sin_f16", "v_sad_u8"):
         assert not known[name], name
+    assert "s_add_f32" not in known  # of RDNA 3.5
+    assert not known["s_code_end"] and not opcodes("cdna")["s_setvskip"]

@@ -8,8 +8,9 @@
     launch        a launch, in batches ─► machine   waves, barriers, limits; executions counts
     program       a kernel's instructions, each made a step once
     code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
+    chips         which of the tables' instructions a chip lacks
     pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
-    semantics     what an instruction does: the pseudocode or a correction, by handwritten and conversions
+    semantics     what an instruction does: the pseudocode or a correction, by handwritten, division and conversions
     vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races
     clocks, polls                                       what flags and atomics order; which loads wait for a flag

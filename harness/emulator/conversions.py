@@ -9,15 +9,10 @@ import numpy as np
 from harness.emulator import arithmetic as ar
 from harness.emulator import number_formats
 from harness.emulator.arithmetic import F32, U32, U64, Array
-from harness.emulator.handwritten import WRITTEN, Apply, by_hand, floats, raw_result
+from harness.emulator.division import WRITTEN  # those of `handwritten`, and its own
+from harness.emulator.handwritten import Apply, by_hand, floats, raw_result
 
 __all__ = ["WRITTEN"]
-
-
-@by_hand("v_ldexp_f32", reads="S0 S1")
-def _ldexp(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
-    value = np.asarray(S0).view(F32)
-    return raw_result(np.where(np.isnan(value), ar.quiet(value), ar.ldexp(value, np.asarray(S1).view(np.int32))))
 
 
 @by_hand("v_cvt_f32_bf16")
@@ -37,6 +32,18 @@ def _pk_bf16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
 @by_hand("v_cvt_pk_f16_f32", reads="S0 S1")
 def _pk_f16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
     return _pair(*(one.astype(np.float16).view(np.uint16) for one in floats(S0, S1)))
+
+
+@by_hand("v_cvt_pk_u16_u32", reads="S0 S1")
+def _pk_u16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return _pair(*(np.minimum(np.asarray(one), U32(0xFFFF)) for one in (S0, S1)))
+
+
+@by_hand("v_cvt_pk_i16_i32", reads="S0 S1")
+def _pk_i16(S0: Any, S1: Any, **_: Any) -> dict[str, Any]:
+    return _pair(
+        *(np.clip(np.asarray(one).view(np.int32), -0x8000, 0x7FFF).view(U32) & U32(0xFFFF) for one in (S0, S1))
+    )
 
 
 @by_hand("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", reads="S0 S1")

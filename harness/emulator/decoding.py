@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.command import how_to_get_offline
+from harness.emulator.chips import lacks
 from harness.emulator.code_object import ARCHITECTURE, KernelCode
 from harness.emulator.findings import NoInstruction, NotEmulated, line_of
 
@@ -71,7 +72,7 @@ def available() -> str | None:
 
 
 def decode(kernel: KernelCode) -> list[Instruction]:
-    """Raises NoInstruction for bytes that are none by the tables."""
+    """Raises NoInstruction for bytes that are none by the tables, or none of the kernel's chip."""
     found: list[Instruction] = []
     at, line = 0, None
     while at + 4 <= len(kernel.code):
@@ -82,6 +83,11 @@ def decode(kernel: KernelCode) -> list[Instruction]:
             word = int.from_bytes(kernel.code[at : at + 4], "little")
             what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is no known instruction"
             raise NoInstruction(what, word, at) from None
+        for name in filter(None, (instruction.mnemonic, instruction.mnemonic_y)):
+            if lacks(kernel.target, name):
+                word = int.from_bytes(kernel.code[at : at + 4], "little")
+                what = f"the {name} at 0x{at:x} of {kernel.name} is no instruction of {kernel.target}"
+                raise NoInstruction(what, word, at)
         found.append(instruction)
         at += instruction.size
     return found

@@ -1,4 +1,4 @@
-"""What instructions do, written by hand: arithmetic. Conversions are in `conversions`; `written` says why.
+"""What instructions do, written by hand: arithmetic. `division` and `conversions` add theirs; `semantics` says why.
 
 WRITTEN[mnemonic] ─► inputs it reads, outputs it writes, apply(**inputs)
 """
@@ -56,11 +56,41 @@ def _family(kind: str, view: Callable[[Any], Array]) -> None:
     by_hand(f"v_maxmin_{kind}", reads="S0 S1 S2")(three(lambda a, b, c: ar.smallest(ar.largest(a, b), c)))
     by_hand(f"v_minmax_{kind}", reads="S0 S1 S2")(three(lambda a, b, c: ar.largest(ar.smallest(a, b), c)))
     by_hand(f"v_rndne_{kind}")(lambda S0, **_: raw_result(np.rint(view(S0))))
+    by_hand(f"v_fract_{kind}")(lambda S0, **_: raw_result(_fraction(view(S0))))
+    power = 16 if kind == "f16" else 32
+    by_hand(f"v_ldexp_{kind}", reads="S0 S1")(
+        lambda S0, S1, **_: raw_result(_scaled(view(S0), ar.typed(np.asarray(S1), ("i", power))))
+    )
+    by_hand(f"v_frexp_exp_i{power}_{kind}")(lambda S0, **_: {"D0": _exponent(view(S0)) & U32((1 << power) - 1)})
+
+
+def _half(raw: Any) -> Array:
+    return np.asarray(raw).astype(np.uint16).view(np.float16)
+
+
+def _fraction(value: Array) -> Array:
+    one = value.dtype.type(1)
+    return np.minimum(value - np.floor(value), np.nextafter(one, value.dtype.type(0)))
+
+
+def _scaled(value: Array, power: Array) -> Array:
+    return np.where(np.isnan(value), ar.quiet(value), ar.ldexp(value, power))
+
+
+def _exponent(value: Array) -> Array:
+    """frexp's, as uint32: 0 of zero, and of what is not finite."""
+    return np.where(np.isfinite(value), np.frexp(value)[1], 0).astype(np.int32).view(U32)
 
 
 _family("f32", lambda raw: np.asarray(raw).view(F32))
-_family("f16", lambda raw: np.asarray(raw).astype(np.uint16).view(np.float16))
+_family("f16", _half)
 _family("f64", lambda raw: np.asarray(raw).view(np.float64))
+
+
+@by_hand("v_fmac_dx9_zero_f32", reads="S0 S1 D0")
+def _fmac_dx9_zero(S0: Any, S1: Any, D0: Any, **_: Any) -> dict[str, Any]:
+    a, b, c = floats(S0, S1, D0)
+    return raw_result(np.where((a == 0) | (b == 0), c, ar.fma(a, b, c)))
 
 
 def _packed_halves(function: Callable[..., Array]) -> Apply:
@@ -100,75 +130,26 @@ by_hand("v_exp_f32")(_approximate(np.exp2))
 by_hand("v_log_f32")(_approximate(np.log2))
 by_hand("v_rcp_f32", "v_rcp_iflag_f32")(_approximate(lambda x: 1.0 / x))
 by_hand("v_rsq_f32")(_approximate(lambda x: 1.0 / np.sqrt(x)))
+by_hand("v_rsq_f16")(lambda S0, **_: raw_result((1.0 / np.sqrt(_half(S0).astype(np.float64))).astype(np.float16)))
 by_hand("v_sqrt_f32")(_approximate(np.sqrt))
-by_hand("v_sin_f32")(_approximate(lambda x: np.sin(2 * np.pi * np.mod(x, 1.0))))
-by_hand("v_cos_f32")(_approximate(lambda x: np.cos(2 * np.pi * np.mod(x, 1.0))))
 
 
-# Division
+def _turned(sines: tuple[int, ...]) -> Callable[[Array], Array]:
+    """sin or cos of whole turns; exact at quarters of one, as the ISA guides' examples are (cos 0.25 = 0)."""
+
+    def function(x: Array) -> Array:
+        quarter = np.rint(4 * x)
+        rest = 2 * np.pi * (x - quarter / 4)
+        s, c = np.sin(rest), np.cos(rest)
+        values = [(s, c, -s, -c)[turn] for turn in sines]
+        found = np.select([np.mod(quarter, 4) == turn for turn in range(4)], values, np.nan)
+        return np.where(x == 0, np.copysign(found, x), found) if sines[0] == 0 else found
+
+    return function
 
 
-def _denormal(value: Array) -> Array:
-    return (value != 0) & (np.abs(value) < F32(2.0**-126))
-
-
-@by_hand("v_div_scale_f32", reads="S0 S1 S2", writes="D0 VCC")
-def _div_scale(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
-    s0, s1, s2 = floats(S0, S1, S2)
-    denominator, numerator = s0.view(U32) == s1.view(U32), s0.view(U32) == s2.view(U32)
-    inverse = F32(1) / s1
-    tiny_inverse, tiny_quotient = _denormal(inverse), _denormal(s2 / s1)
-    zero = (s1 == 0) | (s2 == 0)
-    far = ar.exponent(s2) - ar.exponent(s1) >= 96
-    cases = [zero, far, _denormal(s1), tiny_inverse & tiny_quotient, tiny_inverse, tiny_quotient, ar.exponent(s2) <= 23]
-    up, down = np.ldexp(s0, 64), np.ldexp(s0, -64)
-    either = np.where(denominator, up, s0)
-    results = [
-        np.full_like(s0, np.nan),
-        either,
-        up,
-        np.where(denominator, down, s0),
-        down,
-        np.where(numerator, up, s0),
-        up,
-    ]
-    shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
-    flags = [np.False_, np.True_, np.False_, np.True_, np.False_, np.True_, np.False_]
-    cases = [np.broadcast_to(case, shape) for case in cases]
-    vcc = np.select(cases, [np.broadcast_to(flag, shape) for flag in flags], False)
-    result = np.select(cases, [np.broadcast_to(one, shape) for one in results], np.broadcast_to(s0, shape))
-    return {**raw_result(result.astype(F32)), "VCC": vcc}
-
-
-@by_hand("v_div_fmas_f32", reads="S0 S1 S2 VCC")
-def _div_fmas(S0: Any, S1: Any, S2: Any, VCC: Any, **_: Any) -> dict[str, Any]:
-    s0, s1, s2 = floats(S0, S1, S2)
-    plain = ar.fma(s0, s1, s2)
-    # Unscaled and rounded once: the scaled sum is far from the denormals, and the power is exact but for the rounding.
-    exact = s0.astype(np.float64) * s1.astype(np.float64) + s2.astype(np.float64)
-    scaled = np.ldexp(exact, np.where(ar.exponent(s2) > 127, 64, -64)).astype(F32)
-    return raw_result(np.where(VCC, scaled, plain))
-
-
-@by_hand("v_div_fixup_f32", reads="S0 S1 S2")
-def _div_fixup(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
-    s0, s1, s2 = floats(S0, S1, S2)
-    sign = np.where(np.signbit(s1) ^ np.signbit(s2), F32(-1), F32(1))
-    invalid = ((s1 == 0) & (s2 == 0)) | (np.isinf(s1) & np.isinf(s2))
-    shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
-    cases = [np.isnan(s2), np.isnan(s1), invalid, (s1 == 0) | np.isinf(s2), np.isinf(s1) | (s2 == 0)]
-    cases += [ar.exponent(s2) - ar.exponent(s1) < -150]
-    overflowed = np.isnan(s0)  # the estimate was an infinity, and the residual of that is none
-    cases += [overflowed]
-    minus_nan = np.array(0xFFC00000, U32).view(F32)
-    results = [ar.quiet(s2), ar.quiet(s1), minus_nan, sign * F32(np.inf), sign * F32(0), sign * F32(0)]
-    results += [sign * F32(np.inf)]
-    chosen = np.select(
-        [np.broadcast_to(case, shape) for case in cases],
-        [np.broadcast_to(one, shape) for one in results],
-        np.copysign(np.broadcast_to(s0, shape), sign),
-    )
-    return raw_result(chosen.astype(F32))
+by_hand("v_sin_f32")(_approximate(_turned((0, 1, 2, 3))))
+by_hand("v_cos_f32")(_approximate(_turned((1, 2, 3, 0))))
 
 
 # Integers
@@ -186,8 +167,9 @@ def _mad_i64(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
     a, b = (np.asarray(one).view(np.int32).astype(np.int64) for one in (S0, S1))
     product, addend = a * b, np.asarray(S2).view(np.int64)
     total = product + addend
+    # The bit above: the sign of the sum in 65 bits, which an overflow turns.
     overflow = ((product ^ total) & (addend ^ total)) < 0
-    return {"D0": total.view(U64), "VCC": overflow}
+    return {"D0": total.view(U64), "VCC": (total < 0) ^ overflow}
 
 
 @by_hand("v_perm_b32", reads="S0 S1 S2")
@@ -200,6 +182,15 @@ def _perm(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
     result: Any = U32(0)
     for byte in range(4):
         result = result | ar.byte_permute(data, selector >> U32(8 * byte) & U32(255)) << U32(8 * byte)
+    return {"D0": result}
+
+
+@by_hand("v_lerp_u8", reads="S0 S1 S2")
+def _lerp(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+    result: Any = U32(0)
+    for shift in (U32(0), U32(8), U32(16), U32(24)):
+        a, b, up = (np.asarray(one) >> shift & U32(mask) for one, mask in ((S0, 255), (S1, 255), (S2, 1)))
+        result = result | (a + b + up >> U32(1)) << shift
     return {"D0": result}
 
 

@@ -43,6 +43,8 @@ def translated(code: str, *, d0_bits: int = 32) -> Semantics:
             raise Untranslatable(f"{translator.peek()}")
     except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise Untranslatable(f"{type(error).__name__}: {error}") from None
+    if not translator.writes:  # what it sets is no register: s_setvskip
+        raise Untranslatable("it writes nothing that is known here")
     outputs = ", ".join(f"{name!r}: {name}" for name in sorted(translator.writes))
     lines = ["def apply(" + ", ".join(INPUTS) + "):", *translator.lines, f"    return {{{outputs}}}"]
     source = "\n".join(lines)

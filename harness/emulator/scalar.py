@@ -37,7 +37,6 @@ NOTHING = frozenset(
         "s_waitcnt_lgkmcnt",
         "s_waitcnt_depctr",
         "s_wait_idle",
-        "s_code_end",
         "s_ttracedata",
         "s_incperflevel",
         "s_decperflevel",

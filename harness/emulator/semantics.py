@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from harness.emulator.code_object import ARCHITECTURE
-from harness.emulator.conversions import WRITTEN  # those of `handwritten`, and its own
+from harness.emulator.conversions import WRITTEN  # those of `handwritten` and `division`, and its own
 from harness.emulator.decoding import Instruction, spelled
 from harness.emulator.findings import NotEmulated
 from harness.emulator.handwritten import Apply
@@ -29,11 +29,30 @@ CORRECTIONS = {
     "Evidence as above.",
     "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number, and UNDERFLOW and OVERFLOW are results: zero "
     "and infinity in rounding to nearest even; a quotient that overflows arrives as NaN. Evidence as above.",
+    "v_div_scale_f64": "as v_div_scale_f32, with 2^128",
+    "v_div_fmas_f64": "as v_div_fmas_f32, with 2^128",
+    "v_div_fixup_f64": "as v_div_fixup_f32",
     "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
     "by the instruction's title, `round to nearest even integer`.",
     "v_rndne_f16": "as v_rndne_f32",
     "v_rndne_f64": "as v_rndne_f32",
     "v_ldexp_f32": "S0 * 2 ** S1 overflows where the power is out of range and the product is not.",
+    "v_ldexp_f16": "as v_ldexp_f32",
+    "v_ldexp_f64": "as v_ldexp_f32",
+    "v_rsq_f16": "1 / sqrt(S0) would be rounded twice, which the hardware's 1 ulp has no room for.",
+    "v_fract_f32": "S0 - floor(S0) rounds to 1 for a small negative number. LLVM has the instruction for "
+    "min(x - floor(x), the largest number below 1) (AMDGPUCodeGenPrepare.cpp, matchFractPat).",
+    "v_fract_f16": "as v_fract_f32",
+    "v_fract_f64": "as v_fract_f32",
+    "v_frexp_exp_i32_f32": "The exponent's bits are those of no power for zero and denormals; by its title it is C's "
+    "frexp, and LLVM makes one instruction of that.",
+    "v_frexp_exp_i16_f16": "as v_frexp_exp_i32_f32",
+    "v_frexp_exp_i32_f64": "as v_frexp_exp_i32_f32",
+    "v_lerp_u8": "The sum of two bytes has nine bits; that of byte slices would lose the highest.",
+    "v_cvt_pk_u16_u32": "u32_to_u16 is held at the ends of its type: so LLVM takes v_cvt_pk_i16_i32 for a clamp "
+    "(AMDGPUPreLegalizerCombiner.cpp, matchClampI64ToI16).",
+    "v_cvt_pk_i16_i32": "as v_cvt_pk_u16_u32",
+    "v_fmac_dx9_zero_f32": "S2 is D0: the instruction has no third operand.",
     "v_cvt_f32_bf16": "32'F({ S0.b16, 16'0 }) would convert the bit pattern as an integer.",
     "s_brev_b32": "The slice [0 : 31] means bits in reverse.",
 }

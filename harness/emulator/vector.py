@@ -26,9 +26,9 @@ from harness.emulator.state import EXEC, VCC, Rows, State
 
 Step = Callable[[State, Rows], None]
 
-KEEPS_HIGH_HALF = re.compile(r"^v_(mad|fma|div_fixup)_(legacy_)?[fui]16$")
-"""On CDNA the one family of 16-bit results that keeps the register's upper half; others clear it (LLVM,
-GCNSubtarget::zeroesHigh16BitsOfDest). On RDNA3 all keep it."""
+KEEPS_HIGH_HALF = re.compile(r"^v_(mad|fma|div_fixup)_[fui]16$")
+"""On CDNA the one family of 16-bit results that keeps the register's upper half; others clear it, its `legacy` form too
+(LLVM, GCNSubtarget::zeroesHigh16BitsOfDest). On RDNA3 all keep it."""
 
 OPSEL_IS_ITS_OWN = re.compile(r"^v_(cvt_(pk|sr|f32|scalef32)_.*(fp8|bf8|fp4)|cvt_f32_[fb][pf]8|cvt_pk_f32_[fb][pf]8)")
 """Instructions whose pseudocode reads OPSEL itself."""

@@ -1,0 +1,129 @@
+"""The three instructions that LLVM builds a division of, in single and double precision, added to WRITTEN.
+
+v_div_scale scales an operand where the quotient or its reciprocal would leave the normal numbers, and says so in VCC;
+v_div_fmas undoes it with its rounding; v_div_fixup puts the special cases right. `semantics.CORRECTIONS` says where
+AMD's pseudocode is not followed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from harness.emulator import arithmetic as ar
+from harness.emulator.arithmetic import F32, F64, U32, U64, Array
+from harness.emulator.handwritten import WRITTEN, Apply, by_hand, raw_result
+
+__all__ = ["WRITTEN"]
+
+
+@dataclass(frozen=True)
+class _Precision:
+    """scale: by which power of two operands are scaled. far: exponents so much apart are near the largest quotient.
+    tiny: a numerator's exponent bits up to which it is scaled. lost: exponents so much apart give zero."""
+
+    name: str
+    dtype: Any
+    word: Any
+    smallest: float
+    scale: int
+    far: int
+    tiny: int
+    lost: int
+    bias: int
+
+    def numbers(self, *raw: Any) -> list[Array]:
+        return [np.asarray(one).view(self.dtype) for one in raw]
+
+    def denormal(self, value: Array) -> Array:
+        return (value != 0) & (np.abs(value) < self.dtype(self.smallest))
+
+
+SINGLE = _Precision("f32", F32, U32, 2.0**-126, 64, 96, 23, 150, 127)
+DOUBLE = _Precision("f64", F64, U64, 2.0**-1022, 128, 768, 53, 1075, 1023)
+
+
+def _scale(of: _Precision) -> Apply:
+    def apply(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+        s0, s1, s2 = of.numbers(S0, S1, S2)
+        shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
+        denominator, numerator = s0.view(of.word) == s1.view(of.word), s0.view(of.word) == s2.view(of.word)
+        tiny_inverse, tiny_quotient = of.denormal(of.dtype(1) / s1), of.denormal(s2 / s1)
+        up, down = np.ldexp(s0, of.scale), np.ldexp(s0, -of.scale)
+        far = ar.exponent(s2) - ar.exponent(s1) >= of.far
+        chosen: list[tuple[Any, Any, bool]] = [
+            ((s1 == 0) | (s2 == 0), np.full_like(s0, np.nan), False),
+            (far, np.where(denominator, up, s0), True),
+            (of.denormal(s1), up, False),
+            (tiny_inverse & tiny_quotient, np.where(denominator, down, s0), True),
+            (tiny_inverse, down, False),
+            (tiny_quotient, np.where(numerator, up, s0), True),
+            (ar.exponent(s2) <= of.tiny, up, False),
+        ]
+        cases = [np.broadcast_to(case, shape) for case, _, _ in chosen]
+        vcc = np.select(cases, [np.broadcast_to(np.bool_(flag), shape) for _, _, flag in chosen], False)
+        results = [np.broadcast_to(result, shape) for _, result, _ in chosen]
+        return {**raw_result(np.select(cases, results, np.broadcast_to(s0, shape)).astype(of.dtype)), "VCC": vcc}
+
+    return apply
+
+
+def _fmas(of: _Precision) -> Apply:
+    def apply(S0: Any, S1: Any, S2: Any, VCC: Any, **_: Any) -> dict[str, Any]:
+        s0, s1, s2 = of.numbers(S0, S1, S2)
+        power = np.where(ar.exponent(s2) > of.bias, of.scale, -of.scale)
+        scaled = _scaled32(s0, s1, s2, power) if of is SINGLE else _scaled64(s0, s1, s2, power, VCC)
+        return raw_result(np.where(VCC, scaled, ar.fma(s0, s1, s2)))
+
+    return apply
+
+
+def _scaled32(a: Array, b: Array, c: Array, power: Array) -> Array:
+    """(a·b + c) · 2^power, rounded once: the sum is far from the denormals, and float64 holds what matters of it."""
+    exact = a.astype(F64) * b.astype(F64) + c.astype(F64)
+    return np.ldexp(exact, power).astype(F32)
+
+
+def _scaled64(a: Array, b: Array, c: Array, power: Array, wanted: Array) -> Array:
+    """The same of float64: where the scaled sum is a denormal it would be rounded twice, so it is made of fractions."""
+    shape = np.broadcast_shapes(a.shape, b.shape, c.shape, np.shape(wanted))
+    a, b, c, power, wanted = (np.broadcast_to(one, shape) for one in (a, b, c, power, wanted))
+    scaled = np.ldexp(ar.fma(a, b, c), power)
+    twice = wanted & DOUBLE.denormal(scaled)
+    for place in zip(*np.nonzero(twice)):
+        exact = Fraction(float(a[place])) * Fraction(float(b[place])) + Fraction(float(c[place]))
+        scaled[place] = np.copysign(float(exact * Fraction(2) ** int(power[place])), scaled[place])
+    return scaled
+
+
+def _fixup(of: _Precision) -> Apply:
+    def apply(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
+        s0, s1, s2 = of.numbers(S0, S1, S2)
+        shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
+        sign = np.where(np.signbit(s1) ^ np.signbit(s2), of.dtype(-1), of.dtype(1))
+        infinite, zero = sign * of.dtype(np.inf), sign * of.dtype(0)
+        minus_nan = -np.array(np.nan, of.dtype)
+        chosen: list[tuple[Any, Any]] = [
+            (np.isnan(s2), ar.quiet(s2)),
+            (np.isnan(s1), ar.quiet(s1)),
+            (((s1 == 0) & (s2 == 0)) | (np.isinf(s1) & np.isinf(s2)), minus_nan),
+            ((s1 == 0) | np.isinf(s2), infinite),
+            (np.isinf(s1) | (s2 == 0), zero),
+            (ar.exponent(s2) - ar.exponent(s1) < -of.lost, zero),
+            (np.isnan(s0), infinite),  # the estimate was an infinity, and the residual of that is none
+        ]
+        cases = [np.broadcast_to(case, shape) for case, _ in chosen]
+        results = [np.broadcast_to(result, shape) for _, result in chosen]
+        usual = np.copysign(np.broadcast_to(s0, shape), sign)
+        return raw_result(np.select(cases, results, usual).astype(of.dtype))
+
+    return apply
+
+
+for _of in (SINGLE, DOUBLE):
+    by_hand(f"v_div_scale_{_of.name}", reads="S0 S1 S2", writes="D0 VCC")(_scale(_of))
+    by_hand(f"v_div_fmas_{_of.name}", reads="S0 S1 S2 VCC")(_fmas(_of))
+    by_hand(f"v_div_fixup_{_of.name}", reads="S0 S1 S2")(_fixup(_of))
