@@ -111,7 +111,7 @@ def _judged(found: Checkup) -> str:
     title = f"{found.submission.name} on {found.problem}, "
     if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return f"{title}not judged on a CPU: {judgement.message}"
-    cases = case_list(judgement.checks, judgement.cases)
+    cases = case_list(judgement.checks, judgement.cases, judgement.secret_untried)
     if judgement.verdict is Verdict.ACCEPTED:
         met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         return f"{title}right on {all_tests(len(judgement.checks))} of a CPU{met}:\n{cases}"

@@ -8,6 +8,7 @@ No word is broken: it may be an id to be copied. Where a word alone is wider tha
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from collections.abc import Sequence
 
@@ -15,8 +16,16 @@ LEAST_WIDTH = 20
 """Of a column that is made narrower, as long as the table fits all the same."""
 INDENT = 2
 
+UNBOUNDED = 1 << 20
+"""Characters in a line that goes to a file or another program."""
+
 Column = Sequence[str]
 """A header and its cells."""
+
+
+def room() -> int:
+    """Characters that a line may have: the terminal's, if there is one."""
+    return shutil.get_terminal_size((UNBOUNDED, 0)).columns
 
 
 def pieces(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[list[Column]] | None:

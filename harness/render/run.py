@@ -32,9 +32,10 @@ _REMEDIES = {
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
-def parts(shown: Run, every_report: bool = True) -> list[Part]:
-    """All of it; without `every_report` of the cases that are wrong the one whose report tells most."""
-    found: list[Part] = [Facts(_facts(shown))]
+def parts(shown: Run, every_report: bool = True, not_ranked: str | None = None) -> list[Part]:
+    """All of it; without `every_report` of the cases that are wrong the one whose report tells most. `not_ranked`: why
+    its board does not rank it, where that is not what the run itself says."""
+    found: list[Part] = [Facts(_facts(shown, not_ranked or shown.unranked_because))]
     if shown.measurements:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
         found += [timing.manners(shown.measurements), timing.constants_of(shown.constants)]
@@ -73,7 +74,7 @@ def parts(shown: Run, every_report: bool = True) -> list[Part]:
     return found
 
 
-def _facts(shown: Run) -> list[tuple[str, Any]]:
+def _facts(shown: Run, not_ranked: str | None) -> list[tuple[str, Any]]:
     packages = " ".join(f"{name} {version}" for name, version in shown.environment.get("packages", {}).items())
     facts = [
         ("run", f"{shown.id} (schema {shown.schema_version})"),
@@ -94,8 +95,8 @@ def _facts(shown: Run) -> list[tuple[str, Any]]:
     ]
     if shown.reproduces:
         facts.insert(1, ("reproduces", shown.reproduces))
-    if shown.unranked_because and shown.ending.verdict is Verdict.ACCEPTED:
-        facts.append(("not ranked", why_unranked(shown.unranked_because)))
+    if not_ranked and shown.ending.verdict is Verdict.ACCEPTED:
+        facts.append(("not ranked", why_unranked(not_ranked)))
     return facts
 
 
