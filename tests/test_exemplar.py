@@ -13,8 +13,9 @@ MB = 1e6
 
 
 def wrong(mb, hint=False, secret=False):
-    """A check of a case that moves so many megabytes."""
-    report = f"case mb={mb}\n{HINT}head 5 holds head 4" if hint else f"case mb={mb}"
+    """A check of a case that moves so many megabytes; of the hints one names two mistakes."""
+    said = {"both": "as if this, or as if that"}.get(hint, "head 5 holds head 4")
+    report = f"case mb={mb}\n{HINT}{said}" if hint else f"case mb={mb}"
     case = Case(parameters={"mb": mb})
     return CaseCheck(
         case=case, verdict=Verdict.WRONG_ANSWER, tolerance=None, excess={}, error=None, report=report, secret=secret
@@ -26,6 +27,8 @@ def wrong(mb, hint=False, secret=False):
     [
         ([wrong(1e-5), wrong(3), wrong(2)], 3),
         ([wrong(3), wrong(1, hint=True), wrong(2, hint=True)], 2),
+        ([wrong(3, hint="both"), wrong(1, hint=True), wrong(4)], 1),
+        ([wrong(3), wrong(1, hint="both")], 1),
         ([wrong(3), wrong(1e-5, hint=True)], 3),
         ([wrong(500), wrong(2), wrong(100)], 2),
         ([wrong(500), wrong(100), wrong(300)], 100),
@@ -37,6 +40,8 @@ def wrong(mb, hint=False, secret=False):
         [
             "the largest",
             "with a hint",
+            "of one mistake",
+            "or of two",
             "no hint of one element",
             "a small one",
             "none is small",

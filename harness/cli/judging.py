@@ -36,6 +36,7 @@ from harness.model import Device, Problem, Run, Unranked, Verdict, tolerances_me
 from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
 from harness.render.document import Part, Prose, Verbatim
+from harness.render.fit import hanging
 from harness.verbs import leaderboard
 
 
@@ -237,7 +238,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
-    wrong = f"{case_list([check])}\n{check.report}"
+    wrong = f"{case_list([check])}\n{hanging(check.report or '')}"
     right = f"accepted: {case} with seed {seed} is right, {tolerances_met([check])}"
     click.echo(colour.verdicts(wrong if check.report else right))
     return check.verdict.exit_code

@@ -133,6 +133,7 @@ def _say_what_has_changed(root: Path, *runs: Run) -> None:
 @click.option(
     "--pairs",
     type=click.IntRange(LEAST_PAIRS, MOST_DUEL_PAIRS),
+    metavar="N",
     help=f"Number of process pairs in a duel (default: {DUEL_PAIRS}).",
 )
 @click.option(

@@ -2,7 +2,8 @@
 line in the list of cases.
 
 A report of one element, or of a gigabyte, says little: shown is the largest of the small cases, and rather one of about
-that size whose report has a hint. Cases drawn in secret come last: everybody knows the others.
+that size whose report has a hint, if possible of one mistake alone. Cases drawn in secret come last: everybody knows
+the others.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.judge.calls import FailedCall
-from harness.judge.mismatch import has_hint
+from harness.judge.hints import OR
+from harness.judge.mismatch import hint_of
 from harness.model import Case, CaseCheck
 
 SMALL_BYTES = 64 << 20
@@ -29,7 +31,12 @@ def most_telling(wrong: Sequence[CaseCheck], bytes_of: Callable[[Case], float]) 
     sizes = [bytes_of(check.case) for check in wrong]
     most = max((size for size in sizes if size <= SMALL_BYTES), default=min(sizes))
     fitting = [(check, size) for check, size in zip(wrong, sizes, strict=True) if most / COMPARABLE <= size <= most]
-    return max(fitting, key=lambda each: (has_hint(each[0].report), each[1]))[0]
+    return max(fitting, key=lambda each: (_clarity(hint_of(each[0].report)), each[1]))[0]
+
+
+def _clarity(hint: str) -> int:
+    """Of a hint: one that names one mistake says more than one that names several."""
+    return 0 if not hint else 1 if OR in hint else 2
 
 
 def most_telling_failure(failures: Sequence[FailedCall], bytes_of: Callable[[Case], float]) -> FailedCall | None:

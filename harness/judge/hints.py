@@ -43,6 +43,9 @@ LISTED, MOST_MOVED = 4, 16
 MOST = 100.0
 """Of an element's usual size: a single one must not outweigh all others."""
 
+OR = ", or "
+"""Between mistakes that fit equally."""
+
 Pattern = Callable[[int, int], int]
 PATTERNS: dict[str, Pattern] = {
     "{a}+1": lambda i, n: i + 1,
@@ -102,7 +105,7 @@ def hints(
         return [scaled]
     moved = [_moved(axis, want, got, dim, near) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
     fitting = [hint for hint in moved if hint] or list(_laid_out(axes, want, here, own, near))
-    return [", or ".join(fitting)] if fitting else []
+    return [OR.join(fitting)] if fitting else []
 
 
 def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:

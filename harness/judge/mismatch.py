@@ -63,9 +63,10 @@ def report(
     return "\n".join([*lines, f"reproduce: {reproduce}"])
 
 
-def has_hint(report: str | None) -> bool:
-    """Whether a line of `report` is a hint."""
-    return report is not None and any(line.startswith(HINT) for line in report.splitlines())
+def hint_of(report: str | None) -> str:
+    """What the hint of `report` says; "" if it has none."""
+    lines = (report or "").splitlines()
+    return next((line.removeprefix(HINT) for line in lines if line.startswith(HINT)), "")
 
 
 def _as_shown(problem: Problem, difference: Difference) -> Difference:

@@ -23,7 +23,7 @@ import torch
 from pydantic import TypeAdapter
 
 from harness.judge.difference import Difference, float64, read
-from harness.judge.hints import NEARER
+from harness.judge.hints import NEARER, OR
 from harness.judge.inputs import Call
 from harness.model import Problem, Tolerance
 from harness.wire.tree import unflatten
@@ -122,7 +122,7 @@ def _named(fitting: Sequence[str]) -> str:
     """`as if this, or as if that`: of those that fit equally none is rather it."""
     more = len(fitting) - MOST_NAMED
     rest = f"; {more} more mistakes give the same" if more > 1 else "; one more gives the same" if more == 1 else ""
-    return ", or ".join(f"as if {words}" for words in fitting[:MOST_NAMED]) + rest
+    return OR.join(f"as if {words}" for words in fitting[:MOST_NAMED]) + rest
 
 
 def _imported(path: Path) -> ModuleType:

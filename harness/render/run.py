@@ -23,6 +23,7 @@ from harness.model import (
 from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, microseconds, percent, ratio, significant, wide_note
+from harness.render.fit import hanging
 from harness.render.tables import limit_note, why_unranked
 
 _REMEDIES = {
@@ -61,14 +62,15 @@ def parts(shown: Run, every_report: bool = True, not_ranked: str | None = None) 
     found.append(Facts(list(flattened(config)), title="Configuration:"))
     # Last, where it is on the screen: what is wrong.
     if shown.ending.detail:
-        found.append(Verbatim(shown.ending.detail, title="What was seen:"))
+        report = shown.ending.verdict is Verdict.WRONG_ANSWER
+        found.append(Verbatim(hanging(shown.ending.detail) if report else shown.ending.detail, title="What was seen:"))
     told = shown.ending.detail or ""
     others = [c for c in shown.checks if c.report and c.report not in told]
     if not every_report and told and others:
         reports = f"{len(others)} more test cases are" if len(others) > 1 else "1 more test case is"
         found.append(f"{reports} wrong: --json has every report.")
     else:
-        found += [Verbatim(c.report, title=f"{c.case.label}:") for c in others if c.report]
+        found += [Verbatim(hanging(c.report), title=f"{c.case.label}:") for c in others if c.report]
     if shown.output.strip():
         found.append(Verbatim(shown.output.rstrip(), title="What it printed:"))
     return found

@@ -26,7 +26,7 @@ from harness.render import left_out
 from harness.render.cases import case_list
 from harness.render.document import Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, in_microseconds, microseconds, percent, ratio, wide_note
-from harness.render.fit import shortened
+from harness.render.fit import hanging, shortened
 from harness.verbs.verify import ControlResult
 
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200
@@ -93,7 +93,8 @@ def failure(shown: Run, stored: bool = True, cases: Sequence[str] = (), secret: 
     """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
     `cases`, labels, those that were not tried are listed too, and how many `secret` ones were not."""
     lines = [f"{shown.submission}:", case_list(shown.checks, cases, secret)] if shown.checks else []
-    lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
+    detail = shown.ending.detail or shown.ending.message
+    lines.append(f"{shown.submission}: {hanging(detail) if shown.ending.verdict is Verdict.WRONG_ANSWER else detail}")
     whole = typed("show", shown.id) if stored else "--json"
     return Verbatim("\n".join(lines + ([printed(shown.output, whole)] if shown.output.strip() else [])))
 
