@@ -923,7 +923,8 @@ print(tiers.strongest(cpu).tier, tiers.bubblewrap_refused(cpu))
 
 @pytest.mark.parametrize("links", [1, 2])
 def test_a_virtual_environment_that_is_a_link_is_confined_as_any_other(tmp_path, links):
-    if not tiers.strongest(CPU).bubblewrap:
+    best = next((candidate for candidate in tiers.candidates(CPU) if holds(candidate)), None)
+    if best is None or not best.bubblewrap:
         pytest.skip("bubblewrap is not installed here, or does not hold")
     target = Path(sys.prefix)
     for number in range(links):
@@ -933,7 +934,7 @@ def test_a_virtual_environment_that_is_a_link_is_confined_as_any_other(tmp_path,
     ran = subprocess.run(
         [target / "bin" / "python", "-c", TIER], cwd=ROOT, capture_output=True, text=True, env={**os.environ}
     )
-    assert ran.stdout.strip() == tiers.strongest(CPU).tier, ran.stderr
+    assert ran.stdout.strip() == best.tier, ran.stderr
 
 
 def test_beneath_a_link_that_is_shown_nothing_is_shown_by_itself(tmp_path, monkeypatch):
