@@ -362,7 +362,7 @@ def test_beside_a_file_that_is_only_checked_workers_for_those_behind_it_start(mo
 def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch):
     order = []
     spare = SimpleNamespace(close=lambda: order.append("closed"))
-    monkeypatch.setattr(evaluation.lock, "hold", lambda *_: order.append("alone"))
+    monkeypatch.setattr(evaluation.lock, "hold_to_time", lambda *_: order.append("alone"))
 
     def evaluate(*_, exclusive, spare, **others):
         exclusive()

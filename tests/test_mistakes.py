@@ -233,7 +233,7 @@ def hinted(root, *mistakes):
 
 
 def test_of_mistakes_that_give_the_same_all_are_named_and_none_that_is_merely_within_the_tolerance(toy_root):
-    ones, near = ("ones were added", "2 * data[0] + 1"), ("nearly ones were added", "2 * data[0] + 1 + 4e-6")
+    ones, near = ("ones were added", "2 * data[0] + 1"), ("nearly ones were added", "(2 * data[0] + 1) * (1 + 4e-6)")
     same = ("halves were added twice", "2 * (data[0] + 0.5)")
     assert hinted(toy_root, ones, near) == "as if ones were added"
     assert hinted(toy_root, near) == "as if nearly ones were added"
