@@ -21,7 +21,7 @@ _BELOW = " " * 6
 
 def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = (), secret: int = 0) -> str:
     """A line for each of `checks`, for each label of `untried` that is not among them, and one for as many `secret`
-    cases that were not tried. On a narrow terminal labels stand below."""
+    cases that were not tried. On a narrow terminal long labels stand below."""
     rows = [(_word(each), how_near(each), each.case.label + " (secret)" * each.secret) for each in checks]
     seen = {each.case.label for each in checks}
     rows += [("not tried", "", label) for label in untried if label not in seen]
@@ -30,11 +30,13 @@ def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = (), secret: 
     words, how = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
     lines = [f"  {word:<{words}}  {said:<{how}}  {label}" for word, said, label in rows]
     if max(map(len, lines), default=0) > fit.room():
-        below = [fit.filled(label, fit.room(), _BELOW) for _, _, label in rows]
-        lines = [
-            f"  {row[0]:<{words}}  {row[1]}".rstrip() + f"\n{label}" for row, label in zip(rows, below, strict=True)
-        ]
+        lines = [_narrow(f"  {word:<{words}}  {said}".rstrip(), label) for word, said, label in rows]
     return "\n".join(lines)
+
+
+def _narrow(head: str, label: str) -> str:
+    line = f"{head}  {label}"
+    return line if len(line) <= fit.room() else f"{head}\n{fit.filled(label, fit.room(), _BELOW)}"
 
 
 def _word(check: CaseCheck) -> str:
