@@ -155,6 +155,12 @@ def test_of_cases_that_are_wrong_together_it_shows_the_figures_and_what_moves_th
     assert "row gain" not in podium(TORCH)[1]
 
 
+def test_the_last_line_of_a_wrong_answer_says_what_is_wrong_before_how_often_and_names_no_case(podium):
+    last = last_line(podium(TORCH.replace("* 2", "* 3"))[1])
+    assert last.startswith("wrong answer on CPU: y: ") and "(2 of 2 test cases are wrong); " in last
+    assert "rows=" not in last
+
+
 def test_at_the_first_wrong_case_it_stops_if_asked_to(podium):
     wrong = TORCH.replace("* 2", "* 3")
     for words, tried in ((["-x"], 1), ([], 2)):

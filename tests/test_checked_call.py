@@ -649,6 +649,25 @@ class TestReport:
         pair = (torch.ones(3), torch.ones(3))
         text = self.report(problem, torch.ones(3), kernel, inputs=[pair])
         assert "in0: 1 of 3 elements" in text and "a submission may not write to it" in text and "y:" not in text
+        assert "  worst   [1]  got 5 (0x40a00000)  before the call 1 (0x3f800000)" in text and "expected" not in text
+        assert "  axis 0  at 1 (of 0-2; up to 100 % of each)" in text
+        named = problem.model_copy(update={"axes": {**problem.axes, "in0": ("lane",)}})
+        text = self.report(named, torch.ones(3), kernel, inputs=[pair])
+        assert "[lane 1]  got 5" in text and "  lane    at 1 " in text and "axis 0" not in text
+
+    def test_memory_that_is_to_be_written_to_is_held_against_what_is_expected(self, problem):
+        writes = problem.model_copy(update={"in_place": ("in0",), "axes": {**problem.axes, "in0": ("lane",)}})
+        pair = (torch.zeros(3), torch.ones(3))
+        text = self.report(writes, torch.ones(3), lambda data: torch.ones(3), inputs=[pair])
+        assert "[lane 0]  got 0 (0x00000000)  expected 1 (0x3f800000)" in text and "before the call" not in text
+
+    def test_nan_in_an_input_that_was_changed_is_counted_against_what_was_there(self, problem):
+        def kernel(data):
+            data[0][1] = math.nan
+            return torch.ones(3)
+
+        pair = (torch.ones(3), torch.ones(3))
+        assert "1 NaN (before the call 0)" in self.report(problem, torch.ones(3), kernel, inputs=[pair])
 
     def test_a_sampled_row_is_called_by_its_number_in_the_output(self, problem):
         selection = Selection(0, torch.tensor([0, 30, 99]), 100)

@@ -16,12 +16,13 @@ import pytest
 from harness import catalog
 from harness.catalog.config import load_config
 from harness.cli import main
-from harness.machine import lock
+from harness.machine import lock, neighbours
 from harness.machine.device import detect
-from harness.model import Case, Estimate, Manner, Measurement
+from harness.model import Case, ClockOwner, Estimate, Manner, Measurement
 from harness.records import scan
 from harness.records.store import Store
 from harness.verbs import eval as evaluation
+from tests.boards import store as kept
 from tests.conftest import EVAL_YML
 from tests.processes import alive, working_in
 from tests.test_store import DEVICE, SUBMISSION, make_run
@@ -361,7 +362,7 @@ def test_beside_a_file_that_is_only_checked_workers_for_those_behind_it_start(mo
 def test_no_worker_that_waits_is_there_while_one_is_timed(toy_root, monkeypatch):
     order = []
     spare = SimpleNamespace(close=lambda: order.append("closed"))
-    monkeypatch.setattr(evaluation.lock, "hold", lambda *_: order.append("alone"))
+    monkeypatch.setattr(evaluation.lock, "hold_to_time", lambda *_: order.append("alone"))
 
     def evaluate(*_, exclusive, spare, **others):
         exclusive()
@@ -557,6 +558,9 @@ def test_verify_names_a_problem_that_breaks_its_own_promises(podium, toy_root):
     assert code == 10 and "double: generate_input draws other inputs from the same seed" in out
     code, out = verified(source, "[row, col, lane]")
     assert code == 10 and "double: axes names 3 axes of y, which has 2" in out
+    assert verified(source, "[row, col]\n  x: [row, col]")[0] == 0
+    code, out = verified(source, "[row, col]\n  x: [row]")
+    assert code == 10 and "double: axes names 1 axes of x, which has 2" in out
 
 
 @pytest.mark.slow
@@ -638,6 +642,14 @@ def test_a_quick_look_shows_the_latency_of_each_case_and_a_run_for_the_board_doe
     assert "rows=64 cols=64" not in whole
 
 
+def test_a_quick_look_on_a_crowded_machine_says_so_and_what_that_means(podium, toy_root, monkeypatch):
+    monkeypatch.setattr(neighbours, "MOST_FOR_OTHERS", -1.0)
+    monkeypatch.setattr(neighbours, "LEAST_IDLE", 2.0)
+    _, out, _ = podium("eval", "double", str(submit(toy_root, "right", HONEST)), "--quick")
+    assert "crowded: other processes took the processors meanwhile" in out
+    assert "not ranked: quick, crowded" in out.splitlines()[-1]
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("look", [("--version",), ("--help",), ("leaderboard", "double"), ("problems", "--json")])
@@ -662,3 +674,24 @@ def test_an_error_of_the_system_that_is_not_of_stdout_is_still_a_bug_of_ours(toy
     monkeypatch.setattr("harness.cli.looking.print_parts", fails)
     with pytest.raises(OSError, match="No space left"):
         main(["--root", str(toy_root), "problems"])
+
+
+def test_a_run_that_its_board_does_not_rank_says_why_when_it_is_shown(podium, toy_root):
+    kept(toy_root, "ranked")
+    kept(toy_root, "own", clock=ClockOwner.WORKER, schema_version=1)
+    kept(toy_root, "old", problem_sha256="0" * 64, clock=ClockOwner.WORKER, schema_version=1)
+    kept(toy_root, "hasty", unranked_because="quick")
+    told = {name: podium("show", name)[1] for name in ("ranked", "own", "old", "hasty")}
+    said = {name: re.search(r"^not ranked +(.*)$", out, re.MULTILINE) for name, out in told.items()}
+    assert said["ranked"] is None
+    assert said["own"][1].startswith("the submission's own process timed it: judge it again")
+    assert said["old"][1].startswith("the problem's files have changed since it was judged: judge it again; ")
+    assert "the submission's own process timed it" in said["old"][1]
+    assert said["hasty"][1] == "a quick look with one process"
+
+
+def test_a_run_whose_problem_is_gone_says_of_itself_why_it_is_not_ranked(podium, toy_root):
+    kept(toy_root, "hasty", unranked_because="quick")
+    (toy_root / "problems" / "double").rename(toy_root / "problems" / "other")
+    code, out, _ = podium("show", "hasty")
+    assert code == 0 and "a quick look with one process" in out

@@ -104,6 +104,7 @@ def test_what_is_not_ranked_is_called_neither_slower_nor_faster_and_it_is_said_w
     store("new", NEW, (130_000.0, 520_000.0), unranked_because=reason)
     code, out, err = podium("compare", "old", "new", "--fail-if-slower", "0")
     assert code == 0 and f"AMBIGUOUS: new against old: new is not ranked, {reason}: " in out.splitlines()[-1]
+    assert out.count("is not ranked") == 1  # and not once a case besides
     assert "it cannot be told whether new is slower, so this does not fail; --duel times both in turns" in err
     assert "it cannot be told" not in podium("compare", "old", "new")[2]
 

@@ -1,7 +1,8 @@
 """Two submissions of the toy problem in turns: what each is given, what is measured, and how one that fails ends it."""
 
 import json
-from contextlib import contextmanager
+import re
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,20 @@ def watched(kept_root):
         patch.setattr(StopClock, "time", watch)
         fought(kept_root, BUSY, BUSY, 1)
     return calls
+
+
+def test_after_each_pair_it_is_told_how_long_the_others_are_likely_to_take(kept_root):
+    left_s, lines = [], []
+    problem = catalog.load_problem(kept_root, "double")
+    path = kept_root / "submissions" / "double" / "same.py"
+    path.write_text(HONEST)
+    same = catalog.load_submission(problem, path)
+    here, config = detect(kept_root, "cpu"), load_config(kept_root)
+    duel(problem, same, same, here, config, pairs=3, exclusive=lambda: nullcontext(left_s.append), narrate=lines.append)
+    assert len(left_s) == 2 and all(seconds > 0 for seconds in left_s)
+    turns = [line for line in lines if line.startswith("timing in turns")]
+    assert turns[0] == "timing in turns, pair 1 of 3"
+    assert re.fullmatch(r"timing in turns, pair 3 of 3, about \d+ s left", turns[2])
 
 
 def test_both_are_sampled_as_often_in_every_pair(told, kept_root):

@@ -3,16 +3,19 @@
 import pytest
 from test_judging import judge
 
-from harness.judge.exemplar import SMALL_BYTES, most_telling
+from harness.judge.calls import FailedCall
+from harness.judge.exemplar import SMALL_BYTES, most_telling, most_telling_failure
 from harness.judge.mismatch import HINT
+from harness.judge.reply import Fault
 from harness.model import Case, CaseCheck, Verdict
 
 MB = 1e6
 
 
 def wrong(mb, hint=False, secret=False):
-    """A check of a case that moves so many megabytes."""
-    report = f"case mb={mb}\n{HINT}head 5 holds head 4" if hint else f"case mb={mb}"
+    """A check of a case that moves so many megabytes; of the hints one names two mistakes."""
+    said = {"both": "as if this, or as if that"}.get(hint, "head 5 holds head 4")
+    report = f"case mb={mb}\n{HINT}{said}" if hint else f"case mb={mb}"
     case = Case(parameters={"mb": mb})
     return CaseCheck(
         case=case, verdict=Verdict.WRONG_ANSWER, tolerance=None, excess={}, error=None, report=report, secret=secret
@@ -24,6 +27,8 @@ def wrong(mb, hint=False, secret=False):
     [
         ([wrong(1e-5), wrong(3), wrong(2)], 3),
         ([wrong(3), wrong(1, hint=True), wrong(2, hint=True)], 2),
+        ([wrong(3, hint="both"), wrong(1, hint=True), wrong(4)], 1),
+        ([wrong(3), wrong(1, hint="both")], 1),
         ([wrong(3), wrong(1e-5, hint=True)], 3),
         ([wrong(500), wrong(2), wrong(100)], 2),
         ([wrong(500), wrong(100), wrong(300)], 100),
@@ -35,6 +40,8 @@ def wrong(mb, hint=False, secret=False):
         [
             "the largest",
             "with a hint",
+            "of one mistake",
+            "or of two",
             "no hint of one element",
             "a small one",
             "none is small",
@@ -61,3 +68,33 @@ def test_the_report_is_of_a_larger_case_and_every_case_keeps_its_line(toy_root):
     assert [check.case.label for check in run.checks] == ["rows=1 cols=1", "rows=3 cols=5"]
     assert run.ending.message.startswith("2 of 2 test cases are wrong; the one shown is rows=3 cols=5: y: ")
     assert run.ending.detail == run.checks[1].report and "'rows=3 cols=5' --seed" in run.ending.detail
+
+
+def failed(mb, verdict=Verdict.RUNTIME_ERROR):
+    return FailedCall(Fault(verdict, "why"), Case(parameters={"mb": mb}), "the command")
+
+
+@pytest.mark.parametrize(
+    ("calls", "shown"),
+    [
+        ([failed(1e-5), failed(3), failed(2)], 3),
+        ([failed(500), failed(2), failed(100)], 2),
+        ([failed(1), failed(3, Verdict.COMPILE_ERROR), failed(2)], 2),
+        ([failed(3, Verdict.TIMEOUT)], 3),
+        ([], None),
+    ],
+    ids=["the largest", "a small one", "of the first one's verdict", "one", "none"],
+)
+def test_of_calls_that_gave_no_answer_the_one_shown_is_chosen_as_of_wrong_answers(calls, shown):
+    found = most_telling_failure(calls, lambda case: case.parameters["mb"] * MB)
+    assert (found and found.check.case.parameters["mb"]) == shown
+
+
+def test_of_cases_that_raise_a_larger_one_is_shown_and_each_keeps_its_line(toy_root):
+    path = toy_root / "problems" / "double" / "problem.yml"
+    path.write_text(path.read_text().replace("{rows: 4, cols: 8}", "{rows: 1, cols: 1}"))
+    raises = "def custom_kernel(data):\n    raise ValueError(tuple(data[0].shape))\n"
+    run = judge(toy_root, raises, timed=False)
+    assert [check.case.label for check in run.checks] == ["rows=1 cols=1", "rows=3 cols=5"]
+    assert run.ending.message.startswith("ValueError: (3, 5) (line 2)")
+    assert run.ending.detail.startswith("case rows=3 cols=5\n") and "'rows=3 cols=5' --seed" in run.ending.detail

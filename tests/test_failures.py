@@ -243,3 +243,18 @@ def test_the_cases_of_a_run_that_failed_are_listed_one_by_one_with_how_far_each_
         "rows=9",
         "cols=9",
     ]
+
+
+def test_on_a_narrow_terminal_a_report_and_its_list_of_cases_fit_and_the_command_stays_a_line(toy_root, monkeypatch):
+    wrong = judge(toy_root, "def custom_kernel(data):\n    return data[0] * 3\n", timed=False)
+    wide = document.text([tables.failure(wrong)])
+    assert any(len(line) > 60 for line in wide.splitlines())  # nobody asked for less: it goes to a file
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = document.text([tables.failure(wrong)])
+    (command,) = [line for line in narrow.splitlines() if len(line) > 60]
+    assert command == wrong.ending.detail.splitlines()[-1] and command.startswith("reproduce: ")
+    assert narrow.split() == wide.split()
+    lines = narrow.splitlines()
+    assert lines[1:3] == ["  wrong  close: max_mismatch is above its limit of 0", "      rows=4 cols=8"]
+    worst = next(number for number, line in enumerate(lines) if line.startswith("  worst   "))
+    assert all(line.startswith(("  worst   ", "          ")) for line in lines[worst : worst + 2])

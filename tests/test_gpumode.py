@@ -129,7 +129,7 @@ class TestWhatTheJudgeSays:
         run = judge(toy_root, problem, FOLDERS / "vectoradd/solutions/wrong/without_last_row.py", timed=False)
         report = run.ending.detail or ""
         assert "the problem's checker: 33 elements are off" in report
-        assert "axis0   at 32 (of 0-32; up to 100 % of each)" in report
+        assert "axis 0  at 32 (of 0-32; up to 100 % of each)" in report
         assert "outside atol 0.001 + rtol 0.001" in report, "as make_match_reference was told"
         (line,) = [line for line in report.splitlines() if line.startswith("reproduce: ")]
         assert f"{FOLDERS / 'vectoradd'}" in line or "./tests/folders/vectoradd" in line

@@ -117,6 +117,19 @@ def test_the_previous_calls_output_is_known_again():
     assert hints(AXES, WANT, noisy(before), sampled(normal(12, 8, 16, seed=6))) == []
 
 
+def test_of_two_slices_that_name_is_told_that_explains_both():
+    two = WANT[:, :2]
+    assert hints(AXES, two, two[:, [1, 0]]) == ["head h holds head h^1"]
+    assert hints(AXES, two, two[:, [0, 0]]) == ["head h holds head 0"]
+    assert hints(AXES, two, torch.cat([two[:, 1:], 0 * two[:, :1]], dim=1)) == ["head h holds head h+1: shifted by one"]
+
+
+def test_moves_along_two_axes_that_give_the_same_are_both_told():
+    one, other = normal(2, 16)
+    want = torch.stack([torch.stack([one, other]), torch.stack([other, one])])
+    assert hints(AXES, want, want[:, [1, 0]]) == ["token t holds token t^1, or head h holds head h^1"]
+
+
 def test_along_sampled_rows_nothing_is_called_shifted():
     assert hints(AXES, WANT, shifted(1), sampled_axis=0) == []
     assert hints(AXES, WANT, moved(1, SOME), sampled_axis=0) == ["head 5 holds head 4"]

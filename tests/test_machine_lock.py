@@ -140,6 +140,67 @@ def test_an_evaluation_says_after_its_first_process_how_long_it_is_likely_to_hol
     assert told and all(seconds > 0 for seconds in told)
 
 
+@pytest.fixture
+def notes(monkeypatch):
+    """What is written on notes of how long a lock is likely to be held."""
+    told: list[float] = []
+    monkeypatch.setattr(lock_note, "left_beside", lambda path, limit_s: contextlib.nullcontext(told.append))
+    return told
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The lock of the processors is held all along, as that of a GPU is."""
+    monkeypatch.setattr(lock, "hold_if_gpu", hold)
+    monkeypatch.setattr(device, "card", lambda here: "card")
+
+
+@pytest.fixture
+def evaluated(toy_root, roomy):
+    """Judges and stores as many files; their runs."""
+
+    def evaluated(count, device=CPU):
+        problem, folder = catalog.load_problem(toy_root, "double"), toy_root / "submissions" / "double"
+        for number in range(count):
+            (folder / f"file{number}.py").write_text(f"{HONEST}# {number}\n")
+        files = [catalog.load_submission(problem, folder / f"file{number}.py") for number in range(count)]
+        return evaluation.judge(toy_root, problem, files, device, False, lambda line: None)
+
+    return evaluated
+
+
+def test_on_processors_an_evaluation_tells_who_waits_how_long_its_own_timing_takes(folder, notes, evaluated):
+    (run,) = evaluated(1)
+    assert notes and all(0 < seconds < run.duration_s for seconds in notes)
+
+
+def test_on_a_gpu_the_note_is_of_all_files_once_it_is_known_how_long_one_takes(folder, notes, evaluated, as_on_a_gpu):
+    first, _, _ = evaluated(3)
+    assert notes[0] == pytest.approx(2 * first.duration_s)  # of the first file nothing is known of the others
+    timed = notes[1]
+    assert timed > first.duration_s  # the second's own processes, and the third
+
+
+def test_what_stored_runs_took_is_told_as_soon_as_a_gpu_is_taken(folder, notes, evaluated, as_on_a_gpu, monkeypatch):
+    (first,) = evaluated(1)
+    notes.clear()
+    gpu_like = CPU.model_copy(update={"kind": "gpu of a test"})
+    monkeypatch.setattr(evaluation, "judge_one", lambda *_, **__: first)
+    monkeypatch.setattr(evaluation, "isolation_tier", lambda *_: "process")
+    evaluated(1, gpu_like)
+    assert notes == [pytest.approx(first.duration_s)]
+
+
+def test_what_times_within_a_lock_that_is_held_already_tells_that_one(folder, notes):
+    outer: list[float] = []
+    with hold(CPU, limit_s=600), lock.hold_to_time(outer.append, CPU, limit_s=60) as expect:
+        expect(40)
+    assert (outer, notes) == ([40], [])
+    with lock.hold_to_time(lambda seconds: None, CPU, limit_s=60) as expect:
+        expect(30)
+    assert notes == [30]
+
+
 @needs_proc
 def test_who_comes_when_the_time_is_up_is_told_no_time(folder, others):
     assert others(limit_s=0.001).stdout.readline() == "held\n"

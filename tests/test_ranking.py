@@ -11,6 +11,7 @@ from harness import catalog
 from harness.model import (
     ClockOwner,
     Estimate,
+    Label,
     Unranked,
     Verdict,
 )
@@ -163,6 +164,10 @@ def test_the_last_line_says_all_that_is_known_of_a_score():
     assert tables.verdict_line(accepted).endswith("says; 0.1000 µs ±1.0\xa0% (show run-1)")
     quick = make_run(score=100.0, unranked_because="quick")
     assert tables.verdict_line(quick).endswith("±1.0\xa0%, not ranked: quick (show run-1)")
+    crowded = [measured.model_copy(update={"labels": (Label.CROWDED,)}) for measured in quick.measurements]
+    for reason, said in (("quick", "quick, crowded"), ("crowded", "crowded")):
+        shown = quick.model_copy(update={"measurements": crowded, "unranked_because": reason})
+        assert tables.verdict_line(shown).endswith(f"of the processors, not ranked: {said} (show run-1)")
     own = make_run(score=100.0, clock=ClockOwner.WORKER)
     assert tables.verdict_line(own).endswith("±1.0\xa0%, worker-timed (show run-1)")
     assert tables.verdict_line(wrong) == "wrong answer: mine on double: as the test says (show run-1)"

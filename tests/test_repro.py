@@ -309,3 +309,20 @@ def test_in_markdown_each_case_then_and_now_is_a_row_and_what_it_comes_to_the_la
     header = next(line for line in lines if "then µs" in line)
     assert "now / then" in header and lines[lines.index(header) + 1].startswith("| --- |")
     assert lines[-1].startswith("not reproduced: ")
+
+
+def test_one_reason_of_both_runs_and_all_cases_is_said_once():
+    crowded = {"unranked_because": Unranked.CROWDED, "labels": ("crowded",)}
+    said = rendered.text(reproduction(run("a", **crowded), run("b", **crowded)))
+    assert said.count("other processes took the processors meanwhile") == 1
+    assert "not ranked then and now, crowded: " in said.splitlines()[-1]
+
+
+def test_reasons_of_single_cases_that_the_last_line_lacks_are_said_once_with_their_cases():
+    wide = (1.0, 1.4, 0.7, 1.2, 0.8)
+    then, now = run("a", (100.0, 400.0, 900.0)), run("b", (100.0, 400.0, 900.0), labels=("host-bound",))
+    below = rendered.compare.table(reproduction(then, now).compared).below
+    assert below == []  # the whole comparison's own
+    mixed = (*now.measurements[:2], run("c", (900.0, 900.0, 900.0), wide).measurements[2])
+    below = rendered.compare.table(reproduction(then, now.model_copy(update={"measurements": mixed})).compared).below
+    assert [line for line in below if line.startswith("  n=2: ")] and len(below) == len({*below})

@@ -24,6 +24,7 @@ from harness.model import Isolation
 from harness.sandbox import bubblewrap, footprint, keeper, landlock, policy, seccomp, syscalls, tiers
 from harness.sandbox.enclosure import Enclosure
 from harness.sandbox.scratch import scratch
+from harness.verbs import eval as evaluation
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a sandbox")
 
@@ -902,13 +903,65 @@ def test_every_jump_of_the_filter_lands_inside_it():
 def test_sessions_at_once_find_the_isolation_once(monkeypatch):
     tried = []
     monkeypatch.setattr(tiers, "_found", {})
-    monkeypatch.setattr(tiers, "holds", lambda candidate, device: tried.append(candidate) or True)
+    monkeypatch.setattr(tiers, "attempted", lambda candidate, device: tried.append(candidate) or "")
     threads = [threading.Thread(target=tiers.strongest, args=(CPU,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(tried) == len(list(tiers.candidates(CPU))[:1])
+
+
+TIER = """
+from pathlib import Path
+from harness.machine.device import detect
+from harness.sandbox import tiers
+cpu = detect(Path.cwd(), "cpu")
+print(tiers.strongest(cpu).tier, tiers.bubblewrap_refused(cpu))
+"""
+
+
+@pytest.mark.parametrize("links", [1, 2])
+def test_a_virtual_environment_that_is_a_link_is_confined_as_any_other(tmp_path, links):
+    best = next((candidate for candidate in tiers.candidates(CPU) if holds(candidate)), None)
+    if best is None or not best.bubblewrap:
+        pytest.skip("bubblewrap is not installed here, or does not hold")
+    target = Path(sys.prefix)
+    for number in range(links):
+        link = tmp_path / f"venv{number}"
+        link.symlink_to(target)
+        target = link
+    ran = subprocess.run(
+        [target / "bin" / "python", "-c", TIER], cwd=ROOT, capture_output=True, text=True, env={**os.environ}
+    )
+    assert ran.stdout.strip() == best.tier, ran.stderr
+
+
+def test_beneath_a_link_that_is_shown_nothing_is_shown_by_itself(tmp_path, monkeypatch):
+    packages = tmp_path / "real" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    link = tmp_path / "venv"
+    link.symlink_to(tmp_path / "real")
+    monkeypatch.setattr(sys, "prefix", str(link))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(link / "lib" / "site-packages")])
+    shown = [name for name in policy.readable(()) if name.startswith(str(tmp_path))]
+    assert shown == [str(tmp_path / "real"), str(link)]
+
+
+def test_bubblewrap_that_does_not_hold_is_said_with_its_own_words(monkeypatch):
+    def attempted(candidate, device):
+        return "bwrap: no such namespace" if candidate.bubblewrap else ""
+
+    monkeypatch.setattr(tiers, "_found", {})
+    monkeypatch.setattr(tiers, "_refused", {})
+    monkeypatch.setattr(tiers, "attempted", attempted)
+    monkeypatch.setattr(tiers.bubblewrap, "program", lambda: "/usr/bin/bwrap")
+    told = []
+    evaluation.isolation_tier(CPU, True, told.append)
+    assert told[0] == "bubblewrap is installed and does not hold here: bwrap: no such namespace"
+    monkeypatch.setattr(tiers, "_found", {})
+    monkeypatch.setattr(tiers, "attempted", lambda candidate, device: "")
+    assert tiers.bubblewrap_refused(CPU) == ""
 
 
 def test_of_packages_around_an_installed_harness_a_link_to_somebody_s_files_is_not_shown(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from harness.catalog.config import load_config
 from harness.errors import ProblemError
 from harness.judge.evaluate import evaluate
 from harness.judge.reference import Reference
-from harness.judge.secret_cases import drawn
+from harness.judge.secret_cases import drawn, untried
 from harness.machine.device import detect
 from harness.model import Case, Cases, Draw, SecretCases, Verdict, case_of
 from harness.render import run as rendered
@@ -175,3 +175,21 @@ def test_whatever_a_bundled_problem_draws_is_within_its_contract(name, seed):
         reference._run("empty_input", **case.parameters, device="meta")
         assert reference.most_bytes(case) > 0 and reference._run("device_bytes", **case.parameters) < 8 << 30
         assert problem.tolerances_for(case) and problem.case_called(case.label) == case
+
+
+@pytest.mark.parametrize("verb", ["eval", "check"])
+def test_who_stops_at_the_first_wrong_case_is_told_how_many_drawn_ones_were_to_follow(podium, secret_root, verb):
+    path = secret_root / "wrong.py"
+    path.write_text(HONEST.replace("* 2", "* 3"))
+    _, out, _ = podium(verb, "double", str(path), "-x")
+    rows = [line.split() for line in out.splitlines() if line.startswith("  not tried")]
+    assert [row[2:] for row in rows] == [[rows[0][2], rows[0][3]], ["2", "more,", "drawn", "in", "secret"]]
+    _, out, _ = podium(verb, "double", str(path))
+    assert out.count("(secret)") == 2 and "not tried" not in out
+
+
+def test_of_drawn_cases_those_are_untried_that_a_run_did_not_come_to(secret_root):
+    cases = catalog.load_problem(secret_root, "double").cpu
+    run = judge(secret_root, STATED_ONLY, timed=False, stop_at_first=True)
+    assert len(labels_of(run)) == 1 and untried(cases, run) == 1
+    assert untried(cases, judge(secret_root, STATED_ONLY, timed=False)) == 0

@@ -763,7 +763,7 @@ class TestStandings:
         put(root, make_run("good", started_at=self.at(2)))
         put(root, make_run("bad", None, verdict, started_at=self.at(day), unranked_because="quick"))
         entry = standings(root)["mine"]
-        assert entry.verdict is verdict and entry.id == "bad" and entry.runs == 2 and not entry.ranked
+        assert entry.verdict is verdict and entry.id == "bad" and entry.runs == 1 and not entry.ranked
 
     @pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.RUNTIME_ERROR, Verdict.INFRASTRUCTURE_ERROR])
     def test_a_mishap_does_not_cost_a_source_its_rank(self, root, verdict):
@@ -818,6 +818,13 @@ class TestStandings:
         assert standings(root)["mine"].id == "ranked"
         put(root, make_run("bad", None, Verdict.WRONG_ANSWER, started_at=self.at(7), **changed))
         assert standings(root)["mine"].id == "bad"
+
+    def test_first_looks_are_not_counted_among_the_runs_of_a_source(self, root):
+        put(root, make_run("look", started_at=self.at(1), unranked_because="quick"))
+        assert (standings(root)["mine"].id, standings(root)["mine"].runs) == ("look", 0)
+        put(root, make_run("whole", started_at=self.at(2), unranked_because="crowded"))
+        put(root, make_run("look-again", started_at=self.at(3), unranked_because="quick"))
+        assert (standings(root)["mine"].id, standings(root)["mine"].runs) == ("whole", 1)
 
     @pytest.mark.parametrize("reason", ["quick", "interpreted"])
     def test_a_quick_run_never_ranks_however_fast(self, root, reason):

@@ -289,8 +289,10 @@ def _check_names(path: Path, problem: Problem) -> None:
     described = {*problem.outputs, *problem.in_place}
     for name in described - problem.axes.keys():
         raise ProblemError(f"{path}: axes does not name the axes of {name}")
-    for name in problem.axes.keys() - described:
-        raise ProblemError(f"{path}: axes names {name}, which is no output", did_you_mean(name, described))
+    for name in problem.axes:
+        if name not in described and name.partition(".")[0] not in problem.inputs:
+            known = [*problem.outputs, *problem.inputs]
+            raise ProblemError(f"{path}: axes names {name}, which is no output and no input", did_you_mean(name, known))
 
 
 def _check_tolerances(path: Path, problem: Problem) -> None:

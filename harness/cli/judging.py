@@ -32,10 +32,11 @@ from harness.cli.options import (
 )
 from harness.command import typed
 from harness.errors import UsageError
-from harness.model import Problem, Run, Unranked, Verdict, tolerances_met
+from harness.model import Device, Problem, Run, Unranked, Verdict, tolerances_met
 from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
-from harness.render.document import Part, Verbatim
+from harness.render.document import Part, Prose, Verbatim
+from harness.render.fit import hanging
 from harness.verbs import leaderboard
 
 
@@ -160,8 +161,7 @@ def eval_(
         where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
         print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
     else:
-        cases = [case.label for case in task.cases_for(here.kind).test] if stop_at_first else []
-        _print_outcome(root, task, here.slug, runs, chosen, quick, cases, as_markdown)
+        _print_outcome(root, task, here, runs, chosen, quick, as_markdown)
     github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
@@ -238,7 +238,7 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code
-    wrong = f"{case_list([check])}\n{check.report}"
+    wrong = f"{case_list([check])}\n{hanging(check.report or '')}"
     right = f"accepted: {case} with seed {seed} is right, {tolerances_met([check])}"
     click.echo(colour.verdicts(wrong if check.report else right))
     return check.verdict.exit_code
@@ -279,16 +279,16 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
 def _print_outcome(
     root: Path,
     problem: Problem,
-    device: str,
+    device: Device,
     runs: Sequence[Run],
     chosen: bool,
     quick: bool,
-    tests: Sequence[str],
     as_markdown: bool,
 ) -> None:
     """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict. Of
-    `chosen` cases, which are on no board, the cases themselves; of a `quick` look, which ranks nothing, the latencies.
-    `tests`: labels of which those not tried are named."""
+    `chosen` cases, which are on no board, the cases themselves; of a `quick` look, which ranks nothing, the latencies
+    and what their labels mean."""
+    from harness.judge.secret_cases import untried
     from harness.render import run as rendered
     from harness.render import tables
 
@@ -298,14 +298,19 @@ def _print_outcome(
         right = [run.checks for run, has in zip(runs, failed, strict=True) if run.checks and not has]
         parts += [Verbatim(case_list(checks)) for checks in right]
     elif not runs or not all(failed):
-        parts += boards.parts(root, problem, device, published=False)
+        parts += boards.parts(root, problem, device.slug, published=False)
     if chosen or quick:
-        parts += [rendered.case_table(run, run.submission) for run in runs if run.measurements]
+        timed = [run for run in runs if run.measurements]
+        parts += [rendered.case_table(run, run.submission) for run in timed]
+        parts += map(Prose, dict.fromkeys(note for run in timed for note in rendered.label_notes(run)))
     if not runs and not catalog.submissions(root, problem):
         parts.append(f"There is no submission yet: {typed('new', problem.argument, 'mine')} writes one to begin with.")
     elif not runs:
         parts.append("Nothing new: every submission has its verdict. Name a file to judge it again.")
-    parts += [tables.failure(run, not chosen, tests) for run, has in zip(runs, failed, strict=True) if has]
+    cases = problem.cases_for(device.kind)
+    tests = [case.label for case in cases.test]
+    wrong = [run for run, has in zip(runs, failed, strict=True) if has]
+    parts += [tables.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
     found = leaderboard.bearings(root, problem, runs)
     lines = [tables.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))

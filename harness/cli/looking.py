@@ -110,7 +110,7 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
     if as_json:
         print_json(shown)
     else:
-        print_parts(rendered.parts(shown), as_markdown)
+        print_parts(rendered.parts(shown, not_ranked=ranked.why_not_ranked(root, shown)), as_markdown)
 
 
 def _say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
@@ -133,6 +133,7 @@ def _say_what_has_changed(root: Path, *runs: Run) -> None:
 @click.option(
     "--pairs",
     type=click.IntRange(LEAST_PAIRS, MOST_DUEL_PAIRS),
+    metavar="N",
     help=f"Number of process pairs in a duel (default: {DUEL_PAIRS}).",
 )
 @click.option(

@@ -154,7 +154,8 @@ words_option = click.option(
     "words",
     multiple=True,
     metavar="TEXT",
-    help="Only cases whose description has TEXT in it, and of several each; a number is meant whole: 1 is not in 16.",
+    help="Only cases whose description has TEXT in it; of several -k all must be. A number is meant whole: 1 is not in "
+    "16.",
 )
 stop_option = click.option("-x", "stop_at_first", is_flag=True, help="Stop at the first test case that is wrong.")
 device_option = click.option(

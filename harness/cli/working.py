@@ -115,7 +115,7 @@ def forget(root: Path, runs: tuple[str, ...], older_than: str | None, dry_run: b
     """Remove stored runs of your own, with the sources that no other run has. Published ones stay.
 
     RUN is a run's id, a beginning of it that no other has, or a submission's name or file, which means all of its runs.
-    Without RUN, all runs of the AGE.
+    Without RUN, all runs that are older than AGE.
 
     Example: python3 -m harness forget mine --older-than 2w
     """
@@ -185,8 +185,8 @@ def check(
 ) -> int:
     """Judge FILE on the CPU test cases and compile its kernels for each TARGET. Needs no GPU.
 
-    With --case or -k only some cases are judged, and the kernels are compiled that these launch. Numbers are those of
-    the CPU's benchmark cases.
+    With --case or -k only some cases are judged, and the kernels are compiled that these launch. The number of a case
+    is its place among the CPU's benchmark cases.
 
     Example: python3 -m harness check mla submissions/mla/triton_bf16.py --target gfx950
     """

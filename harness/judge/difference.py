@@ -32,7 +32,7 @@ class Difference:
 
     `structural` says in words what is wrong with the tensor as such; then nothing else is filled in. `parts` of what is
     expected are easily left out; `heads`: to which each of its rows belongs, if it has any; `tally` is what a
-    tolerance limits over many calls, if one does.
+    tolerance limits over many calls, if one does. `due`: what a report calls the expectation.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Difference:
     squared_references: list[float] = field(default_factory=list)
     worst_row: float = 0.0
     tally: Tally | None = None
+    due: str = "expected"
 
     @property
     def rel_l2(self) -> float:

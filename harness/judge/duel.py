@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from harness.judge.session import Session
 from harness.judge.sitting import Sitting, too_many_void
 from harness.machine.neighbours import Neighbours
 from harness.model import Case, Device, Ending, Label, Problem, Skipped, Submission, Verdict
-from harness.progress import Narrate, Step, named, tell
+from harness.progress import Narrate, Step, about, named, tell
 from harness.ranking import roofline, stats
 from harness.ranking.comparison import PairedMeasurement
 
@@ -74,7 +75,8 @@ def duel(
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
     narrate: Narrate = lambda line: None,
 ) -> Duel:
-    """Time `a` and `b` in turns on `device`, within `exclusive` what must have it to itself.
+    """Time `a` and `b` in turns on `device`, within `exclusive` what must have it to itself. What that gives, if it can
+    be called, is told for how many seconds more it is likely to last.
 
     Raises KeyboardInterrupt where there are too few pairs yet to say anything of, Disqualified where one of them fails,
     UsageError where one cannot be timed here.
@@ -93,9 +95,9 @@ def duel(
         match = _Match(assembly, device, sides, sampling.warmup_calls, narrate)
         match.check()
         with sides[0].entrant.deadline.stopped():
-            stack.enter_context(exclusive())
+            expect = stack.enter_context(exclusive())
         match.pilot(stack)
-        return match.run(pairs, master_seed)
+        return match.run(pairs, master_seed, expect if callable(expect) else lambda seconds: None)
 
 
 @dataclass(frozen=True)
@@ -154,13 +156,17 @@ class _Match:
                 self.paces.append(side.entrant.pilot(session))
                 session.finish()
 
-    def run(self, pairs: int, master_seed: str) -> Duel:
+    def run(self, pairs: int, master_seed: str, expect: Callable[[float], object]) -> Duel:
         if not self._cases:
             raise UsageError("no benchmark case fits this device's memory twice", "compare stored runs without --duel")
-        played = 0
+        played, began, left = 0, time.monotonic(), ""
         try:
             for pair in range(pairs):
-                line = f"timing in turns, pair {pair + 1} of {pairs}"
+                if played:
+                    left_s = (time.monotonic() - began) / played * (pairs - played)
+                    left = f", {about(left_s)} left"
+                    expect(left_s)
+                line = f"timing in turns, pair {pair + 1} of {pairs}{left}"
                 start = Step("in turns", "", pair * len(self._cases), pairs * len(self._cases), line)
                 tell(self._narrate, start)
                 self._play(pair, start)

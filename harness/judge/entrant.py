@@ -9,7 +9,6 @@ sit          one benchmark case timed
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from harness.judge.clock_calibration import calibrate
 from harness.judge.clocks import Clocks
 from harness.judge.deadline import Allowance, Deadline
 from harness.judge.emulation import EMULATION, Emulation
+from harness.judge.exemplar import most_telling_failure
 from harness.judge.null_worker import NullWorker
 from harness.judge.pace import Pace
 from harness.judge.precompilation import COMPILERS, COMPILES_S, SHARE_OF_MEMORY, Precompilation, compilers
@@ -97,7 +97,7 @@ class Entrant:
         self.caller = Caller(reference, submission.path, device, flusher, deadline, emulates)
         self._waiting = first
         self.printed, self._compiles = "", any(word in submission.text for word in COMPILERS)
-        self.failed: FailedCall | None = None
+        self._failures: list[FailedCall] = []
         self.tally_of_tests = Tally()
         cases = reference.problem.cases_for(device.kind)
         secret = {case.key: case for case in drawn(cases, master_seed)}
@@ -117,6 +117,11 @@ class Entrant:
     def partial(self) -> bool:
         """Whether only some of the problem's cases are judged."""
         return self._reference.problem.partial
+
+    @property
+    def failed(self) -> FailedCall | None:
+        """Of the test calls that gave no answer the one to show."""
+        return most_telling_failure(self._failures, self._reference.most_bytes)
 
     @property
     def waiting(self) -> list[Session]:
@@ -181,12 +186,11 @@ class Entrant:
         """Every test case and every secret one, each twice with fresh values, so that an answer remembered by shape
         shows.
 
-        Interpreted kernels are slow: there only the first case is put twice. `failed` is the first call that gave no
-        answer. On a CPU the next case follows one that raised. On a GPU none does: an exception may leave the context
-        lost and a call half enqueued. `ahead` begins where the source names a compiler, or when a
-        case has taken so long that it was compiled.
+        Interpreted kernels are slow: there only the first case is put twice. On a CPU the next case follows one that
+        raised. On a GPU none does: an exception may leave the context lost and a call half enqueued. `ahead` begins
+        where the source names a compiler, or when a case has taken so long that it was compiled.
         """
-        self.failed, self.tally_of_tests = None, Tally()
+        self._failures, self.tally_of_tests = [], Tally()
         if ahead is not None and self._compiles:
             ahead.begin()
         for number, case in enumerate(self.tests):
@@ -198,12 +202,12 @@ class Entrant:
                 check = self.check(session, case, Seeds(self._master_seed, "test", case), 1 if once else 2)
             except FailedCall as failed:
                 check = failed.check = failed.check.model_copy(update=secret)
-                self.failed = self.failed or failed
+                self._failures.append(failed)
                 if not failed.raised or self._device.kind != "cpu":
                     yield check
                     return
             except Fault as fault:
-                if self.failed is None or fault.ending.verdict not in OF_NO_CASE:
+                if not self._failures or fault.ending.verdict not in OF_NO_CASE:
                     raise
                 return
             check = check.model_copy(update=secret)
@@ -321,9 +325,6 @@ class Entrant:
             sitting.voids[answer.void] += 1
             waits = sitting.voids[Void.NEEDS_ITS_HOST]
             if waits > MOST_WAITS or sum(sitting.voids.values()) > MOST_VOIDS + VOIDS_A_CALL * pace.count:
-                raise Unclockable(_reasons(sitting.voids))
+                reasons = sitting.voids.most_common()
+                raise Unclockable(", ".join(f"{count} x {reason.value}" for reason, count in reasons))
         return answer
-
-
-def _reasons(voids: Counter) -> str:  # type: ignore[type-arg]
-    return ", ".join(f"{count} x {reason.value}" for reason, count in voids.most_common())

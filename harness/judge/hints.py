@@ -43,6 +43,9 @@ LISTED, MOST_MOVED = 4, 16
 MOST = 100.0
 """Of an element's usual size: a single one must not outweigh all others."""
 
+OR = ", or "
+"""Between mistakes that fit equally."""
+
 Pattern = Callable[[int, int], int]
 PATTERNS: dict[str, Pattern] = {
     "{a}+1": lambda i, n: i + 1,
@@ -101,7 +104,8 @@ def hints(
     if scaled:
         return [scaled]
     moved = [_moved(axis, want, got, dim, near) for dim, axis in enumerate(axes[: want.dim()]) if dim != sampled_axis]
-    return [hint for hint in moved if hint][:1] or list(_laid_out(axes, want, here, own, near))[:1]
+    fitting = [hint for hint in moved if hint] or list(_laid_out(axes, want, here, own, near))
+    return [OR.join(fitting)] if fitting else []
 
 
 def _unwritten(want: torch.Tensor, got: torch.Tensor) -> str:
@@ -176,7 +180,8 @@ def _times(factor: float) -> str:
 
 
 def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: float) -> str:
-    """Whether slices along one axis hold other slices' values."""
+    """Whether slices along one axis hold other slices' values: of patterns the one that explains the most of them, for
+    of two slices each follows several."""
     length, name = want.shape[dim], axis[0]
     if not 2 <= length <= LONGEST_AT_ALL:
         return ""
@@ -187,6 +192,7 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: flo
     slices, expected = (_float32(t.movedim(dim, 0).reshape(length, rest)[:, some]) for t in (got, want))
     sizes = expected.norm(dim=1).clamp(min=1e-30)
     own = (slices - expected).norm(dim=1) / sizes
+    told, most = "", 0
     for written, pattern in PATTERNS.items():
         source = torch.tensor([pattern(i, length) for i in range(length)], device=want.device)
         inside = (source >= 0) & (source < length) & (source != torch.arange(length, device=want.device))
@@ -194,9 +200,12 @@ def _moved(axis: str, want: torch.Tensor, got: torch.Tensor, dim: int, near: flo
         distance = (slices - found).norm(dim=1) / found.norm(dim=1).clamp(min=1e-30)
         follows = inside & (own > 0) & (distance <= near) & (distance * NEARER <= own)
         fixed = (source == torch.arange(length, device=want.device)) & (own <= near)
-        if bool(follows.any()) and int((follows | fixed).sum()) >= SHARE * min(length, int((inside | fixed).sum())):
-            holds = written.format(a=name, last=length - 1)
-            return f"{axis} {name} holds {axis} {holds}" + (": shifted by one" if written[-2:] in ("+1", "-1") else "")
+        explained = int((follows | fixed).sum())
+        if bool(follows.any()) and explained >= SHARE * min(length, int((inside | fixed).sum())) and explained > most:
+            holds, most = written.format(a=name, last=length - 1), explained
+            told = f"{axis} {name} holds {axis} {holds}" + (": shifted by one" if written[-2:] in ("+1", "-1") else "")
+    if told:
+        return told
     if length > LONGEST_AXIS:
         return ""
     exactly = "donot_use_mm_for_euclid_dist"  # a product of matrices cancels

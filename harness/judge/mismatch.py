@@ -52,7 +52,7 @@ def report(
     for difference in comparison.differences:
         if difference.excess(name, tolerances[name]).ratio > 1:
             before = [(values or {}).get(difference.name) for values in (previous, left)]
-            lines += _lines(problem, _in_one_place(difference), name, tolerances, *before)
+            lines += _lines(problem, _as_shown(problem, difference), name, tolerances, *before)
     if not any(line.startswith(HINT) for line in lines) and (hint := recognised()):
         lines.append(f"{HINT}{hint}")
     if comparison.reference_error is not None:
@@ -63,16 +63,22 @@ def report(
     return "\n".join([*lines, f"reproduce: {reproduce}"])
 
 
-def has_hint(report: str | None) -> bool:
-    """Whether a line of `report` is a hint."""
-    return report is not None and any(line.startswith(HINT) for line in report.splitlines())
+def hint_of(report: str | None) -> str:
+    """What the hint of `report` says; "" if it has none."""
+    lines = (report or "").splitlines()
+    return next((line.removeprefix(HINT) for line in lines if line.startswith(HINT)), "")
 
 
-def _in_one_place(difference: Difference) -> Difference:
-    """With both tensors on one device: shared memory may be the host's where the expectation is the GPU's."""
-    if difference.actual is None:
-        return difference
-    return replace(difference, actual=difference.actual.to(difference.expected.device))
+def _as_shown(problem: Problem, difference: Difference) -> Difference:
+    """With both tensors on one device: shared memory may be the host's where the expectation is the GPU's. What is
+    expected of an input that nobody may write to is what was there."""
+    due = "before the call" if _is_untouchable(problem, difference) else "expected"
+    actual = difference.actual
+    return replace(difference, due=due, actual=actual if actual is None else actual.to(difference.expected.device))
+
+
+def _is_untouchable(problem: Problem, difference: Difference) -> bool:
+    return difference.is_state and difference.name.split(".")[0] not in problem.in_place
 
 
 def _lines(
@@ -88,7 +94,7 @@ def _lines(
     assert difference.actual is not None
     tolerance = tolerances[name]
     bitwise = tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point()
-    axes = problem.axes.get(difference.name, tuple(f"axis{i}" for i in range(difference.expected.dim())))
+    axes = problem.axes.get(difference.name, ("",) * difference.expected.dim())
     # A tolerance without a rule for elements borrows that of the next stricter one, to say which of them are worst.
     ruled = [t for t in tolerances.values() if t.max_mismatch is not None]
     wrong, score = _wrong_elements(difference, ruled[-1] if ruled else tolerance, bitwise)
@@ -110,7 +116,8 @@ def _lines(
         where = wrong
     # Of sampled rows, where they lie along that axis says more of the sample than of the kernel.
     sampled = difference.selection.axis if difference.selection is not None else None
-    along = [(axis, _along(where, dim)) for dim, axis in enumerate(axes[: where.dim()]) if dim != sampled]
+    called = [axis or f"axis {dim}" for dim, axis in enumerate(axes)]
+    along = [(axis, _along(where, dim)) for dim, axis in enumerate(called[: where.dim()]) if dim != sampled]
     lines += [f"  {axis:<7} {text}" for axis, text in along if text and not empty]
     if left is not None and left.shape == difference.actual.shape:
         if hint := hints.kept(difference.expected, difference.actual, left):
@@ -119,7 +126,7 @@ def _lines(
         return lines
     with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
         near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
-        found = hints.hints(axes, difference.expected, difference.actual, previous, sampled, near)
+        found = hints.hints(called, difference.expected, difference.actual, previous, sampled, near)
         lines += [f"{HINT}{hint}" for hint in found]
     return lines
 
@@ -134,7 +141,7 @@ def _headline(
 ) -> str:
     share = f"{wrong:,} of {difference.elements:,} elements ({100 * wrong / max(difference.elements, 1):.3g} %)"
     if tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point():
-        untouchable = difference.is_state and difference.name.split(".")[0] not in problem.in_place
+        untouchable = _is_untouchable(problem, difference)
         what = "changed, and a submission may not write to it" if untouchable else "differ, and every bit counts here"
         if _nothing_but_nan(difference) and not untouchable:
             return f"{difference.name}: all {difference.elements:,} elements are NaN, and every bit counts here"
@@ -174,8 +181,7 @@ def _worst_rows(difference: Difference, axes: tuple[str, ...], rows: torch.Tenso
     for position in flat.topk(min(WORST_SHOWN, flat.numel())).indices.tolist():
         if float(flat[position]) > 0:
             index = tuple(int(i) for i in np.unravel_index(position, rows.shape))
-            where = ", ".join(f"{a} {i}" for a, i in zip(axes, _whole_index(difference, index), strict=False))
-            lines.append(f"[{where}]  rel L2 {float(flat[position]):.3g}")
+            lines.append(f"[{_place(difference, axes, index)}]  rel L2 {float(flat[position]):.3g}")
     return lines
 
 
@@ -217,7 +223,7 @@ def _census(difference: Difference) -> list[str]:
         return []
     got, want = float64(difference.actual), float64(difference.expected)
     counts = [(word, int(test(got).sum()), int(test(want).sum())) for word, test in _SPECIALS]
-    found = [f"{count:,} {word} (expected {due:,})" for word, count, due in counts if count != due]
+    found = [f"{count:,} {word} ({difference.due} {due:,})" for word, count, due in counts if count != due]
     return [f"  has     {', '.join(found)}"] if found else []
 
 
@@ -269,18 +275,18 @@ def _element(difference: Difference, axes: tuple[str, ...], position: int, times
     assert difference.actual is not None
     expected = difference.expected
     index = tuple(int(i) for i in np.unravel_index(position, expected.shape))
-    where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, _whole_index(difference, index), strict=False))
     got, want = _shown(difference.actual[index], bitwise), _shown(expected[index], bitwise)
-    return f"[{where}]  got {got}  expected {want}{times}"
+    return f"[{_place(difference, axes, index)}]  got {got}  {difference.due} {want}{times}"
 
 
-def _whole_index(difference: Difference, index: tuple[int, ...]) -> tuple[int, ...]:
-    """The index in the whole output of an element of its selected rows."""
+def _place(difference: Difference, axes: tuple[str, ...], index: tuple[int, ...]) -> str:
+    """`query 3, dim 17`: where an element or a row is, in the whole output if it is one of selected rows. Of axes that
+    nobody has named, the indices."""
     selection = difference.selection
-    if selection is None or len(index) <= selection.axis:
-        return index
-    row = int(selection.rows[index[selection.axis]])
-    return (*index[: selection.axis], row, *index[selection.axis + 1 :])
+    if selection is not None and len(index) > selection.axis:
+        row = int(selection.rows[index[selection.axis]])
+        index = (*index[: selection.axis], row, *index[selection.axis + 1 :])
+    return ", ".join(f"{axis} {i}".lstrip() for axis, i in zip(axes, index, strict=False))
 
 
 def _shown(value: torch.Tensor, bitwise: bool) -> str:

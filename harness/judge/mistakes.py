@@ -1,7 +1,8 @@
 """What a problem knows of wrong answers: problems/NAME/mistakes.py, tried on a call whose output is wrong.
 
     inputs of the call ─► mistakes(data) ─► (in words, the outputs that this mistake gives), one after another
-    the call's outputs ─► close to those within the strictest tolerance, and far from what is right? ─► a hint
+    the call's outputs ─► close to those within the strictest tolerance, and far from what is right? ─► a hint,
+                          with every mistake that is about as close as the closest: some cases tell two not apart
 
 The file is optional and no part of the problem's hash: no verdict depends on it. It is asked about small calls only,
 and for some seconds of an evaluation. If it fails itself, the hint says so.
@@ -22,7 +23,7 @@ import torch
 from pydantic import TypeAdapter
 
 from harness.judge.difference import Difference, float64, read
-from harness.judge.hints import NEARER
+from harness.judge.hints import NEARER, OR
 from harness.judge.inputs import Call
 from harness.model import Problem, Tolerance
 from harness.wire.tree import unflatten
@@ -43,6 +44,9 @@ MOST_VAIN = 4
 
 LEAST = 8
 """Elements that a mistake changes: of fewer some are alike by chance."""
+
+MOST_NAMED = 3
+"""Mistakes that fit equally; of more the number is told."""
 
 Mistake = tuple[str, Any]
 """What it looks like in words, and the output or the outputs that it gives, of their shapes in any float dtype. Where
@@ -71,7 +75,7 @@ class Mistakes:
         self._mistakes: Callable[[Any], Iterator[Mistake]] | None = None
 
     def recognised(self, call: Call, outputs: Sequence[Difference], tolerances: dict[str, Tolerance]) -> str | None:
-        """Which mistake gives these wrong outputs of `call`, in words; None if none known does."""
+        """Which mistakes give these wrong outputs of `call`, in words; None if none known does."""
         whole = call.expectation.selection is None and all(each.actual is not None for each in outputs)
         inputs_bytes = sum(tensor.numel() * tensor.itemsize for tensor, _ in call.places)
         if not whole or inputs_bytes > MOST_BYTES or self._left_s <= 0 or not self._path.exists():
@@ -79,21 +83,27 @@ class Mistakes:
         if self._vain >= MOST_VAIN:
             return None
         self._vain += 1
-        began = time.monotonic()
+        began, away = time.monotonic(), dict[str, float]()
         try:
             self._mistakes = self._mistakes or _imported(self._path).mistakes
             for words, found in self._mistakes(_data(call)):
                 given = found if isinstance(found, tuple | list) else (found,)
                 if len(given) == len(outputs) and _is_it(outputs, given, tolerances):
-                    self._vain = 0
-                    return f"as if {words}"
+                    away[words] = _distance(outputs, given)
                 if time.monotonic() - began > self._left_s:
                     break
         except (Exception, SystemExit) as error:  # the organiser's mistake must not cost a verdict
-            return f"none: {self._path} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if not away:
+                return f"none: {self._path} failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         finally:
             self._left_s -= time.monotonic() - began
-        return None
+        if not away:
+            return None
+        self._vain = 0
+        dtypes = [output.expected.dtype for output in outputs]
+        rounding = max((torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point), default=0.0)
+        reach = NEARER * max(min(away.values()), rounding)
+        return _named([words for words, distance in away.items() if distance <= reach])
 
 
 def sides(problem: Problem) -> dict[str, tuple[str, str]]:
@@ -106,6 +116,13 @@ def sides(problem: Problem) -> dict[str, tuple[str, str]]:
 
 
 _SIDES = TypeAdapter(dict[str, tuple[str, str]])
+
+
+def _named(fitting: Sequence[str]) -> str:
+    """`as if this, or as if that`: of those that fit equally none is rather it."""
+    more = len(fitting) - MOST_NAMED
+    rest = f"; {more} more mistakes give the same" if more > 1 else "; one more gives the same" if more == 1 else ""
+    return OR.join(f"as if {words}" for words in fitting[:MOST_NAMED]) + rest
 
 
 def _imported(path: Path) -> ModuleType:
@@ -150,3 +167,16 @@ def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], toleran
             return False
         changed = True
     return changed
+
+
+def _distance(outputs: Sequence[Difference], given: Sequence[torch.Tensor]) -> float:
+    """How far the outputs are from those of a mistake: the largest relative L2 distance, where it gives numbers."""
+    found = []
+    for output, mistaken in zip(outputs, given, strict=True):
+        assert output.actual is not None
+        wrong = float64(mistaken.to(output.expected.device).to(output.expected.dtype))
+        got = float64(output.actual.to(wrong.device))
+        numbers = wrong.isfinite()
+        away, size = (torch.where(numbers, each, 0.0).norm() for each in (got - wrong, wrong))
+        found.append(float(away / size.clamp(min=1e-30)))
+    return max(found)

@@ -10,7 +10,7 @@ leaves what is drawn of the others as it was.
 from __future__ import annotations
 
 from harness.judge.seeds import Seeds, derive_seed
-from harness.model import Case, Cases
+from harness.model import Case, Cases, Run
 
 
 def drawn(cases: Cases, master_seed: str) -> tuple[Case, ...]:
@@ -27,6 +27,12 @@ def drawn(cases: Cases, master_seed: str) -> tuple[Case, ...]:
             case = family.case(secret_number)
             found.setdefault(case.key, case)
     return tuple(found.values())
+
+
+def untried(cases: Cases, run: Run) -> int:
+    """How many cases `run` had drawn of `cases.secret` and did not come to."""
+    judged = {case.key for case in cases.test} | {check.case.key for check in run.checks}
+    return sum(case.key not in judged for case in drawn(cases, run.master_seed))
 
 
 def probe(cases: Cases, case: Case, seeds: Seeds, count: int) -> tuple[int, Case | None]:

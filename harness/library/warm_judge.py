@@ -105,7 +105,7 @@ def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
         tiers.require(device)
     ranked = request.depth == "full" and request.sampling is None
     evaluation.isolation_tier(device, not ranked or request.allow_unsandboxed, narrate)
-    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s):
+    with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s) as expect:
         run = evaluation.judge_one(
             problem,
             request.submission,
@@ -118,6 +118,7 @@ def judge(request: Request, narrate: Narrate, spare: Spare) -> Run:
             stop_at_first=request.stop_at_first,
             allow_unsandboxed=request.allow_unsandboxed,
             spare=spare,
+            expect=expect,
         )
     if store is not None:
         store.write(run, request.submission)

@@ -79,8 +79,8 @@ def hold(
         held.thread.acquire()
     try:
         path = None if held.depth else _folder() / f"podium-{card}.lock"
-        unheard = contextlib.nullcontext(_unheard)
-        with unheard if path is None else _locked(path, device, narrate, limit_s, waiting) as expect:
+        held_already = contextlib.nullcontext(unheard)
+        with held_already if path is None else _locked(path, device, narrate, limit_s, waiting) as expect:
             held.depth += 1
             try:
                 yield expect
@@ -97,10 +97,29 @@ def hold_if_gpu(
     waiting: Callable[[], None] | None = None,
 ) -> contextlib.AbstractContextManager[Expect]:
     """Hold the lock of a GPU: whatever computes there disturbs what is timed there. On a CPU only timing needs it."""
-    return contextlib.nullcontext(_unheard) if device.kind == "cpu" else hold(device, narrate, limit_s, waiting)
+    return contextlib.nullcontext(unheard) if device.kind == "cpu" else hold(device, narrate, limit_s, waiting)
 
 
-def _unheard(seconds: float) -> None:
+@contextlib.contextmanager
+def hold_to_time(
+    outer: Expect,
+    device: Device,
+    narrate: Narrate = lambda line: None,
+    limit_s: float | None = None,
+    waiting: Callable[[], None] | None = None,
+) -> Iterator[Expect]:
+    """`hold`, within what `hold_if_gpu` gave `outer` to: whichever of the two took the lock has the note, on a GPU the
+    outer one. So the `Expect` of this one tells both."""
+    with hold(device, narrate, limit_s, waiting) as own:
+
+        def expect(seconds: float) -> None:
+            own(seconds)
+            outer(seconds)
+
+        yield expect
+
+
+def unheard(seconds: float) -> None:
     """Where no note is this holder's alone."""
 
 

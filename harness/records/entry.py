@@ -12,7 +12,8 @@ from harness.model import Case, ClockOwner, Problem, Run, Unranked, Verdict
 @dataclass(frozen=True)
 class Entry:
     """A run as boards need it. Times in nanoseconds; `started_at` in ISO 8601, UTC; `runs` counts the ranked runs of
-    its source if it is one, else all of them. `floor_format` names the formats whose floors `floor_ns` is made of.
+    its source if it is one, else all of them but first looks (`--quick`). `floor_format` names the formats whose floors
+    `floor_ns` is made of.
 
     `older`: not the problem's present files judged it, as far as the problem was at hand. `older_source`: the file that
     it judged holds another source now, as far as somebody looked (`Store.mark_sources`). `unranked` is the reason that
@@ -159,7 +160,8 @@ def standing(runs: Sequence[Entry]) -> Entry:
     else:
         of_latest = [run for run in first_hand if run.sha256 == latest]
         chosen = max(of_latest, key=lambda run: (run.unranked != Unranked.QUICK, run.started_at, run.id))
-    return replace(chosen, runs=len(ranked) if chosen.ranked else len(source))
+    whole = [run for run in source if run.unranked != Unranked.QUICK]
+    return replace(chosen, runs=len(ranked if chosen.ranked else whole))
 
 
 def _latest_source(in_order: Sequence[Entry]) -> str:

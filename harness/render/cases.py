@@ -4,6 +4,7 @@ right          exact: 0.31 of rel_l2                              batch_size=1 q
 wrong          mxfp4: row_rel_l2 is 2.57 x its limit              batch_size=4 q_seq_len=1 kv_seq_len=128
 runtime error                                                     batch_size=5 q_seq_len=1 kv_seq_len=37 (secret)
 not tried                                                         batch_size=2 q_seq_len=1 kv_seq_len=512
+not tried                                                         2 more, drawn in secret
 """
 
 from __future__ import annotations
@@ -12,15 +13,30 @@ import math
 from collections.abc import Sequence
 
 from harness.model import CaseCheck, Verdict, in_words
+from harness.render import fit
+
+_BELOW = " " * 6
+"""Before a label that stands in a line of its own, as on a narrow terminal."""
 
 
-def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = ()) -> str:
-    """A line for each of `checks`, and for each label of `untried` that is not among them."""
+def case_list(checks: Sequence[CaseCheck], untried: Sequence[str] = (), secret: int = 0) -> str:
+    """A line for each of `checks`, for each label of `untried` that is not among them, and one for as many `secret`
+    cases that were not tried. On a narrow terminal long labels stand below."""
     rows = [(_word(each), how_near(each), each.case.label + " (secret)" * each.secret) for each in checks]
     seen = {each.case.label for each in checks}
     rows += [("not tried", "", label) for label in untried if label not in seen]
+    if secret:
+        rows.append(("not tried", "", f"{secret} more, drawn in secret" if secret > 1 else "one more, drawn in secret"))
     words, how = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
-    return "\n".join(f"  {word:<{words}}  {said:<{how}}  {label}" for word, said, label in rows)
+    lines = [f"  {word:<{words}}  {said:<{how}}  {label}" for word, said, label in rows]
+    if max(map(len, lines), default=0) > fit.room():
+        lines = [_narrow(f"  {word:<{words}}  {said}".rstrip(), label) for word, said, label in rows]
+    return "\n".join(lines)
+
+
+def _narrow(head: str, label: str) -> str:
+    line = f"{head}  {label}"
+    return line if len(line) <= fit.room() else f"{head}\n{fit.filled(label, fit.room(), _BELOW)}"
 
 
 def _word(check: CaseCheck) -> str:

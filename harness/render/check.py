@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from harness.chips.targets import EMULATED_TARGETS
 from harness.compile.compilation import Compilation, Flaw
 from harness.model import Verdict, all_tests
-from harness.render import kernels
+from harness.render import fit, kernels, left_out
 from harness.render.cases import case_list
 from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
@@ -60,7 +60,9 @@ def summary(found: Checkup) -> str:
         parts.append(f"{where} ({all_tests(len(judgement.checks))}{how}{met})")
     elif judgement.verdict is not Verdict.INFRASTRUCTURE_ERROR:
         where = f"(emulated {judgement.emulated})" if judgement.emulated else "on CPU"
-        parts.append(f"{judgement.verdict.words} {where}: {judgement.message}")
+        wrong = judgement.verdict is Verdict.WRONG_ANSWER
+        said = left_out.cause(judgement.message) if wrong else judgement.message
+        parts.append(f"{judgement.verdict.words} {where}: {said}")
     elif not any(one.hip for one in compilations):
         parts.append(f"not judged on a CPU: {judgement.message}")
     if found.emulated:
@@ -111,12 +113,14 @@ def _judged(found: Checkup) -> str:
     title = f"{found.submission.name} on {found.problem}, "
     if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
         return f"{title}not judged on a CPU: {judgement.message}"
-    cases = case_list(judgement.checks, judgement.cases)
+    cases = case_list(judgement.checks, judgement.cases, judgement.secret_untried)
     if judgement.verdict is Verdict.ACCEPTED:
         met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""
         return f"{title}right on {all_tests(len(judgement.checks))} of a CPU{met}:\n{cases}"
     tried = [cases] if judgement.checks else []
-    lines = [f"{title}{judgement.verdict.words}:", *tried, judgement.report or f"  {judgement.message}"]
+    seen = judgement.report or f"  {judgement.message}"
+    seen = fit.hanging(seen) if judgement.verdict is Verdict.WRONG_ANSWER else seen
+    lines = [f"{title}{judgement.verdict.words}:", *tried, seen]
     if judgement.printed.strip():
         lines.append(printed(judgement.printed, "--json"))
     return "\n".join(line.rstrip() for line in lines)

@@ -108,7 +108,7 @@ WORDS = {speed: speed.upper() for speed in Speed}
 
 def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Speed, str] = WORDS) -> Table:
     """Both latencies of each case and of the score, B / A with its interval, and the finding in one of `words`; below
-    it the reasons."""
+    it the reasons that are not the comparison's own."""
     names, shared = told_apart([case.case for case in comparison.cases])
     found = [
         (name, case.a_ns, case.b_ns, case.finding, case.labels)
@@ -118,12 +118,17 @@ def table(comparison: Comparison, a: str = "A", b: str = "B", words: Mapping[Spe
         found.append(("score", comparison.a_ns, comparison.b_ns, comparison.finding, ()))
     rows = [_row(*each, words) for each in found]
     headers = ["case", f"{a} µs", f"{b} µs", f"{b} / {a}", "interval", "verdict", "labels"]
-    below = [
-        f"  {name}: {case.finding.reason}"
-        for name, case in zip(names, comparison.cases, strict=True)
-        if case.finding.speed == "ambiguous"
-    ]
-    return Table(headers, rows, below, f"every case: {shared}" if shared else "")
+    return Table(headers, rows, _reasons(comparison, names), f"every case: {shared}" if shared else "")
+
+
+def _reasons(comparison: Comparison, names: Sequence[str]) -> list[str]:
+    """Why nothing can be said of cases, called by `names`: each reason once, and none that is the whole comparison's,
+    which stands in the last line."""
+    having: dict[str, list[str]] = {}
+    for name, case in zip(names, comparison.cases, strict=True):
+        if case.finding.speed is Speed.AMBIGUOUS and case.finding.reason != comparison.finding.reason:
+            having.setdefault(case.finding.reason, []).append(name)
+    return [f"  {'; '.join(cases)}: {reason}" for reason, cases in having.items()]
 
 
 def verdict_line(comparison: Comparison) -> str:

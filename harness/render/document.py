@@ -9,7 +9,6 @@ A part is a line or more (str), Prose, a Table, Facts, or Verbatim. Parts withou
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from harness.render import fit
 from harness.render.legible import legible
 
 TABLE_FORMAT = "simple_outline"
-_UNBOUNDED = 1 << 20
 tabulate.MIN_PADDING = 0  # it would make each column as wide as its header and two more
 _MARKUP = re.compile(r"([\\`*\[\]|~$])")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -109,9 +107,9 @@ def _text(part: Part) -> str:
     most = [part.widths[i] if part.widths else None for i in kept]
     columns = list(zip(headers, *cells, strict=True))
     # Not by tabulate's maxcolwidths, which takes -1,034 for an integer and fails.
-    found = fit.pieces(columns, most, _room())
+    found = fit.pieces(columns, most, fit.room())
     if found is None or (len(found) > 1 and not part.frame):
-        return _lines(title, fit.stacked(columns, _room()), *below)
+        return _lines(title, fit.stacked(columns, fit.room()), *below)
     return _lines(title, *(_grid_of(each, part.frame) for each in found), *below)
 
 
@@ -136,14 +134,9 @@ def _markdown(part: Part) -> str:
     return _blocks(_heading(part.title), _grid(headers, rows), _paragraph("\n".join(part.below)))
 
 
-def _room() -> int:
-    """Characters that a line may have: the terminal's, if there is one."""
-    return shutil.get_terminal_size((_UNBOUNDED, 0)).columns
-
-
 def _filled(content: str) -> str:
     """In lines that fit, behind as many spaces as before."""
-    return "\n".join(fit.filled(line.strip(), _room(), _indent(line)) for line in content.splitlines())
+    return "\n".join(fit.filled(line.strip(), fit.room(), _indent(line)) for line in content.splitlines())
 
 
 def _indent(line: str) -> str:
@@ -155,10 +148,10 @@ def _facts(part: Facts) -> Iterator[str]:
     facts = [(_legible(name), _legible(value)) for name, value in part.rows]
     margin = max(len(name) for name, _ in facts) + 2
     for name, value in facts:
-        if fit.longest_word(value) > _room() - margin:
-            yield from (name, fit.filled(value, _room(), " " * fit.INDENT))
+        if fit.longest_word(value) > fit.room() - margin:
+            yield from (name, fit.filled(value, fit.room(), " " * fit.INDENT))
         else:
-            yield f"{name:{margin}}{fit.filled(value, _room(), ' ' * margin).lstrip(' ')}".rstrip()
+            yield f"{name:{margin}}{fit.filled(value, fit.room(), ' ' * margin).lstrip(' ')}".rstrip()
 
 
 def _grid_of(columns: Sequence[fit.Column], frame: bool) -> str:

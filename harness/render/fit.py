@@ -8,6 +8,7 @@ No word is broken: it may be an id to be copied. Where a word alone is wider tha
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from collections.abc import Sequence
 
@@ -15,8 +16,19 @@ LEAST_WIDTH = 20
 """Of a column that is made narrower, as long as the table fits all the same."""
 INDENT = 2
 
+COMMAND = "reproduce: "
+"""Begins the line of a report that is to be copied."""
+
+UNBOUNDED = 1 << 20
+"""Characters in a line that goes to a file or another program."""
+
 Column = Sequence[str]
 """A header and its cells."""
+
+
+def room() -> int:
+    """Characters that a line may have: the terminal's, if there is one."""
+    return shutil.get_terminal_size((UNBOUNDED, 0)).columns
 
 
 def pieces(columns: Sequence[Column], most: Sequence[int | None], room: int) -> list[list[Column]] | None:
@@ -65,6 +77,20 @@ def filled(text: str, room: int, indent: str = "") -> str:
         break_long_words=False,
     )
     return "\n".join(line for part in text.splitlines() for line in wrapper.wrap(part) or [""])
+
+
+def hanging(report: str) -> str:
+    """A mismatch report in lines that fit: what is too long for one goes on below, behind the name at its beginning.
+    The command in it stays one line, to be copied."""
+    lines = []
+    for line in report.splitlines():
+        if len(line) > room() and not line.startswith(COMMAND):
+            named = re.match(r"  \S+(?: \d+)? +", line)
+            margin = named.end() if named else INDENT
+            kept = line[: margin if named else 0]
+            line = kept + filled(line[len(kept) :], room(), " " * margin)[len(kept) if named else INDENT :]
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def shortened(text: str, room: int) -> str:

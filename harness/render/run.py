@@ -23,6 +23,7 @@ from harness.model import (
 from harness.render import timing
 from harness.render.document import Facts, Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, microseconds, percent, ratio, significant, wide_note
+from harness.render.fit import hanging
 from harness.render.tables import limit_note, why_unranked
 
 _REMEDIES = {
@@ -32,9 +33,10 @@ _REMEDIES = {
 _TOLD_ELSEWHERE = ("isolation", "python", "packages")
 
 
-def parts(shown: Run, every_report: bool = True) -> list[Part]:
-    """All of it; without `every_report` of the cases that are wrong the one whose report tells most."""
-    found: list[Part] = [Facts(_facts(shown))]
+def parts(shown: Run, every_report: bool = True, not_ranked: str | None = None) -> list[Part]:
+    """All of it; without `every_report` of the cases that are wrong the one whose report tells most. `not_ranked`: why
+    its board does not rank it, where that is not what the run itself says."""
+    found: list[Part] = [Facts(_facts(shown, not_ranked or shown.unranked_because))]
     if shown.measurements:
         found += [case_table(shown), *map(Prose, label_notes(shown)), timing.samples(shown.measurements)]
         found += [timing.manners(shown.measurements), timing.constants_of(shown.constants)]
@@ -60,20 +62,21 @@ def parts(shown: Run, every_report: bool = True) -> list[Part]:
     found.append(Facts(list(flattened(config)), title="Configuration:"))
     # Last, where it is on the screen: what is wrong.
     if shown.ending.detail:
-        found.append(Verbatim(shown.ending.detail, title="What was seen:"))
+        report = shown.ending.verdict is Verdict.WRONG_ANSWER
+        found.append(Verbatim(hanging(shown.ending.detail) if report else shown.ending.detail, title="What was seen:"))
     told = shown.ending.detail or ""
     others = [c for c in shown.checks if c.report and c.report not in told]
     if not every_report and told and others:
         reports = f"{len(others)} more test cases are" if len(others) > 1 else "1 more test case is"
         found.append(f"{reports} wrong: --json has every report.")
     else:
-        found += [Verbatim(c.report, title=f"{c.case.label}:") for c in others if c.report]
+        found += [Verbatim(hanging(c.report), title=f"{c.case.label}:") for c in others if c.report]
     if shown.output.strip():
         found.append(Verbatim(shown.output.rstrip(), title="What it printed:"))
     return found
 
 
-def _facts(shown: Run) -> list[tuple[str, Any]]:
+def _facts(shown: Run, not_ranked: str | None) -> list[tuple[str, Any]]:
     packages = " ".join(f"{name} {version}" for name, version in shown.environment.get("packages", {}).items())
     facts = [
         ("run", f"{shown.id} (schema {shown.schema_version})"),
@@ -94,8 +97,8 @@ def _facts(shown: Run) -> list[tuple[str, Any]]:
     ]
     if shown.reproduces:
         facts.insert(1, ("reproduces", shown.reproduces))
-    if shown.unranked_because and shown.ending.verdict is Verdict.ACCEPTED:
-        facts.append(("not ranked", why_unranked(shown.unranked_because)))
+    if not_ranked and shown.ending.verdict is Verdict.ACCEPTED:
+        facts.append(("not ranked", why_unranked(not_ranked)))
     return facts
 
 

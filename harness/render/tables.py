@@ -26,7 +26,7 @@ from harness.render import left_out
 from harness.render.cases import case_list
 from harness.render.document import Part, Prose, Table, Verbatim
 from harness.render.figures import error_figure, in_microseconds, microseconds, percent, ratio, wide_note
-from harness.render.fit import shortened
+from harness.render.fit import hanging, shortened
 from harness.verbs.verify import ControlResult
 
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200
@@ -48,7 +48,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         parts.append("Nothing is ranked here yet.")
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
     if verified:
-        rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs, e.unranked, e.flags] for e in verified]
+        rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs or "", e.unranked, e.flags] for e in verified]
         parts.append(Table(["accepted, not ranked", "error", "tolerance", "runs", "because", "flags"], rows))
         reasons = sorted({reason for e in verified for reason in (e.unranked or "").split(", ")})
         parts += [Prose(f"{reason or 'not timed'}: {why_unranked(reason)}.") for reason in reasons]
@@ -89,11 +89,12 @@ def published(problem: Problem) -> list[Part]:
     return parts
 
 
-def failure(shown: Run, stored: bool = True, cases: Sequence[str] = ()) -> Part:
+def failure(shown: Run, stored: bool = True, cases: Sequence[str] = (), secret: int = 0) -> Part:
     """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
-    `cases`, labels, those that were not tried are listed too."""
-    lines = [f"{shown.submission}:", case_list(shown.checks, cases)] if shown.checks else []
-    lines.append(f"{shown.submission}: {shown.ending.detail or shown.ending.message}")
+    `cases`, labels, those that were not tried are listed too, and how many `secret` ones were not."""
+    lines = [f"{shown.submission}:", case_list(shown.checks, cases, secret)] if shown.checks else []
+    detail = shown.ending.detail or shown.ending.message
+    lines.append(f"{shown.submission}: {hanging(detail) if shown.ending.verdict is Verdict.WRONG_ANSWER else detail}")
     whole = typed("show", shown.id) if stored else "--json"
     return Verbatim("\n".join(lines + ([printed(shown.output, whole)] if shown.output.strip() else [])))
 
@@ -215,13 +216,15 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
     if bearings and bearings.times_best:
         held = f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as"
         figures.append(f"{'not told apart from' if bearings.level else held} the best so far ({bearings.best})")
-    if any(Label.CROWDED in measurement.labels for measurement in shown.measurements):
-        most = max(each.others_share or 0.0 for each in shown.rounds)
+    crowded = any(Label.CROWDED in measurement.labels for measurement in shown.measurements)
+    if crowded:
+        most = max((each.others_share or 0.0 for each in shown.rounds), default=0.0)
         figures.append(f"while other processes took up to {most:.0%} of the processors")
     if figures and shown.clock is ClockOwner.WORKER and shown.unranked_because != Unranked.WORKER_TIMED:
         figures.append(Unranked.WORKER_TIMED)
     if figures and shown.unranked_because:
-        figures.append(f"not ranked: {shown.unranked_because}")
+        besides = f", {Label.CROWDED}" if crowded and shown.unranked_because != Unranked.CROWDED else ""
+        figures.append(f"not ranked: {shown.unranked_because}{besides}")
     score = f"; {', '.join(figures)}" if figures else ""
     where = f" (show {shown.id})" if stored else ""
     return f"{words}: {shown.submission} on {shown.problem}: {shown.ending.message}{score}{where}"

@@ -51,6 +51,8 @@ def command(inner: Sequence[str], policy: Policy, work: Path) -> list[str]:
     for folder in sorted({str(parent) for path in (*places, str(work)) for parent in Path(path).parents} - {"/"}):
         words += ["--dir", folder]
     for path in places:
-        words += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
+        # What a link leads to is among the places; another link on the way there is not.
+        link = os.path.islink(path)
+        words += ["--symlink", os.path.realpath(path), path] if link else ["--ro-bind", path, path]
     words += ["--bind", str(work), str(work), "--bind", str(shared), "/dev/shm"]
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", *inner]

@@ -160,10 +160,11 @@ def _leads_elsewhere(link: Path) -> bool:
 
 
 def _outermost(names: Iterable[str]) -> Iterator[str]:
-    """`names` and what they resolve to, sorted, without those that lie beneath another."""
+    """`names` and what they resolve to, sorted, without those that lie beneath another. Of what lies beneath a link it
+    is enough that the link is shown: a directory in its place, for the sake of what is within, would be none."""
     kept: list[str] = []
     for name in sorted({os.path.normpath(name) for name in names} | {os.path.realpath(name) for name in names}):
-        inside = any(name.startswith(f"{outer}/") and not os.path.islink(outer) for outer in kept)
+        inside = any(name.startswith(f"{outer}/") for outer in kept)
         if os.path.exists(name) and not inside:
             kept.append(name)
     yield from kept

@@ -27,6 +27,8 @@ HOW_TO_GET_ONE = (
 
 _found: dict[str, Isolation] = {}
 _forking: dict[str, Isolation] = {}
+_refused: dict[str, str] = {}
+"""What became of bubblewrap where it is installed and does not hold."""
 _looking = threading.Lock()
 
 
@@ -37,9 +39,20 @@ def strongest(device: Device) -> Isolation:
     """
     with _looking:
         if device.torch_device not in _found:
-            held = (candidate for candidate in candidates(device) if holds(candidate, device))
-            _found[device.torch_device] = next(held, NO_ISOLATION)
+            _found[device.torch_device] = NO_ISOLATION
+            for candidate in candidates(device):
+                trouble = attempted(candidate, device)
+                if not trouble:
+                    _found[device.torch_device] = candidate
+                    break
+                if candidate.bubblewrap:
+                    _refused.setdefault(device.torch_device, trouble)
         return _found[device.torch_device]
+
+
+def bubblewrap_refused(device: Device) -> str:
+    """What became of bubblewrap where it is installed and work on `device` is not in its namespaces; "" elsewhere."""
+    return "" if strongest(device).bubblewrap else _refused.get(device.torch_device, "")
 
 
 def for_trusted(device: Device) -> Isolation:
@@ -81,13 +94,19 @@ def candidates(device: Device) -> Iterator[Isolation]:
 
 def holds(isolation: Isolation, device: Device) -> bool:
     """Whether a process confined by `isolation` can work on `device`, and do nothing that it must not."""
+    return not attempted(isolation, device)
+
+
+def attempted(isolation: Isolation, device: Device) -> str:
+    """What such a process could not do that it must, or could that it must not: its last line; "" where it holds."""
     try:
-        return _holds(isolation, device)
-    except (LookupError, OSError):  # the card's own node is not known; a directory cannot be given to another user
-        return False
+        return _attempted(isolation, device)
+    except (LookupError, OSError) as error:
+        # the card's own node is not known; a directory cannot be given to another user
+        return str(error) or type(error).__name__
 
 
-def _holds(isolation: Isolation, device: Device) -> bool:
+def _attempted(isolation: Isolation, device: Device) -> str:
     judge = hashlib.sha256(Path("/proc/self/environ").read_bytes()).hexdigest()
     with scratch(b"", isolation.new_uid()) as folder:
         arguments = [str(os.getpid()), judge, str(folder), str(isolation.confines), device.kind]
@@ -97,8 +116,10 @@ def _holds(isolation: Isolation, device: Device) -> bool:
             status = enclosure.wait(probe.TRY_S)
             answer = enclosure.stdout.read(1 << 16)
         except subprocess.TimeoutExpired:
-            return False
+            return f"it took more than {probe.TRY_S:g} s"
         finally:
             enclosure.kill()
             enclosure.close()
-    return status == 0 and answer == probe.ANSWER
+    if status == 0 and answer == probe.ANSWER:
+        return ""
+    return (answer.decode(errors="replace").strip().splitlines() or [f"it ended with status {status}"])[-1]

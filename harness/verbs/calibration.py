@@ -10,6 +10,7 @@ between which the machine may have drifted. A device without a calibration has a
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 from collections.abc import Callable
@@ -97,9 +98,12 @@ def calibrate(root: Path, device: Device, narrate: Callable[[str], None], pairs:
     problem, submission = _subject(root)
     config = load_config(root)
     narrate(f"calibrating {device.name} with {submission.name} of {problem.name} against itself, {pairs} pairs")
-    with lock.hold(device, narrate, problem.limits.evaluation_s * pairs):
+    with lock.hold(device, narrate, problem.limits.evaluation_s * pairs) as expect:
         surroundings = environment.describe(device, tiers.strongest(device))
-        found = duel(problem, submission, submission, device, config, pairs=pairs, narrate=narrate)
+        held = contextlib.nullcontext(expect)
+        found = duel(
+            problem, submission, submission, device, config, pairs=pairs, exclusive=lambda: held, narrate=narrate
+        )
     first, second = paired_scores(found.measurements)
     processes = max(config.sampling(device.kind, quick=False).processes, 2)
     taken = [score for pair in zip(first, second, strict=True) for score in pair]

@@ -45,8 +45,8 @@ PATIENCE_S = 20.0
 
 class Judgement(Value):
     """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
-    that are stated; `checks` has those that were tried, the secret ones among them; `totals` what all of them come to
-    together. `remarks`: the emulator's, which decide nothing."""
+    that are stated; `checks` has those that were tried, the secret ones among them, of which `secret_untried` were not;
+    `totals` what all of them come to together. `remarks`: the emulator's, which decide nothing."""
 
     verdict: Verdict
     message: Text
@@ -54,6 +54,7 @@ class Judgement(Value):
     printed: Text
     cases: tuple[str, ...]
     checks: tuple[CaseCheck, ...] = ()
+    secret_untried: int = 0
     totals: tuple[Total, ...] = ()
     tolerances_met: Text | None = None
     emulated: Text | None = None
@@ -188,6 +189,7 @@ def _judge(
     slot: str,
 ) -> Judgement:
     """Judge the CPU test cases as an evaluation does: fresh inputs, a worker that knows no answer."""
+    from harness.judge import secret_cases
     from harness.judge.evaluate import evaluate  # imports torch
 
     cpu = detect(root, "cpu")
@@ -216,6 +218,7 @@ def _judge(
         printed=run.output,
         cases=tuple(case.label for case in ordered),
         checks=run.checks,
+        secret_untried=secret_cases.untried(reordered.cpu, run),
         totals=run.totals,
         tolerances_met=tolerances_met([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
         emulated=run.environment.get("emulated"),

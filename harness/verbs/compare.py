@@ -86,7 +86,7 @@ def duel(
     problem, config = catalog.problem_of(root, a), load_config(root)
     noise = calibration.noise(root, device, pairs)
     limit_s = problem.limits.evaluation_s * pairs
-    with lock.hold_if_gpu(device, narrate, limit_s), judging(f"{old} against {new}"):
+    with lock.hold_if_gpu(device, narrate, limit_s) as expect, judging(f"{old} against {new}"):
         found = judge.duel(
             problem,
             submission(a, versions.a_source).model_copy(update={"name": old}),  # a name is only for what is said
@@ -94,7 +94,7 @@ def duel(
             device,
             config,
             pairs=pairs,
-            exclusive=lambda: lock.hold(device, narrate, limit_s),
+            exclusive=lambda: lock.hold_to_time(expect, device, narrate, limit_s),
             narrate=narrate,
         )
     names = (a.submission, b.submission)

@@ -153,6 +153,8 @@ def _isolation(device: Device) -> Fact:
     isolation = tiers.strongest(device)
     if not isolation.confines:
         return Fact("sandbox", "none holds: runs are not ranked", "missing", tiers.HOW_TO_GET_ONE)
+    if trouble := tiers.bubblewrap_refused(device):
+        return Fact("sandbox", f"{isolation.tier}; bubblewrap is installed and does not hold: {trouble}")
     return Fact("sandbox", isolation.tier)
 
 

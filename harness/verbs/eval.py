@@ -106,18 +106,23 @@ def judge(
     tier = isolation_tier(device, quick or allow_unsandboxed, narrate)
     narrate(f"judging on {device.name}, isolation: {tier}")
     narrate(problem.limits.sentence)
-    stored_s = _took_before(store, problem, device, quick) if len(submissions) > 1 and not chosen else {}
+    # Of one file the processors are held only when it is known how long that will be.
+    known = not chosen and (len(submissions) > 1 or device.kind != "cpu")
+    stored_s = _took_before(store, problem, device, quick) if known else {}
     if len(submissions) > 1:
         narrate(_agenda(submissions, device, stored_s))
     runs: list[Run] = []
     took_s: dict[bool, list[float]] = {}
     baselines = 0 if quick else len(foreign.baselines(problem))
     whole_s = problem.limits.evaluation_s * len(submissions) * (1 + baselines)
-    with lock.hold_if_gpu(device, narrate, whole_s), contextlib.closing(Spare()) as spare:
+    with lock.hold_if_gpu(device, narrate, whole_s) as expect, contextlib.closing(Spare()) as spare:
         for number, submission in enumerate(submissions):
             spare.ahead = _to_start_ahead(submissions[number:], device)
             which = _which_file(number, submissions, device, took_s, stored_s)
             narrate(f"{submission.name}: loading (limit {problem.limits.load_s:g} s){which}")
+            of_all = _with_the_rest(expect, _left_s(submissions[number + 1 :], device, took_s, stored_s))
+            if (likely_s := _left_s([submission], device, took_s, stored_s)) is not None:
+                of_all(likely_s)
             run = judge_one(
                 problem,
                 submission,
@@ -130,6 +135,7 @@ def judge(
                 stop_at_first=stop_at_first,
                 allow_unsandboxed=allow_unsandboxed,
                 spare=spare,
+                expect=of_all,
             )
             try:
                 if not chosen:
@@ -222,6 +228,11 @@ def _left_s(
     return left_s
 
 
+def _with_the_rest(expect: lock.Expect, rest_s: float | None) -> lock.Expect:
+    """What tells `expect` of all files, told of one, where the others take `rest_s`; nothing if that is not known."""
+    return lock.unheard if rest_s is None else lambda seconds: expect(seconds + rest_s)
+
+
 def judge_one(
     problem: Problem,
     submission: Submission,
@@ -237,15 +248,17 @@ def judge_one(
     stop_at_first: bool = False,
     allow_unsandboxed: bool = False,
     spare: Spare | None = None,
+    expect: lock.Expect = lock.unheard,
 ) -> Run:
     """The run of one submission, with what a scanner says of its source; stored nowhere. `place`: 3/10, of several
-    files. Options as of `judge.evaluate`; who calls this on a GPU holds its lock. Raises as `judge`."""
+    files. Options as of `judge.evaluate`; who calls this on a GPU holds its lock, and got `expect`. Raises as
+    `judge`."""
     from harness.judge.evaluate import evaluate
 
     def alone() -> AbstractContextManager[object]:
         if spare is not None:
             spare.close()  # what waits looks around now and then
-        return lock.hold(device, narrate, problem.limits.evaluation_s)
+        return lock.hold_to_time(expect, device, narrate, problem.limits.evaluation_s)
 
     with judging(submission.name):
         run = evaluate(
@@ -273,6 +286,8 @@ def isolation_tier(device: Device, tolerated: bool, narrate: Narrate = lambda li
     A system without any sandbox of ours (macOS) judges all the same; its runs are shown and not ranked.
     """
     isolation = tiers.strongest(device)
+    if trouble := tiers.bubblewrap_refused(device):
+        narrate(f"bubblewrap is installed and does not hold here: {trouble}")
     if not isolation.confines and not tolerated:
         if sys.platform == "linux":
             raise InfrastructureError(

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import catalog
 from harness.catalog.config import load_config
-from harness.errors import UsageError, did_you_mean
+from harness.errors import PodiumError, UsageError, did_you_mean
 from harness.model import Problem, Run
 from harness.ranking import board as ranking
 from harness.ranking.board import Bearings, Board
+from harness.records.entry import of_present
 from harness.records.index import Index
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -49,6 +51,17 @@ def bearings(root: Path, problem: Problem, runs: Sequence[Run]) -> list[Bearings
                     best = spread.widened(root, best, board.between_cards) if best is not None else None
                 found.append(ranking.bearings(entry, board, problem.baselines, best))
         return found
+
+
+def why_not_ranked(root: Path, run: Run) -> str | None:
+    """The reasons, with commas between, why a stored run that was accepted is on no rank of its board; None for one
+    that could be. Of a problem that is not here, what the run itself says."""
+    with contextlib.suppress(PodiumError), Store(root).index() as index:
+        problem, entry = catalog.problem_of(root, run), index.entry(run.id)
+        if entry is not None:
+            board = _board(root, index, problem, run.device.slug)
+            return board.why_not(of_present(entry, problem))
+    return run.unranked_because
 
 
 def ranked_runs(root: Path, board: Board) -> Iterator[tuple[str, Run]]:

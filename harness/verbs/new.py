@@ -61,11 +61,11 @@ def next_steps(problem: Problem, called: str, path: Path) -> str:
     here = Path.cwd()
     seen = path.relative_to(here) if path.is_relative_to(here) else path
     check, judge = (typed(verb, called, str(seen)) for verb in ("check", "eval"))
-    what, checked = "correct as it stands, and slow. Its docstring is the contract.", ", does it compile for each chip"
+    what, checked = "Correct as it stands, and slow. Its docstring is the contract.", ", does it compile for each chip"
     if problem.foreign is not None:
-        what, checked = f"a copy of {_template(problem).name}, which need not be correct.", ""
+        what, checked = f"A copy of {_template(problem).name}, which need not be correct.", ""
     return (
-        f"{seen}: {what}\n"
-        f"  {check}   seconds: is it right on small cases{checked}\n"
-        f"  {judge}    judge it, time it, rank it"
+        f"{seen}\n  {what}\n"
+        f"{check}\n  takes seconds: is it right on small cases{checked}?\n"
+        f"{judge}\n  judges it, times it and ranks it"
     )

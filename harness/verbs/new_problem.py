@@ -48,7 +48,7 @@ def next_steps(folder: Path) -> str:
     seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
     explained = f"{page('adding-a-problem')} explains them"
     return (
-        f"{seen}: a small problem that is whole. Change its files one by one; {explained}.\n"
-        f"  {typed('verify', name)}        every control must get its verdict\n"
-        f"  {typed('new', name, 'mine')}      a first submission to it"
+        f"{seen}\n  A small problem that is whole. Change its files one by one:\n  {explained}.\n"
+        f"{typed('verify', name)}\n  every control must get its verdict\n"
+        f"{typed('new', name, 'mine')}\n  writes a first submission to it"
     )

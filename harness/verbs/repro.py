@@ -121,7 +121,8 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
     # Those that come with the problem, if the run was timed in turns with them.
     baselines = foreign.baselines(recipe.problem) if then.baselines and not recipe.quick else []
     limit_s = recipe.problem.limits.evaluation_s * (1 + len(baselines))
-    with lock.hold_if_gpu(device, narrate, limit_s), judging(then.id):
+    with lock.hold_if_gpu(device, narrate, limit_s) as expect, judging(then.id):
+        expect(then.duration_s)
         run = evaluate(
             recipe.problem,
             recipe.submission,
@@ -129,7 +130,7 @@ def reproduce(root: Path, recipe: Recipe, device: Device, narrate: Narrate) -> R
             recipe.config,
             quick=recipe.quick,
             master_seed=then.master_seed,
-            exclusive=lambda: lock.hold(device, narrate, limit_s),
+            exclusive=lambda: lock.hold_to_time(expect, device, narrate, limit_s),
             narrate=narrate,
             baselines=baselines,
         )

@@ -119,11 +119,12 @@ def _broken_promises(problem: Problem, device: Device) -> list[str]:
         faults.append(f"{problem.name}: generate_input draws the same inputs from any seed: answers could be kept")
     if problem.foreign is not None:
         return faults  # its outputs were held against its checker when it was opened
-    outputs = reference.expect(reference.generate(case, 1), None)
-    for name, output in zip(problem.outputs, outputs):
+    data = reference.generate(case, 1)
+    tensors = [*flatten(data, names)[1], *zip(problem.outputs, reference.expect(data, None))]
+    for name, tensor in tensors:
         named = problem.axes.get(name)
-        if named is not None and len(named) != output.dim():
-            faults.append(f"{problem.name}: axes names {len(named)} axes of {name}, which has {output.dim()}")
+        if named is not None and len(named) != tensor.dim():
+            faults.append(f"{problem.name}: axes names {len(named)} axes of {name}, which has {tensor.dim()}")
     return faults
 
 

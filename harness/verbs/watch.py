@@ -171,8 +171,8 @@ def _judge(
     narrator = _Narrator(saves, show, saved)
     try:
         limit_s = problem.limits.evaluation_s
-        with lock.hold_if_gpu(device, narrator, limit_s, narrator.look), judging(submission.name):
-            alone = functools.partial(lock.hold, device, narrator, limit_s, narrator.look)
+        with lock.hold_if_gpu(device, narrator, limit_s, narrator.look) as expect, judging(submission.name):
+            alone = functools.partial(lock.hold_to_time, expect, device, narrator, limit_s, narrator.look)
             run = evaluate(
                 problem,
                 submission,
