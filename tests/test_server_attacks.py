@@ -18,7 +18,8 @@ from harness import catalog
 from harness.model import ProfiledCase, ProfiledPart
 from harness.render import legible
 from harness.server import guard
-from harness.server.board import pages
+from harness.server.board import pages, view
+from harness.server.limits import network
 from harness.server.store import Database
 
 MOST_CPU_S = 8.0
@@ -110,6 +111,33 @@ def test_a_proxy_on_this_machine_says_who_asks_where_the_server_was_told_of_it(s
     server = started(behind_proxy=True)
     found = [server.ask("GET", "/auth/init?provider=github", X_Forwarded_For=f"10.0.0.{n}")[0] for n in range(25)]
     assert found == [200] * 25
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True), ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True), ("10.0.0.1", "10.0.0.2", False), ("unix", "unix", True),
+    ],
+)  # fmt: skip
+def test_of_ipv6_a_whole_network_is_one_address(one, other, same):
+    assert (network(one) == network(other)) is same
+
+
+def test_a_registration_is_counted_for_its_ipv6_network(started):
+    server = started(behind_proxy=True)
+    found = [server.ask("GET", "/auth/init", X_Forwarded_For=f"2001:db8::{n:x}")[0] for n in range(25)]
+    assert found == [200] * 20 + [429] * 5
+
+
+def test_names_of_competitions_that_are_made_up_drive_no_board_out_of_memory(server):
+    store(server.root, "mine")
+    browser = Browser(server.port)
+    until(lambda: browser.get("/board/double/test-1000").status == 200)
+    view.forget()
+    for name in ("", "double", *(f"made-up-{number}" for number in range(view.WHOLES + 5))):
+        assert browser.get(f"/board/double/test-1000?competition={name}").status == 200
+    assert len(view._kept) <= 3
 
 
 def answered(connection):

@@ -20,7 +20,7 @@ from boards import GPU, Browser, failed, store
 from served import RIGHT, Server
 
 from harness import catalog
-from harness.model import Ending, Unranked, Verdict
+from harness.model import Ending, Finding, Unranked, Verdict
 from harness.server.board.site import HERE
 from harness.server.events import Event
 
@@ -297,6 +297,14 @@ def judged_run(server, client, source, **named):
     return number, server.serving.database.queue.runs(number)[-1].id
 
 
+def test_what_a_scanner_quotes_of_a_source_is_shown_with_the_source_alone(server, anybody):
+    finding = Finding(rule="CLOCK", severity="high", what=SECRET)
+    for tier, shown_to_all in (("local", False), ("published", True)):
+        run = store(server.root, tier, tier=tier, triage=(finding,))
+        answer = anybody.get(f"/run/{run.id}/run.json")
+        assert (SECRET in answer.text) is shown_to_all and json.loads(answer.text)["triage"][0]["rule"] == "CLOCK"
+
+
 def sees(browser, run):
     """Of a run's source, what it printed and what was seen: whether anything is shown anywhere."""
     answers = [browser.get(f"/run/{run}{kind}") for kind in ("", "/run.json")]
@@ -556,6 +564,53 @@ def test_streams_tell_what_happens_and_what_was_wrong_to_its_author_alone(server
         stream.close()
 
 
+def test_what_a_judge_says_besides_how_far_it_is_is_its_authors_alone(server, anybody):
+    client = server.person("ada")
+    ada = Browser(server.port).sign_in(client)
+    server.judge.free.clear()
+    number = server.sent(client)
+    served.until(lambda: server.judge.judged)
+    own, others = Stream(ada, "/live"), Stream(anybody, "/live")
+    queue, job = server.serving.database.queue, server.serving.database.queue.submission(number)
+    pages = ["/", f"/submission/{number}"]
+    for said, seen in ((SECRET, ""), ("timing, case 2 of 3", "timing, case 2 of 3")):
+        queue.heartbeat(job.job_id, job.attempt, said)
+        assert all(SECRET not in page and seen in page for page in (anybody.get(each).text for each in pages))
+        assert said in ada.get(pages[1]).text
+    server.serving.hub.publish(Event("step", "double", number, "ada", {"line": SECRET}, True))
+    server.serving.hub.publish(Event("state", "double", number, "ada", {"state": "running"}, True))
+    assert own.next()["data"]["line"] == SECRET
+    assert others.next()["data"] == {"state": "running"}, "a line alone leaves nothing to tell"
+    server.judge.free.set()
+    for stream in (own, others):
+        stream.close()
+
+
+def test_as_the_server_ends_so_do_its_streams(server, anybody):
+    streams = [Stream(anybody, "/live"), Stream(anybody, "/live")]
+    server.serving.close()
+    for stream in streams:
+        assert "data:" not in stream._answer.read().decode()
+        stream.close()
+    served.until(lambda: not server.serving.hub.listeners)
+
+
+def test_a_trial_on_the_front_page_leads_its_author_alone_to_its_page(server, anybody):
+    client = server.person("ada")
+    ada = Browser(server.port).sign_in(client)
+    stream = Stream(anybody, "/live")
+    server.judge.free.clear()
+    numbers = {mode: server.sent(client, source_with(), mode=mode) for mode in ("leaderboard", "test")}
+    public = {each["submission"]: each["public"] for each in (stream.next(), stream.next(), stream.next())}
+    assert public == {numbers["leaderboard"]: True, numbers["test"]: False}
+    for browser, linked in ((ada, {"leaderboard", "test"}), (anybody, {"leaderboard"})):
+        page = browser.get("/").text
+        assert {mode for mode, n in numbers.items() if f'href="/submission/{n}"' in page} == linked
+        assert all(f"#{number}" in page for number in numbers.values())
+    server.judge.free.set()
+    stream.close()
+
+
 def test_a_stream_whose_client_has_gone_is_no_listener_any_more(server, anybody):
     streams = [Stream(anybody, "/live") for _ in range(5)]
     assert server.serving.hub.listeners == 5
@@ -664,6 +719,18 @@ def test_what_is_not_there_is_said_and_is_no_mistake_of_the_server(server, anybo
     assert set(answers.values()) <= {404, 422}, answers
 
 
+def test_an_address_that_is_none_is_a_page_for_a_browser_and_json_for_any_other_client(server, anybody):
+    page = anybody.get("/nothing/here", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+    assert page.status == 404 and "There is no such page." in Elements(page.text).words
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert json.loads(anybody.get("/nothing/here", Accept="*/*").text) == {"detail": "there is no such page"}
+
+
+def test_an_error_page_does_not_say_that_nobody_has_signed_in(server):
+    ada = Browser(server.port).sign_in(server.person("ada"))
+    assert "Sign in" not in Elements(ada.get("/run/none").text).words
+
+
 # Looks.
 
 
@@ -745,12 +812,21 @@ def test_the_page_of_a_submission_follows_it_live_and_writes_text_only(server, c
     while not server.serving.hub.listeners:
         assert time.monotonic() < until
         page.wait_for_timeout(50)
+    server.serving.hub.publish(Event("step", "double", number, "ada", {"line": "loading"}, True))
     data = {"doing": "time", "case": "<img src=x>", "done": 1, "total": 3, "line": None, "sample": [2, 5]}
     server.serving.hub.publish(Event("step", "double", number, "ada", data))
     wait_for(page, "case 2 of 3: <img src=x>, process 2 of 5")
     assert page.evaluate("document.querySelectorAll('img').length") == 0
     server.judge.free.set()
     wait_for(page, "Succeeded")
+    page.goto(server.url)
+    served.until(lambda: server.serving.hub.listeners)
+    server.sent(client, served.saying(score_ns=7))
+    page.locator("[data-jobs] li", has_text="is the new best").wait_for()
+    server.serving.close()
+    served.until(lambda: not server.serving.hub.listeners)
+    page.wait_for_timeout(200)
+    assert "undefined" not in page.content() and "#0" not in page.content()
 
 
 def wait_for(page, words):

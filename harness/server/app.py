@@ -1,4 +1,4 @@
-"""The application: the routes of popcorn-cli, the board's pages where they are, and errors as one sentence each."""
+"""The application: the routes of popcorn-cli, the board's pages, and errors as one sentence each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 from harness import __version__
 from harness.errors import InfrastructureError
 from harness.render.legible import without_paths
+from harness.server.board import LiveSite
+from harness.server.board.answers import refused_page
 from harness.server.dispatcher import Dispatcher
 from harness.server.events import TooManyListeners
 from harness.server.guard import BODY_S, Guarded
@@ -28,46 +30,31 @@ from harness.server.verdicts import one_line
 def create(serving: Serving, dispatcher: Dispatcher | None = None, body_s: float = BODY_S) -> FastAPI:
     """The application of one server. `dispatcher` has been started; it is stopped as the application ends."""
 
-    board = _board(serving)
-    if board is not None:
-        board.prepare()
+    board = LiveSite(serving)
+    board.prepare()
 
     @contextlib.asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
-        if board is not None:
-            board.start()
+        board.start()
         yield
         if dispatcher is not None:
             dispatcher.stop()
-        if board is not None:
-            board.stop()
+        board.stop()
 
     app = FastAPI(title="Podium", version=__version__, lifespan=living, docs_url=None, redoc_url=None)
     app.state.serving = serving
     app.include_router(accounts.router())
     app.include_router(admin.router())
     app.include_router(submissions.router())
-    if board is not None:
-        app.include_router(board.router)
+    app.include_router(board.router)
     app.include_router(streams.router())  # the last: its path fits many
     _add_errors(app)
     app.add_middleware(Guarded, body_s=body_s)
     return app
 
 
-def _board(serving: Serving) -> Any:
-    """The live board's pages, where they are."""
-    try:
-        from harness.server.board import LiveSite
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("harness.server.board"):
-            raise
-        return None
-    return LiveSite(serving)
-
-
 def _add_errors(app: FastAPI) -> None:
-    """Whatever goes wrong is told as {"detail": one sentence}."""
+    """Whatever goes wrong is told as {"detail": one sentence}; an address that is none, to a browser, as a page."""
 
     @app.exception_handler(Denied)
     async def denied(request: Request, error: Denied) -> Response:
@@ -99,7 +86,10 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         words = {404: "there is no such page", 405: "this address does not take that method"}
-        return _told(error.status_code, words.get(error.status_code, str(error.detail)), error.headers)
+        said = words.get(error.status_code, str(error.detail))
+        if error.status_code == 404 and "text/html" in request.headers.get("accept", ""):
+            return refused_page(404, said)
+        return _told(error.status_code, said, error.headers)
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:

@@ -26,8 +26,10 @@ from harness.model import DISTURBED, Problem, Run, Unranked, Verdict
 from harness.progress import Narrate
 from harness.records.run_file import load_run
 from harness.records.store import Store
+from harness.render.legible import without_paths
 from harness.server import removal
 from harness.server.exhaustion import exhausted
+from harness.server.failures import Failures
 from harness.server.kept import TIERS, board_name, row_of, run_id
 from harness.server.log import say
 from harness.server.narration import Places, Told
@@ -80,6 +82,7 @@ class Dispatcher:
         self._judges: set[Closable] = set()
         self._problems: dict[str, tuple[dict[str, int], Problem]] = {}
         self._taken: set[int] = set()  # numbers of jobs that a thread has
+        self._failures = Failures()
         self._taking = threading.Lock()
         self._unsure = False  # whether the database failed while something was taken
         self._stopping = threading.Event()
@@ -145,7 +148,7 @@ class Dispatcher:
         while not self._stopping.is_set():
             try:
                 self._settle_taken_off()
-                job = self._take(gpu)
+                job = self._take(gpu, card)
                 if job is not None:
                     self._judge(job, card)
                     continue
@@ -164,7 +167,7 @@ class Dispatcher:
                 if not self._stopping.is_set():
                     self._serving.arrived.wait(IDLE_S)
 
-    def _take(self, gpu: str) -> SubmissionRow | None:
+    def _take(self, gpu: str, card: str) -> SubmissionRow | None:
         """The next job. Where the database had gone, a job may be taken that no thread knows of: it is put back."""
         with self._taking:
             if self._unsure:
@@ -172,7 +175,7 @@ class Dispatcher:
                 self.recover()
                 self._unsure = False
                 say("the database works again")
-            job = self._queue.claim(gpu)
+            job = self._queue.claim(gpu, self._failures.left_by(card, self._serving.cards[gpu]))
             if job is not None:
                 self._taken.add(job.job_id)
             return job
@@ -221,9 +224,9 @@ class Dispatcher:
             run = run.model_copy(update={"id": run_id(job), "submission_path": path})
             self._until_done(functools.partial(self._store.write, run, submission, TIERS[job.mode]))
         except Exception as error:
-            self._failed(job, error)
+            self._failed(job, error, card)
             return
-        self._until_done(functools.partial(self._conclude, job, run))
+        self._until_done(functools.partial(self._conclude, job, run, card))
 
     def _problem(self, name: str) -> Problem:
         """The problem as its file is now, for its name and limits; the judge reads it anew. Raises ProblemError."""
@@ -252,9 +255,9 @@ class Dispatcher:
             timer.cancel()
             self._judges.difference_update(begun)
 
-    def _failed(self, job: SubmissionRow, error: Exception) -> None:
+    def _failed(self, job: SubmissionRow, error: Exception, card: str) -> None:
         """The judge has no run: put the job back, and after a few times give up."""
-        said = error.message if isinstance(error, PodiumError) else f"{type(error).__name__}: {error}"
+        said = without_paths(error.message if isinstance(error, PodiumError) else f"{type(error).__name__}: {error}")
         if self._stopping.is_set():
             with contextlib.suppress(DatabaseGone):  # the next server finds it running, and does the same
                 self._again(job, "the server was stopped")
@@ -263,8 +266,10 @@ class Dispatcher:
         def settle() -> None:
             before = [each for each in self._queue.states(job.job_id) if (each.detail or "").startswith(FAILED)]
             if len(before) + 1 < MOST_FAILURES:
+                self._failures.note(job.job_id, card)
                 self._again(job, f"{FAILED}{said}")
             else:
+                self._failures.forget(job.job_id)
                 self._queue.end(job.job_id, job.attempt, JobState.FAILED, f"it could not be judged here: {said}")
                 Told(self._serving, job).state(JobState.FAILED, f"it could not be judged here: {said}")
 
@@ -276,7 +281,7 @@ class Dispatcher:
         self._queue.put_back(job.job_id, job.attempt, why, run)
         say(f"submission {job.id}, attempt {job.attempt}: waits again: {why}")
 
-    def _conclude(self, job: SubmissionRow, run: Run) -> None:
+    def _conclude(self, job: SubmissionRow, run: Run, card: str = "") -> None:
         """Store what boards need of the run, and the job's state, in one transaction. Raises DatabaseGone."""
         row = row_of(job, run)
         told = Told(self._serving, job)
@@ -290,10 +295,11 @@ class Dispatcher:
                 told.state(now_it_is.state if now_it_is is not None else JobState.PENDING)
                 return
         if run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR and run.unranked_because != Unranked.UNJUDGED:
-            self._failed(job, InfrastructureError(run.ending.message))
+            self._failed(job, InfrastructureError(run.ending.message), card)
             return
         best = self._queue.best_ns(job.competition, job.gpu, besides=run.id) if row.ranked else None
         state, error = state_of(run), error_of(run, job.mode)
+        self._failures.forget(job.job_id)
         # A second try finds its own run stored, and goes on with what has failed behind it.
         if not self._queue.end(job.job_id, job.attempt, state, error, row) and self._queue.run(run.id) is None:
             return

@@ -54,7 +54,8 @@ def accept(
         allowed=allowed,
         barred=barred,
     )
-    serving.hub.publish(Event("state", competition.name, submission, who.name, {"state": JobState.PENDING.value}))
+    said, public = {"state": JobState.PENDING.value}, asked is Mode.LEADERBOARD
+    serving.hub.publish(Event("state", competition.name, submission, who.name, said, public))
     say(f"submission {submission} to {competition.name}: {asked.value} on {on}, pending")
     with serving.arrived:
         serving.arrived.notify_all()

@@ -47,8 +47,8 @@ class Event:
     kind: `queue` (data: position from 1, of), `state` (state, attempt, error), `step` (doing, case, done, total, line,
     and sample: [which, of how many] where calls are timed), `record` (a new best: run, score_ns, gpu),
         `closing` (the server ends: end the stream; of no competition and no submission).
-    competition: its name. submission: its number. user: its author's name. public: it is for a board, and
-    everybody may know how it ended.
+    competition: its name. submission: its number. user: its author's name. public: it is for a board: everybody may
+    see its page, and know how it ended.
     """
 
     kind: str
@@ -65,14 +65,16 @@ class Event:
 
     @functools.cached_property
     def for_others(self) -> str:
-        """The same without what was wrong with it, and unless it is public without how it ended. Made once for all."""
+        """The same without what was wrong with it, and unless it is public without how it ended; "" where nothing is
+        left. Made once for all."""
         if not self.public and self.data.get("state") in OVER:
             return self._told({"state": "over"})
-        return self._told({key: value for key, value in self.data.items() if key not in ("error", "line")})
+        left = {key: value for key, value in self.data.items() if key not in ("error", "line")}
+        return self._told(left) if left else ""
 
     def _told(self, data: dict[str, Any]) -> str:
         told = {"kind": self.kind, "competition": self.competition, "submission": self.submission, "user": self.user}
-        return json.dumps({**told, "data": data})
+        return json.dumps({**told, "public": self.public, "data": data})
 
 
 class TooManyListeners(Exception):

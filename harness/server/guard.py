@@ -16,6 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from harness.server.limits import network
+
 MOST_BODY = 1_200_000
 """Bytes of any request: the longest submission, in its multipart form."""
 
@@ -33,8 +35,8 @@ MOST_LINGERING, LINGER_S = 100, 1.0
 
 MOST_CONNECTIONS = 2_000
 MOST_OF_ADDRESS = 200
-"""Of them from one address: so many people may share one. A proxy on this machine, which all come through, is not
-counted."""
+"""Of them from one address (of IPv6: one /64), which so many people may share. A proxy on this machine, which all come
+through, is not counted."""
 
 LOOPBACK = ("127.0.0.1", "::1")
 HEADERS = {
@@ -148,12 +150,12 @@ class Patient(H11Protocol):
         proxy = self.config.proxy_headers and address in LOOPBACK
         if len(self.connections) > self.limit:
             self._turn_away(f"{self.limit:,} connections are open, which is the most: try again later")
-        elif address and not proxy and self.addresses[address] >= MOST_OF_ADDRESS:
+        elif address and not proxy and self.addresses[network(address)] >= MOST_OF_ADDRESS:
             self._turn_away(f"{MOST_OF_ADDRESS} connections are open from your address, which is the most: close one")
         else:
             if not proxy:
-                self._counted = address
-                self.addresses[address] += 1
+                self._counted = network(address)
+                self.addresses[self._counted] += 1
             self._await_head()
 
     def _turn_away(self, sentence: str) -> None:

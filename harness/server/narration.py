@@ -12,7 +12,7 @@ from harness.server.log import say
 from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, Mode, SubmissionRow
-from harness.server.verdicts import one_line
+from harness.server.verdicts import one_line, place
 
 HEARTBEAT_S = 2.0
 PLACES_S = 1.0
@@ -43,8 +43,7 @@ class Told:
             line=one_line(step.line) if step.line else None,
             sample=step.sample,
         )
-        number = min(int(step.done) + 1, step.total)
-        self._write(f"{step.doing}, case {number} of {step.total}")
+        self._write(place(step.doing, step.done, step.total))
 
     def state(self, state: JobState, error: str | None = None, run: str | None = None) -> None:
         """The job's state has changed. The log has no `error`: it may quote the source."""
@@ -100,9 +99,8 @@ class Places:
         with contextlib.suppress(DatabaseGone):
             waiting = self._serving.database.queue.waiting(gpu, MOST_TOLD)
             for place, each in enumerate(waiting, 1):
-                hub.publish(
-                    Event("queue", each.competition, each.id, each.user, {"position": place, "of": len(waiting)})
-                )
+                said, public = {"position": place, "of": len(waiting)}, each.mode is Mode.LEADERBOARD
+                hub.publish(Event("queue", each.competition, each.id, each.user, said, public))
 
     def close(self) -> None:
         """Tell no more."""

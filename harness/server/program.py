@@ -94,6 +94,9 @@ def serve(
         names = ", ".join(serving.competitions()) or f"none yet: write {root}/configs/competitions/NAME.yml"
         where = listener.getsockname()
         say(f"http://{where[0]}:{where[1]}/ serves {names}; judging on {', '.join(serving.cards)}")
+        for each in serving.competitions().values():
+            if not serving.gpus(each):
+                say(f"{each.name} is judged on {', '.join(each.gpus)}, and none is here: it takes no submission")
         ready(serving)
         if threading.current_thread() is threading.main_thread():  # uvicorn sends itself the signal again at its end
             signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -134,7 +137,7 @@ def cards(here: list[tuple[str, str]], wanted: tuple[str, ...]) -> dict[str, tup
     if unknown:
         raise UsageError(f"there is no {unknown[0]} here: there is {', '.join(known)}")
     found: dict[str, tuple[str, ...]] = {}
-    for device in wanted or known:
+    for device in dict.fromkeys(wanted) or known:
         name = gpu_name(known.get(device, "CPU"))
         found[name] = (*found.get(name, ()), device)
     return found

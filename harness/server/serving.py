@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.server import competition as competitions
 from harness.server.competition import Competition
 from harness.server.events import Event, Hub
+from harness.server.standings import Standings
 from harness.server.store import Database
 from harness.server.store.rows import SubmissionRow
 
@@ -38,6 +39,7 @@ class Serving:
     closed_because: why no submission is taken now, in a sentence; None where they are.
     arrived: is notified when a submission was queued.
     all_problems: whether the pages show the runs of every problem, and not only those of the competitions' problems.
+    standings: the boards that popcorn-cli asks for.
     """
 
     root: Path
@@ -48,9 +50,13 @@ class Serving:
     closed_because: str | None = None
     arrived: threading.Condition = field(default_factory=threading.Condition)
     all_problems: bool = False
+    standings: Standings = field(init=False)
     _open: dict[str, Competition] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _changing: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.standings = Standings(self.database.queue)
 
     def load(self) -> None:
         """Read all competitions' files, and give a number to each that has none; those that an administrator took down
@@ -112,7 +118,8 @@ class Serving:
 
     def gpus(self, competition: Competition) -> list[str]:
         """The GPUs on which a competition is judged: those that its file names and this server has."""
-        return [gpu for gpu in self.cards if not competition.gpus or gpu in competition.gpus]
+        wanted = {gpu.upper() for gpu in competition.gpus}
+        return [gpu for gpu in self.cards if not wanted or gpu in wanted]
 
     def gpu(self, competition: Competition, name: str) -> str:
         """A GPU of a competition, as this server spells it. Raises Denied 400."""

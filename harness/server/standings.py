@@ -8,7 +8,9 @@ removed does not count. A person counts with the fastest of their sources.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
 
 from harness.model import Verdict
 from harness.server.store.queue import Queue
@@ -25,11 +27,50 @@ class Place:
     submission: SubmissionRow
 
 
-def board(queue: Queue, competition: str, gpu: str) -> list[Place]:
-    """Everyone's line. Raises DatabaseGone."""
+SHORT_S = 0.2
+SHARE = 0.1
+"""A board whose making takes longer than SHORT_S has at most this part of the time, while runs keep coming."""
+
+
+@dataclass
+class _Made:
+    places: list[Place]
+    runs: int
+    taken_off: tuple[object, ...]
+    at_s: float
+    took_s: float
+
+
+@dataclass
+class Standings:
+    """The boards of one server's competitions, each kept until a run was stored or a submission taken off: anybody may
+    ask for one as often as they like, and the runs may be many."""
+
+    queue: Queue
+    _kept: dict[tuple[str, str], _Made] = field(default_factory=dict)
+    _making: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, competition: str, gpu: str) -> list[Place]:
+        """Everyone's line. What was taken off is not on it; a run that was stored this moment may not be on it yet.
+        Raises DatabaseGone."""
+        with self._making:
+            runs, taken_off = self.queue.stored(), self.queue.last_taken_off()
+            known = self._kept.get((competition, gpu))
+            begun_s = time.monotonic()
+            if known is not None and known.taken_off == taken_off:
+                wait_s = known.took_s / SHARE if known.took_s > SHORT_S else 0.0
+                if known.runs == runs or begun_s - known.at_s < wait_s:
+                    return known.places
+            places = _board(self.queue, competition, gpu)
+            ended_s = time.monotonic()
+            self._kept[competition, gpu] = _Made(places, runs, taken_off, ended_s, ended_s - begun_s)
+            return places
+
+
+def _board(queue: Queue, competition: str, gpu: str) -> list[Place]:
     by_source: dict[tuple[int, str], list[tuple[RunRow, SubmissionRow]]] = {}
     wrong: set[str] = set()
-    for run, submission in queue.runs_of_competition(competition, gpu, all_of_them=True):
+    for run, submission in queue.runs_of_competition(competition, gpu):
         if Verdict(run.verdict).disqualifies or submission.removed_at is not None:
             wrong.add(submission.sha256)
         if run.ranked:

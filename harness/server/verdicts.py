@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from harness.model import Run, Unranked, Verdict
 from harness.server.store.rows import JobState, Mode, RunRow, SubmissionRow
 
@@ -11,6 +13,7 @@ _STATES = {
     Verdict.INTEGRITY_VIOLATION: JobState.HACKED,
 }
 LONGEST = 1000
+_PLACE = re.compile(r"[a-z ]+, case \d+ of \d+")
 UNRANKED = "right, not ranked"
 """What is said of a submission for the leaderboard that is accepted and has no rank."""
 
@@ -44,6 +47,17 @@ def why_unranked(because: str | None) -> str:
         return Unranked(because).why if because is not None else "it was not timed"
     except ValueError:
         return str(because)
+
+
+def place(doing: str, done: float, total: int) -> str:
+    """How far a job is, of which `done` of `total` cases are done."""
+    return f"{doing}, case {min(int(done) + 1, total)} of {total}"
+
+
+def progress_for_others(row: SubmissionRow) -> str:
+    """How far a job is, and nothing else that its judge says: that may tell what is wrong with the submission."""
+    said = row.progress or ""
+    return said if _PLACE.fullmatch(said) else ""
 
 
 def one_line(text: str) -> str:

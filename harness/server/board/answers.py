@@ -76,24 +76,25 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except Denied as error:
-                return _refused(request, error.status, error.sentence, error.retry_s)
+                return refused_page(error.status, error.sentence, error.retry_s)
             except ForgedForm as error:
-                return _refused(request, 403, str(error))
+                return refused_page(403, str(error))
             except DatabaseGone as error:
-                return _refused(request, 503, error.told, RETRY_S)
+                return refused_page(503, error.told, RETRY_S)
             except UsageError as error:
-                return _refused(request, 400, error.message)
+                return refused_page(400, error.message)
             except PodiumError as error:
-                return _refused(request, 500, without_paths(error.message))
+                return refused_page(500, without_paths(error.message))
             except RequestValidationError:
-                return _refused(request, 422, "the address or the form is not one that this page understands")
+                return refused_page(422, "the address or the form is not one that this page understands")
             except HTTPException as error:
-                return _refused(request, error.status_code, str(error.detail))
+                return refused_page(error.status_code, str(error.detail))
 
         return handled
 
 
-def _refused(request: Request, status: int, sentence: str, retry_s: int | None = None) -> Response:
+def refused_page(status: int, sentence: str, retry_s: int | None = None) -> Response:
+    """An error as a page, for people."""
     from harness.server.board.site import render  # which renders with what is here
 
     headers = {"Retry-After": str(retry_s)} if retry_s is not None else {}

@@ -37,6 +37,14 @@ ATOM = "application/atom+xml; charset=utf-8"
 SVG = "image/svg+xml"
 FEED_ENTRIES = 50
 BADGE_CHARACTERS = 40
+_QUOTES: Any = {
+    "output": True,
+    "ending": {"detail"},
+    "checks": {"__all__": {"report"}},
+    "triage": {"__all__": {"what"}},
+}
+"""Of a run what may quote its source: printed, or seen of a fault, or found in the source's text."""
+
 CHARACTER = 7
 """Pixels that a character of a badge takes, at most."""
 
@@ -100,8 +108,7 @@ def routes(site: Site) -> APIRouter:
         if found is None:
             raise Denied(404, "there is no such run")
         _, run, opened = found
-        # Of a run whose source is not shown neither what it printed is, nor what a fault's report quotes.
-        left_out: Any = None if opened else {"output": True, "ending": {"detail"}, "checks": {"__all__": {"report"}}}
+        left_out: Any = None if opened else _QUOTES
         text = run.model_dump_json(indent=1, exclude=left_out)
         return unless_known(request, etag(request, text), lambda: text, JSON, private=who is not None)
 

@@ -62,12 +62,7 @@ class Ledger:
         """Another value after any submission was deleted or removed."""
         if self._database is None:
             return ()
-        with self._database.connections.reading() as rows:
-            found = [
-                rows(f"SELECT COUNT(*), MAX({column}) FROM submissions WHERE {column} IS NOT NULL")[0]
-                for column in ("deleted_at", "removed_at")
-            ]
-        return tuple(map(tuple, found))
+        return self._database.queue.last_taken_off()
 
     def removed(self) -> frozenset[int]:
         """The numbers of all submissions that an administrator has removed."""

@@ -20,7 +20,9 @@ from starlette.types import Receive, Scope, Send
 from harness.server.board.answers import HEADERS, PageRoute
 from harness.server.board.mine import seen_submission
 from harness.server.board.site import Site
-from harness.server.events import Hub, Subscription, TooManyListeners
+from harness.server.events import Subscription, TooManyListeners
+from harness.server.limits import asker
+from harness.server.serving import Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import Account
 
@@ -44,13 +46,13 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/live")
     async def everything(request: Request) -> Response:
-        return _Stream(site.serving.hub, request, None, await viewer(request))
+        return _Stream(site.serving, request, None, await viewer(request))
 
     @router.get("/live/submission/{number}")
     async def one(request: Request, number: int) -> Response:
         who = await viewer(request)
         await run_in_threadpool(seen_submission, site, number, who)
-        return _Stream(site.serving.hub, request, number, who)
+        return _Stream(site.serving, request, number, who)
 
     return router
 
@@ -58,12 +60,12 @@ def routes(site: Site) -> APIRouter:
 class _Stream(Response):
     """A response that listens while it is sent, and not before or after: nothing is left where a client goes early."""
 
-    def __init__(self, hub: Hub, request: Request, submission: int | None, who: Account | None) -> None:
+    def __init__(self, serving: Serving, request: Request, submission: int | None, who: Account | None) -> None:
         super().__init__()
         self._account = who.id if who else None
-        self._hub, self._submission = hub, submission
+        self._serving, self._hub, self._submission = serving, serving.hub, submission
         self._who = who.name if who else None
-        self._address = request.client.host if request.client else ""
+        self._address = asker(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -81,9 +83,9 @@ class _Stream(Response):
 
     async def _events(self, listener: Subscription) -> AsyncIterator[str]:
         yield "retry: 5000\n\n"
-        while True:
-            events = await listener.latest(SILENCE_S)
+        while not self._serving.closing:  # at the end browsers ask again, and find the next server
+            events = [event for event in await listener.latest(SILENCE_S) if event.kind != "closing"]
             told = (event.for_its_author if event.user == self._who else event.for_others for event in events)
-            yield "".join(f"data: {each}\n\n" for each in told) or ": nothing new\n\n"
+            yield "".join(f"data: {each}\n\n" for each in told if each) or ": nothing new\n\n"
             # What comes meanwhile is told together: a message costs the server the same, however much is in it.
             await asyncio.sleep(PACE_S * self._hub.listeners)

@@ -17,7 +17,7 @@ from starlette.datastructures import UploadFile
 from harness.server import entry, removal, sessions
 from harness.server.board.answers import PageRoute, page
 from harness.server.board.site import Site
-from harness.server.limits import Rate
+from harness.server.limits import Rate, asker
 from harness.server.serving import Denied
 from harness.server.store.rows import Account, Mode, SubmissionRow
 from harness.server.verdicts import word_of
@@ -54,7 +54,7 @@ def routes(site: Site) -> APIRouter:
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
         sessions.check_origin(request)
-        wait_s = sign_ins.wait_s(request.client.host if request.client else "")
+        wait_s = sign_ins.wait_s(asker(request))
         if wait_s:
             raise Denied(429, f"too many attempts to sign in: try again in {wait_s} s", wait_s)
         form = await request.form(**_FORM)

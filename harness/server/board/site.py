@@ -23,6 +23,7 @@ from harness.server.board.results import TRIALS, Key, LiveBoard, Results
 from harness.server.board.view import POINTS, age
 from harness.server.serving import Serving
 from harness.server.store.rows import Account, Mode
+from harness.server.verdicts import progress_for_others
 
 HERE = Path(__file__).parent
 ASSETS = {"report.css": html.TEMPLATES, "board.css": HERE / "static", "board.js": HERE / "static"}
@@ -140,7 +141,7 @@ def _environment() -> Environment:
         version=__version__,
         points=POINTS,
     )
-    made.filters.update(age=age)
+    made.filters.update(age=age, progress_for_others=progress_for_others)
     return made
 
 

@@ -35,6 +35,9 @@ DUELS = 3
 WHOLES = 32
 """Of boards and competitions that are kept between two pages."""
 
+UNKNOWN = "?"
+"""No competition's name."""
+
 _LONGEST_QUESTION = 100
 
 SORTS = ("score", "limit", "error", "age", "name", "author")
@@ -166,8 +169,9 @@ _keeping = threading.Lock()
 
 
 def _whole(live: LiveBoard, competition: str) -> Whole:
-    """Made once for each state of a board, and kept while it is one of the WHOLES that were asked for last."""
-    key = (live.revision, competition)
+    """Made once for each state of a board, and kept while it is one of the WHOLES that were asked for last. All names
+    of competitions that it does not know are one, so that nobody drives out the others by making names up."""
+    key = (live.revision, competition if competition in live.of_competition else competition and UNKNOWN)
     with _keeping:
         if key in _kept:
             _kept.move_to_end(key)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request
 
-from harness.server.limits import Rate
+from harness.server.limits import Rate, asker
 from harness.server.serving import Denied, Serving
 from harness.server.store.people import fingerprint, hashed
 from harness.server.store.rows import Account
@@ -72,7 +72,7 @@ def router() -> APIRouter:
         """An id for ~/.popcorn.yaml. It is of use once an administrator has approved it."""
         if provider not in ("discord", "github", "podium"):
             raise Denied(400, "the provider is discord, github or podium")
-        wait_s = registrations.wait_s(request.client.host if request.client else "")
+        wait_s = registrations.wait_s(asker(request))
         if wait_s:
             raise Denied(429, f"too many registrations from your address: try again in {wait_s} s", wait_s)
         return {"state": serving.database.people.register(provider)}

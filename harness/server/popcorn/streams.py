@@ -26,6 +26,7 @@ from harness.server.popcorn.accounts import Here, Who
 from harness.server.serving import Denied, Serving
 from harness.server.store import DatabaseGone
 from harness.server.store.rows import JobState, SubmissionRow
+from harness.server.verdicts import place
 
 STATUS_S = 15.0
 STEP_S = 2.0
@@ -102,8 +103,7 @@ def _words(number: int, event: Event) -> str:
         return f"Submission {number}: number {event.data['position']} of {event.data['of']} in the queue"
     if event.data.get("line"):
         return f"Submission {number}: {event.data['line']}"
-    case = min(int(event.data["done"]) + 1, event.data["total"])
-    return f"Submission {number}: {event.data['doing']}, case {case} of {event.data['total']}"
+    return f"Submission {number}: {place(event.data['doing'], event.data['done'], event.data['total'])}"
 
 
 def _ending(serving: Serving, row: SubmissionRow) -> str:

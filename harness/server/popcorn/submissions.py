@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Path, Query, UploadFile
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from harness.server import entry, removal, standings
+from harness.server import entry, removal
 from harness.server.popcorn import answers
 from harness.server.popcorn.accounts import Asks, Here, Who, client
 from harness.server.serving import Denied, Serving
@@ -17,6 +18,7 @@ from harness.server.verdicts import word_of
 
 Number = Annotated[int, Path(ge=1, le=2**53)]
 MOST_LISTED = 100
+_NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 def router() -> APIRouter:
@@ -61,7 +63,7 @@ def router() -> APIRouter:
 
     @routes.post("/submission/{board}/{gpu}/{mode}", status_code=202)
     async def submit(
-        serving: Here, asks: Asks, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()]
+        serving: Here, board: str, gpu: str, mode: str, file: Annotated[UploadFile, File()], asks: Asks = None
     ) -> dict[str, Any]:
         """Queue a file. The answer comes at once, the verdict from GET /user/submissions/{id}."""
         source = await file.read()
@@ -119,7 +121,7 @@ def router() -> APIRouter:
         _check_window(limit, offset)
         competition = serving.competition(board)
         on = serving.gpu(competition, gpu)
-        places = standings.board(serving.database.queue, competition.name, on)
+        places = serving.standings.of(competition.name, on)
         return [
             {
                 "submission_id": place.submission.id,
@@ -139,8 +141,10 @@ def router() -> APIRouter:
     def count(serving: Here, board: str, gpu: str, user_id: Annotated[str | None, Query()] = None) -> dict[str, int]:
         """How many ranked runs a board has, of everyone or of one person."""
         competition = serving.competition(board)
-        found = serving.database.queue.runs_of_competition(competition.name, serving.gpu(competition, gpu))
-        return {"count": sum(run.ranked and user_id in (None, str(sent.user_id)) for run, sent in found)}
+        if user_id is not None and not _NUMBER.fullmatch(user_id):
+            return {"count": 0}
+        whose = int(user_id) if user_id is not None else None
+        return {"count": serving.database.queue.ranked_runs(competition.name, serving.gpu(competition, gpu), whose)}
 
     return routes
 

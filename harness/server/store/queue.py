@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -129,17 +129,19 @@ class Queue(Reading):
             for entry in entries:
                 entry.turn.set()
 
-    def claim(self, gpu: str) -> SubmissionRow | None:
-        """The first that waits for `gpu`, now running and one attempt further; None where nothing waits."""
+    def claim(self, gpu: str, besides: Sequence[int] = ()) -> SubmissionRow | None:
+        """The first job that waits for `gpu`, now running and one attempt further; None where nothing waits.
+        `besides`: jobs that are not meant."""
+        others = f" AND id NOT IN ({', '.join('?' * len(besides))})" if besides else ""
         unlocked = " FOR UPDATE SKIP LOCKED" if self._connections.postgres else ""
         with self._connections.writing() as rows:
             taken = rows(
                 "UPDATE jobs SET state = 'running', attempt = attempt + 1, started_at = ?, heartbeat_at = ?,"
                 " progress = NULL WHERE state = 'pending' AND id ="
-                f" (SELECT id FROM jobs WHERE state = 'pending' AND gpu = ? AND NOT EXISTS ({_GONE})"
+                f" (SELECT id FROM jobs WHERE state = 'pending' AND gpu = ?{others} AND NOT EXISTS ({_GONE})"
                 f" ORDER BY id LIMIT 1{unlocked})"
                 " RETURNING submission_id, id, attempt",
-                (now(), now(), gpu),
+                (now(), now(), gpu, *besides),
             )
             if not taken:
                 return None

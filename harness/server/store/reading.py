@@ -18,6 +18,11 @@ RUN_COLUMNS = [field.name for field in fields(RunRow) if field.name != "submissi
 _RUN = f"""SELECT {", ".join("s.id" if f.name == "submission_id" else f"r.{f.name}" for f in fields(RunRow))}
     FROM runs r JOIN jobs j ON j.id = r.job_id JOIN submissions s ON s.id = j.submission_id"""
 
+_RANKED_RUNS = """FROM runs r JOIN jobs j ON j.id = r.job_id
+    JOIN submissions s ON s.id = j.submission_id JOIN competitions c ON c.id = s.competition_id
+    WHERE c.name = ? AND s.gpu = ? AND s.mode = 'leaderboard' AND r.verdict = 'accepted' AND r.score_ns IS NOT NULL
+    AND r.unranked IS NULL AND s.removed_at IS NULL AND s.deleted_at IS NULL"""
+
 
 class Reading:
     """Submissions, jobs, states and runs of one database. Every method raises DatabaseGone."""
@@ -112,33 +117,40 @@ class Reading:
         found = self._runs("WHERE r.id = ?", (run_id,))
         return found[0] if found else None
 
-    def runs_of_competition(
-        self, competition: str, gpu: str | None = None, all_of_them: bool = False
-    ) -> list[tuple[RunRow, SubmissionRow]]:
-        """Every run of a leaderboard submission that was neither deleted nor removed, with it; the oldest first.
-        `all_of_them`: those too."""
-        shown = "" if all_of_them else " AND s.deleted_at IS NULL AND s.removed_at IS NULL"
-        where = f"JOIN competitions c ON c.id = s.competition_id WHERE c.name = ? AND s.mode = 'leaderboard'{shown}"
-        on, values = (" AND s.gpu = ?", (gpu,)) if gpu is not None else ("", ())
-        runs = self._runs(f"{where}{on} ORDER BY r.ended_at, r.id", (competition, *values))
-        sent = self._submissions(
-            f"WHERE c.name = ? AND s.mode = 'leaderboard'{shown}{on}",
-            (competition, *values),
-        )
-        by_number = {each.id: each for each in sent}
+    def stored(self) -> int:
+        """How many runs there are."""
+        with self._connections.reading() as rows:
+            return int(rows("SELECT COUNT(*) FROM runs")[0][0])
+
+    def last_taken_off(self) -> tuple[tuple[object, ...], ...]:
+        """Another value after any submission was deleted or removed."""
+        with self._connections.reading() as rows:
+            return tuple(
+                tuple(rows(f"SELECT COUNT(*), MAX({column}) FROM submissions WHERE {column} IS NOT NULL")[0])
+                for column in ("deleted_at", "removed_at")
+            )
+
+    def ranked_runs(self, competition: str, gpu: str, user_id: int | None = None) -> int:
+        """How many ranked runs of submissions that stand a competition has on a GPU: of everyone, or of one person."""
+        of_user, values = (" AND s.user_id = ?", (user_id,)) if user_id is not None else ("", ())
+        with self._connections.reading() as rows:
+            found = rows(f"SELECT COUNT(*) {_RANKED_RUNS}{of_user}", (competition, gpu, *values))
+        return int(found[0][0])
+
+    def runs_of_competition(self, competition: str, gpu: str) -> list[tuple[RunRow, SubmissionRow]]:
+        """Every run for the leaderboard on a GPU with its submission, deleted and removed ones too; the oldest
+        first."""
+        where, values = "c.name = ? AND s.mode = 'leaderboard' AND s.gpu = ?", (competition, gpu)
+        joined = f"JOIN competitions c ON c.id = s.competition_id WHERE {where} ORDER BY r.ended_at, r.id"
+        runs = self._runs(joined, values)
+        by_number = {each.id: each for each in self._submissions(f"WHERE {where}", values)}
         return [(run, by_number[run.submission_id]) for run in runs if run.submission_id in by_number]
 
     def best_ns(self, competition: str, gpu: str, besides: str = "") -> float | None:
         """The fastest ranked score of a competition on a GPU, without the run `besides`; None where nothing is
         ranked."""
         with self._connections.reading() as rows:
-            found = rows(
-                "SELECT MIN(r.score_ns) FROM runs r JOIN jobs j ON j.id = r.job_id"
-                " JOIN submissions s ON s.id = j.submission_id JOIN competitions c ON c.id = s.competition_id"
-                " WHERE c.name = ? AND s.gpu = ? AND s.mode = 'leaderboard' AND r.verdict = 'accepted'"
-                " AND r.unranked IS NULL AND s.removed_at IS NULL AND s.deleted_at IS NULL AND r.id <> ?",
-                (competition, gpu, besides),
-            )
+            found = rows(f"SELECT MIN(r.score_ns) {_RANKED_RUNS} AND r.id <> ?", (competition, gpu, besides))
         return found[0][0] if found else None
 
     def taken_off(self, submission: int | None = None) -> list[TakenOff]:

@@ -40,8 +40,8 @@ function words(event) {
   const data = event.data;
   if (event.kind === "queue") return `waits, number ${data.position} of ${data.of} in the queue`;
   if (event.kind === "record") return "is the new best";
-  if (event.kind === "state" && data.error) return data.state === "succeeded" ? data.error : `${data.state}: ${data.error}`;
-  if (event.kind === "state") return data.state;
+  if (event.kind === "state" && data.error) return data.state === "succeeded" ? data.error : `${data.state.replace("_", " ")}: ${data.error}`;
+  if (event.kind === "state") return data.state.replace("_", " ");
   if (data.line) return data.line;
   const number = Math.min(Math.floor(data.done) + 1, data.total);
   const sample = data.sample ? `, process ${data.sample[0]} of ${data.sample[1]}` : "";
@@ -70,8 +70,9 @@ function showAll(place, event) {
   if (!line) {
     line = document.createElement("li");
     line.dataset.submission = event.submission;
-    const link = document.createElement("a");
-    link.href = `/submission/${Number(event.submission)}`;
+    // A trial's page is its author's alone.
+    const link = document.createElement(event.public ? "a" : "span");
+    if (event.public) link.href = `/submission/${Number(event.submission)}`;
     link.textContent = `#${event.submission}`;
     const live = document.createElement("span");
     live.className = "quiet live";
