@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from harness.model import Verdict
@@ -32,9 +33,17 @@ SHARE = 0.1
 """A board whose making takes longer than SHORT_S has at most this part of the time, while runs keep coming."""
 
 
-@dataclass
-class _Made:
+@dataclass(frozen=True)
+class CompetitionBoard:
+    """A board: everyone's line, and how many ranked runs each person has in submissions that stand, by their number."""
+
     places: list[Place]
+    ranked_runs: Counter[int]
+
+
+@dataclass(frozen=True)
+class _Made:
+    board: CompetitionBoard
     runs: int
     taken_off: tuple[object, ...]
     at_s: float
@@ -50,9 +59,9 @@ class Standings:
     _kept: dict[tuple[str, str], _Made] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, competition: str, gpu: str) -> list[Place]:
-        """Everyone's line. What was taken off is not on it; a run that was stored this moment may not be on it yet.
-        Raises DatabaseGone."""
+    def of(self, competition: str, gpu: str) -> CompetitionBoard:
+        """The board. What was taken off is not on it; a run that was stored this moment may not be on it yet. Raises
+        DatabaseGone."""
         with self._making:
             runs, taken_off = self.queue.stored(), self.queue.last_taken_off()
             known = self._kept.get((competition, gpu))
@@ -60,20 +69,22 @@ class Standings:
             if known is not None and known.taken_off == taken_off:
                 wait_s = known.took_s / SHARE if known.took_s > SHORT_S else 0.0
                 if known.runs == runs or begun_s - known.at_s < wait_s:
-                    return known.places
-            places = _board(self.queue, competition, gpu)
+                    return known.board
+            made = _board(self.queue, competition, gpu)
             ended_s = time.monotonic()
-            self._kept[competition, gpu] = _Made(places, runs, taken_off, ended_s, ended_s - begun_s)
-            return places
+            self._kept[competition, gpu] = _Made(made, runs, taken_off, ended_s, ended_s - begun_s)
+            return made
 
 
-def _board(queue: Queue, competition: str, gpu: str) -> list[Place]:
+def _board(queue: Queue, competition: str, gpu: str) -> CompetitionBoard:
+    counts: Counter[int] = Counter()
     by_source: dict[tuple[int, str], list[tuple[RunRow, SubmissionRow]]] = {}
     wrong: set[str] = set()
     for run, submission in queue.runs_of_competition(competition, gpu):
         if Verdict(run.verdict).disqualifies or submission.removed_at is not None:
             wrong.add(submission.sha256)
         if run.ranked:
+            counts[submission.user_id] += submission.deleted_at is None and submission.removed_at is None
             by_source.setdefault((submission.user_id, submission.sha256), []).append((run, submission))
     best: dict[int, tuple[RunRow, SubmissionRow]] = {}
     for (user, sha256), runs in by_source.items():
@@ -91,7 +102,7 @@ def _board(queue: Queue, competition: str, gpu: str) -> list[Place]:
     for number, (run, submission) in enumerate(ordered, 1):
         same = places and places[-1].run.score_ns == run.score_ns
         places.append(Place(places[-1].rank if same else number, run, submission))
-    return places
+    return CompetitionBoard(places, counts)
 
 
 def _score(found: tuple[RunRow, SubmissionRow]) -> float:

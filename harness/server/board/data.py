@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +27,7 @@ from harness.render.figures import microseconds
 from harness.render.legible import legible
 from harness.server.board.answers import PageRoute, etag, unless_known
 from harness.server.board.pages import board_of, compared_runs, why_not_compared
+from harness.server.board.recent import Recent
 from harness.server.board.results import LiveBoard
 from harness.server.board.site import Site, board_address, run_address, shown_run
 from harness.server.serving import Denied
@@ -36,6 +37,9 @@ CSV = "text/csv; charset=utf-8"
 ATOM = "application/atom+xml; charset=utf-8"
 SVG = "image/svg+xml"
 FEED_ENTRIES = 50
+DOCUMENTS = 8
+"""Of boards that are kept between two requests."""
+
 BADGE_CHARACTERS = 40
 _QUOTES: Any = {
     "output": True,
@@ -56,7 +60,8 @@ def routes(site: Site) -> APIRouter:
     @router.get("/board/{problem}/{device}/board.json")
     def board_json(request: Request, problem: str, device: str) -> Response:
         live = board_of(site, problem, device)
-        return unless_known(request, etag(request, live.revision), lambda: _dump(_board(live)), JSON)
+        made = lambda: _of_board(live, "json", lambda: _dump(_board(live)))  # noqa: E731
+        return unless_known(request, etag(request, live.revision), made, JSON)
 
     @router.get("/board/{problem}/{device}/board.csv")
     def board_csv(request: Request, problem: str, device: str) -> Response:
@@ -67,7 +72,8 @@ def routes(site: Site) -> APIRouter:
     @router.get("/board/{problem}/{device}/cases.csv")
     def cases_csv(request: Request, problem: str, device: str) -> Response:
         live = board_of(site, problem, device)
-        return unless_known(request, etag(request, live.revision), lambda: _cases(live), CSV)
+        made = lambda: _of_board(live, "cases", lambda: _cases(live))  # noqa: E731
+        return unless_known(request, etag(request, live.revision), made, CSV)
 
     @router.get("/board/{problem}/{device}/records.csv")
     def records_csv(request: Request, problem: str, device: str) -> Response:
@@ -137,6 +143,14 @@ def routes(site: Site) -> APIRouter:
         return unless_known(request, etag(request, _dump(document)), lambda: _dump(document), JSON, private=True)
 
     return router
+
+
+_documents: Recent[bytes] = Recent(DOCUMENTS)
+
+
+def _of_board(live: LiveBoard, kind: str, make: Callable[[], str]) -> bytes:
+    """A document with every ranked submission's cases, made once for each state of a board: there may be thousands."""
+    return _documents.get((live.problem.name, live.device, live.revision, kind), lambda: make().encode())
 
 
 def _board(live: LiveBoard) -> dict[str, Any]:

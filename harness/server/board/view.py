@@ -6,8 +6,6 @@ Everything asked for stands in the address, so that a link shows the same: ?q=fp
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from harness.render.charts import tell_apart
 from harness.render.figures import microseconds, percent
 from harness.render.left_out import is_quick_try
 from harness.render.plots import Moment, Plot
+from harness.server.board.recent import Recent
 from harness.server.board.results import LiveBoard
 from harness.verbs.report import Sheet
 
@@ -164,30 +163,19 @@ def show(live: LiveBoard, asked: Asked) -> Shown:
     )
 
 
-_kept: OrderedDict[tuple[str, str], Whole] = OrderedDict()
-_keeping = threading.Lock()
+_kept: Recent[Whole] = Recent(WHOLES)
 
 
 def _whole(live: LiveBoard, competition: str) -> Whole:
-    """Made once for each state of a board, and kept while it is one of the WHOLES that were asked for last. All names
-    of competitions that it does not know are one, so that nobody drives out the others by making names up."""
-    key = (live.revision, competition if competition in live.of_competition else competition and UNKNOWN)
-    with _keeping:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    made = _made(live, competition)
-    with _keeping:
-        _kept[key] = made
-        while len(_kept) > WHOLES:
-            _kept.popitem(last=False)
-    return made
+    """Made once for each state of a board. All names of competitions that it does not know are one, so that nobody
+    drives out what others look at by making names up."""
+    known = competition if competition in live.of_competition else competition and UNKNOWN
+    return _kept.get((live.revision, known), lambda: _made(live, competition))
 
 
 def forget() -> None:
     """Make all of it anew."""
-    with _keeping:
-        _kept.clear()
+    _kept.forget()
 
 
 def _made(live: LiveBoard, competition: str) -> Whole:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Path, Query, UploadFile
@@ -18,7 +17,6 @@ from harness.server.verdicts import word_of
 
 Number = Annotated[int, Path(ge=1, le=2**53)]
 MOST_LISTED = 100
-_NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 def router() -> APIRouter:
@@ -121,7 +119,7 @@ def router() -> APIRouter:
         _check_window(limit, offset)
         competition = serving.competition(board)
         on = serving.gpu(competition, gpu)
-        places = serving.standings.of(competition.name, on)
+        places = serving.standings.of(competition.name, on).places
         return [
             {
                 "submission_id": place.submission.id,
@@ -141,10 +139,8 @@ def router() -> APIRouter:
     def count(serving: Here, board: str, gpu: str, user_id: Annotated[str | None, Query()] = None) -> dict[str, int]:
         """How many ranked runs a board has, of everyone or of one person."""
         competition = serving.competition(board)
-        if user_id is not None and not _NUMBER.fullmatch(user_id):
-            return {"count": 0}
-        whose = int(user_id) if user_id is not None else None
-        return {"count": serving.database.queue.ranked_runs(competition.name, serving.gpu(competition, gpu), whose)}
+        counts = serving.standings.of(competition.name, serving.gpu(competition, gpu)).ranked_runs
+        return {"count": sum(count for user, count in counts.items() if user_id in (None, str(user)))}
 
     return routes
 

@@ -18,11 +18,6 @@ RUN_COLUMNS = [field.name for field in fields(RunRow) if field.name != "submissi
 _RUN = f"""SELECT {", ".join("s.id" if f.name == "submission_id" else f"r.{f.name}" for f in fields(RunRow))}
     FROM runs r JOIN jobs j ON j.id = r.job_id JOIN submissions s ON s.id = j.submission_id"""
 
-_RANKED_RUNS = """FROM runs r JOIN jobs j ON j.id = r.job_id
-    JOIN submissions s ON s.id = j.submission_id JOIN competitions c ON c.id = s.competition_id
-    WHERE c.name = ? AND s.gpu = ? AND s.mode = 'leaderboard' AND r.verdict = 'accepted' AND r.score_ns IS NOT NULL
-    AND r.unranked IS NULL AND s.removed_at IS NULL AND s.deleted_at IS NULL"""
-
 
 class Reading:
     """Submissions, jobs, states and runs of one database. Every method raises DatabaseGone."""
@@ -130,13 +125,6 @@ class Reading:
                 for column in ("deleted_at", "removed_at")
             )
 
-    def ranked_runs(self, competition: str, gpu: str, user_id: int | None = None) -> int:
-        """How many ranked runs of submissions that stand a competition has on a GPU: of everyone, or of one person."""
-        of_user, values = (" AND s.user_id = ?", (user_id,)) if user_id is not None else ("", ())
-        with self._connections.reading() as rows:
-            found = rows(f"SELECT COUNT(*) {_RANKED_RUNS}{of_user}", (competition, gpu, *values))
-        return int(found[0][0])
-
     def runs_of_competition(self, competition: str, gpu: str) -> list[tuple[RunRow, SubmissionRow]]:
         """Every run for the leaderboard on a GPU with its submission, deleted and removed ones too; the oldest
         first."""
@@ -150,7 +138,13 @@ class Reading:
         """The fastest ranked score of a competition on a GPU, without the run `besides`; None where nothing is
         ranked."""
         with self._connections.reading() as rows:
-            found = rows(f"SELECT MIN(r.score_ns) {_RANKED_RUNS} AND r.id <> ?", (competition, gpu, besides))
+            found = rows(
+                "SELECT MIN(r.score_ns) FROM runs r JOIN jobs j ON j.id = r.job_id"
+                " JOIN submissions s ON s.id = j.submission_id JOIN competitions c ON c.id = s.competition_id"
+                " WHERE c.name = ? AND s.gpu = ? AND s.mode = 'leaderboard' AND r.verdict = 'accepted'"
+                " AND r.unranked IS NULL AND s.removed_at IS NULL AND s.deleted_at IS NULL AND r.id <> ?",
+                (competition, gpu, besides),
+            )
         return found[0][0] if found else None
 
     def taken_off(self, submission: int | None = None) -> list[TakenOff]:
