@@ -138,7 +138,7 @@ def environment(*folders: Path) -> Environment:
         because=tables.why_unranked,
         cause=left_out.cause,
         size=_size,
-        sentence=lambda text: text[:1].upper() + text[1:],
+        sentence=_sentence,
     )
     made.globals.update(
         outcome=outcome, no_isolation=NO_ISOLATION.tier, unjudged=Unranked.UNJUDGED, older=Unranked.OLDER
@@ -216,3 +216,9 @@ def _sections(shelf: Shelf) -> list[tuple[str, str]]:
 
 def _size(count: int) -> str:
     return f"{count / 2**30:.0f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def _sentence(text: str) -> str:
+    """`text` with a capital at its beginning, but for a name such as `kv_replicate` or `batch_size=4`."""
+    first = text.partition(" ")[0]
+    return text if "_" in first or "=" in first else text[:1].upper() + text[1:]

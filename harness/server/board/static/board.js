@@ -15,7 +15,7 @@ function remembered() {
 function setTheme(theme) {
   if (theme === "automatic") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  button.textContent = `Theme: ${theme}`;
+  button.textContent = `Theme: ${theme === "automatic" ? "auto" : theme}`;
   button.dataset.theme = theme;
 }
 
