@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
 from markupsafe import Markup, escape
@@ -184,7 +184,7 @@ def _run(site: Site, found: ShownRun) -> dict[str, object]:
         others = [entry for entry in entries[:3] if entry.id != run.id]
     kind = run.device.kind
     tables: list[tuple[str, Table]] = [
-        (f"Profile of {each.case.label}", timing.profile_of(each, kind)) for each in run.profiles
+        (f"Profile of {each.case.label}", replace(timing.profile_of(each, kind), title="")) for each in run.profiles
     ]
     if run.constants:
         tables.append(("What a call that computes nothing takes", timing.constants_of(run.constants)))
