@@ -12,13 +12,13 @@ pytest.importorskip("fastapi")
 
 import served
 from boards import CASES, Browser, store
-from served import DOUBLE, RIGHT, Server, multipart, saying
+from served import DOUBLE, RIGHT, TOKEN, Server, multipart, saying
 
 from harness import catalog
 from harness.model import ProfiledCase, ProfiledPart
 from harness.render import legible
-from harness.server import guard
-from harness.server.board import pages, view
+from harness.server import guard, standings
+from harness.server.board import data, pages, view
 from harness.server.limits import network
 from harness.server.store import Database
 
@@ -97,6 +97,54 @@ def test_what_a_submission_calls_its_operators_is_text_on_its_page(server):
     run = store(server.root, "mine", profiles=(profile,))
     page = Browser(server.port).get(f"/run/{run.id}").text
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "\x1b" not in page
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What is made anew of all of a board's runs, each time that it is."""
+    found = []
+
+    def counted(module, name):
+        make = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *words: found.append(name) or make(*words))
+
+    counted(standings, "_board")
+    counted(data, "_board")
+    counted(data, "_cases")
+    return found
+
+
+def test_whoever_asks_for_a_board_again_and_again_has_it_made_once_a_change(server, made):
+    client, anybody = server.person("ada"), Browser(server.port)
+    store(server.root, "mine")
+    until(lambda: anybody.get("/board/double/test-1000").status == 200)
+    for _ in range(3):
+        for kind in ("board.json", "cases.csv"):
+            assert anybody.get(f"/board/double/test-1000/{kind}").status == 200
+        assert server.ask("GET", "/submissions/double/CPU") == (200, [])
+        assert server.ask("GET", "/submission_count/double/CPU?user_id=1") == (200, {"count": 0})
+    assert sorted(made) == ["_board", "_board", "_cases"]
+    made.clear()
+    number = server.judged(client)["id"]
+    assert [each["user_name"] for each in server.ask("GET", "/submissions/double/CPU")[1]] == ["ada"]
+    assert server.ask("GET", "/submission_count/double/CPU?user_id=1") == (200, {"count": 1})
+    server.ask("DELETE", f"/user/submissions/{number}", client)
+    assert server.ask("GET", "/submissions/double/CPU") == (200, [])
+    assert server.ask("GET", "/submission_count/double/CPU") == (200, {"count": 0})
+    assert made == ["_board", "_board"]
+
+
+def test_a_board_that_takes_long_to_make_is_a_little_old_but_for_what_was_taken_off(server, monkeypatch):
+    client = server.person("ada")
+    first = server.judged(client, saying(score_ns=900))["id"]
+    monkeypatch.setattr(standings, "SHORT_S", -1.0)
+    monkeypatch.setattr(standings, "SHARE", 1e-9)
+    asked = lambda: [each["submission_id"] for each in server.ask("GET", "/submissions/double/CPU")[1]]  # noqa: E731
+    assert asked() == [first]
+    server.judged(client, saying(score_ns=100))
+    assert asked() == [first]
+    server.ask("DELETE", f"/admin/submissions/{first}", token=TOKEN)
+    assert first not in asked() and len(asked()) == 1
 
 
 # Who is counted how.

@@ -245,3 +245,11 @@ def test_an_index_that_is_gone_is_made_anew_from_all_files(toy_root, results, mo
     (toy_root / "results/index.sqlite").unlink()
     store(toy_root, "fast", 500.0)
     assert results.refresh() and names(results) == ["fast", "mine"]
+
+
+@pytest.mark.slow(ci=True)
+def test_the_benchmark_of_the_boards_page_finds_its_board():
+    from bench import board_page
+
+    row = board_page.measured("kv_replicate", 40, 20)
+    assert row[0] == "40" and row[6].endswith(" ms")

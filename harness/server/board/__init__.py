@@ -3,7 +3,7 @@
 site       what every page needs          answers   headers, ETags, pages in place of errors
 results    the boards, held in memory     ledger    whose runs they are
 view       what one board's page shows    pages     front, board, run, compare
-recent     what is made once and kept
+made_once  what is made once and kept
 mine       signing in, the upload form, one's own submissions
 live       server-sent events             data      JSON, CSV, Atom, badges
 listing    which run files came or went   same_source   one person's source is one entry

@@ -26,8 +26,8 @@ from harness.render import sheet
 from harness.render.figures import microseconds
 from harness.render.legible import legible
 from harness.server.board.answers import PageRoute, etag, unless_known
+from harness.server.board.made_once import MadeOnce
 from harness.server.board.pages import board_of, compared_runs, why_not_compared
-from harness.server.board.recent import Recent
 from harness.server.board.results import LiveBoard
 from harness.server.board.site import Site, board_address, run_address, shown_run
 from harness.server.serving import Denied
@@ -145,7 +145,7 @@ def routes(site: Site) -> APIRouter:
     return router
 
 
-_documents: Recent[bytes] = Recent(DOCUMENTS)
+_documents: MadeOnce[bytes] = MadeOnce(DOCUMENTS)
 
 
 def _of_board(live: LiveBoard, kind: str, make: Callable[[], str]) -> bytes:

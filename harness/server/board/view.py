@@ -21,7 +21,7 @@ from harness.render.charts import tell_apart
 from harness.render.figures import microseconds, percent
 from harness.render.left_out import is_quick_try
 from harness.render.plots import Moment, Plot
-from harness.server.board.recent import Recent
+from harness.server.board.made_once import MadeOnce
 from harness.server.board.results import LiveBoard
 from harness.verbs.report import Sheet
 
@@ -163,7 +163,7 @@ def show(live: LiveBoard, asked: Asked) -> Shown:
     )
 
 
-_kept: Recent[Whole] = Recent(WHOLES)
+_kept: MadeOnce[Whole] = MadeOnce(WHOLES)
 
 
 def _whole(live: LiveBoard, competition: str) -> Whole:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Made = TypeVar("Made")
 
 
-class Recent(Generic[Made]):
+class MadeOnce(Generic[Made]):
     """At most `most` values by their keys."""
 
     def __init__(self, most: int) -> None:
