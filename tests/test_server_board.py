@@ -589,10 +589,10 @@ def test_what_a_judge_says_besides_how_far_it_is_is_its_authors_alone(server, an
 def test_as_the_server_ends_so_do_its_streams(server, anybody):
     streams = [Stream(anybody, "/live"), Stream(anybody, "/live")]
     server.serving.close()
+    served.until(lambda: not server.serving.hub.listeners)
     for stream in streams:
         assert "data:" not in stream._answer.read().decode()
         stream.close()
-    served.until(lambda: not server.serving.hub.listeners)
 
 
 def test_a_trial_on_the_front_page_leads_its_author_alone_to_its_page(server, anybody):
