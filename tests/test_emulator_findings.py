@@ -275,6 +275,42 @@ def test_the_passes_of_lds_are_counted_by_line():
         assert sum(one[1] for one in outcome.lds.values()) == 4
 
 
+@pytest.mark.parametrize(
+    ("stride", "size", "taken", "least"),
+    [
+        (4, 4, 2, 2),  # neighbours: 256 bytes
+        (0, 4, 1, 1),  # one dword for all
+        (128, 4, 64, 2),  # a line a lane
+        (16, 16, 8, 8),
+        (20, 16, 10, 8),  # rows padded by 4 bytes
+    ],
+)
+def test_cache_lines_follow_from_the_addresses(stride, size, taken, least):
+    from harness.emulator.cache_lines import touched
+
+    places, each = np.arange(64, dtype=np.uint64) * np.uint64(stride), np.ones((1, 64), np.bool_)
+    assert touched(places, size, each, 128) == (taken, least)
+    assert touched(places[:1] + np.uint64(2**47 - 2), 4, each[:, :1], 128) == (2, 1)  # across the end of a line
+    assert touched(np.tile(places, 2), size, np.ones((2, 64), np.bool_), 128) == (2 * taken, 2 * least)
+    assert touched(places[::2], size, np.tile([True, False], 32)[None], 128)[1] == -(-least // 2)
+
+
+def test_the_cache_lines_of_each_access_are_counted_by_line():
+    held = np.zeros(64 * 32 + 32, np.uint32)
+    aligned = held[-held.ctypes.data % 128 // 4 :][: 64 * 32]  # numpy aligns to less than a line
+    for shift, taken in ((2, 2), (7, 64)):
+        body = (
+            BEGIN + f"v_lshlrev_b32_e32 v6, {shift}, v0\n global_load_dword v5, v6, s[8:9]\n s_waitcnt vmcnt(0)" + END
+        )
+        given = arrays(64)
+        given[2] = aligned
+        without = launched(BEGIN + "v_mov_b32_e32 v5, v2" + END, given, conflicts=True)
+        outcome = launched(body, given, conflicts=True)
+        assert outcome.clean and without.clean
+        sums = [sum(one[0] for one in each.cached.values()) for each in (outcome, without)]
+        assert sums[0] - sums[1] == taken
+
+
 def test_integers_saturate_with_the_clamp_bit():
     from tests.assembled import computed
 
