@@ -295,20 +295,17 @@ def test_cache_lines_follow_from_the_addresses(stride, size, taken, least):
     assert touched(places[::2], size, np.tile([True, False], 32)[None], 128)[1] == -(-least // 2)
 
 
-def test_the_cache_lines_of_each_access_are_counted_by_line():
-    held = np.zeros(64 * 32 + 32, np.uint32)
-    aligned = held[-held.ctypes.data % 128 // 4 :][: 64 * 32]  # numpy aligns to less than a line
-    for shift, taken in ((2, 2), (7, 64)):
-        body = (
-            BEGIN + f"v_lshlrev_b32_e32 v6, {shift}, v0\n global_load_dword v5, v6, s[8:9]\n s_waitcnt vmcnt(0)" + END
-        )
+@pytest.mark.parametrize("moved", [0, 16])
+def test_the_cache_lines_of_each_access_are_counted_wherever_the_tensor_lies(moved):
+    lies = np.zeros(64 * 32 + 16, np.uint32)[moved:]
+    load = "v_lshlrev_b32_e32 v6, {shift}, v0\n global_load_dword v5, v6, s[8:9]\n s_waitcnt vmcnt(0)"
+    sums = []
+    for between in (load.format(shift=2), load.format(shift=7), "v_mov_b32_e32 v5, v2"):
         given = arrays(64)
-        given[2] = aligned
-        without = launched(BEGIN + "v_mov_b32_e32 v5, v2" + END, given, conflicts=True)
-        outcome = launched(body, given, conflicts=True)
-        assert outcome.clean and without.clean
-        sums = [sum(one[0] for one in each.cached.values()) for each in (outcome, without)]
-        assert sums[0] - sums[1] == taken
+        outcome = launched(BEGIN + between + END, [*given[:2], lies, given[3]], conflicts=True)
+        assert outcome.clean
+        sums.append(sum(one[0] for one in outcome.cached.values()))
+    assert (sums[0] - sums[2], sums[1] - sums[2]) == (2, 64)
 
 
 def test_integers_saturate_with_the_clamp_bit():

@@ -26,7 +26,7 @@ class Global:
     def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
         """Of a whole access, before it is done. goals: uint64 [wave, lane]."""
         if state.touches is not None and chosen.any():
-            state.touches(goals[chosen], size, chosen)
+            state.touches(state.memory.aligned(goals[chosen]), size, chosen)
 
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
         if state.clocks and state.clocks.polling:

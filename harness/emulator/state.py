@@ -45,9 +45,9 @@ class State:
     witness(values, rows, lanes): told of every address, stored value and branch, or None; lanes [wave, lane] are those
     that the values are of, None where they are of whole waves. watch: told of every store to global memory, or None.
     conflicts(bytes, size, lanes): told of every access to LDS, or None. touches(addresses, size, lanes): told of every
-    vector access to global memory, or None. note(fault): told of what is wrong and does not end the run. clocks: which
-    waves have heard of each other, or None. doors: to what is compiled, which tells none of these; None where one is to
-    be told, or nothing is compiled.
+    vector access to global memory, by `GlobalMemory.aligned` addresses, or None. note(fault): told of what is wrong and
+    does not end the run. clocks: which waves have heard of each other, or None. doors: to what is compiled, which tells
+    none of these; None where one is to be told, or nothing is compiled.
     """
 
     memory: GlobalMemory
