@@ -2,11 +2,12 @@
 
     python -m bench.emulated [--target gfx942 ..] [--out FILE] [FILE ..]
 
-All CPU test cases of the problem, one call each, judged as `check --target` judges them; Triton's kernels as machine
-code. Seconds are those of the processor, of the judge and the submission's process together, compiling with Triton
-included; the budget is 60 s beside compiling. A file that imports neither Triton nor harness.hip is left out, as is one
-whose kernels are for NVIDIA alone. Each row is a process of its own. Prints a table and a line of JSON. --out: a file
-to which each row is added as a line of JSON once it is there, as those in bench/measured/.
+All CPU test cases of the problem, judged as `check --target` judges them; Triton's kernels as machine code. Seconds are
+those of the processor, of the judge and the submission's process together; what compiling took of them stands beside.
+The budget is 60 s beside compiling. A file that imports neither Triton nor harness.hip is left out; one whose kernels
+are for other chips says so. Each row is a process of its own. Prints a table and a line of JSON. --out: a file to
+which each row is added as a line of JSON once it is there, as those in bench/measured/; started again, rows of the
+same source and problem that it has are not measured again.
 """
 
 from __future__ import annotations
@@ -39,14 +40,21 @@ def main() -> None:
         print(json.dumps(judged(Path(options.files[0]), options.target[0])))
         return
     files = [Path(file).resolve() for file in options.files] or [path for path in bundled() if has_kernels(path)]
+    kept = {identity(row): row for row in read(options.out)} if options.out else {}
     rows = []
     for file, target in itertools.product(files, options.target or TARGETS):
-        rows.append(measured(file, target))
+        wanted = facts(file, target)
+        if identity(wanted) in kept:
+            rows.append(kept[identity(wanted)])
+            continue
+        rows.append({**wanted, **measured(file, target)})
         if options.out:
             with options.out.open("a") as out:
-                out.write(json.dumps({"bench": "emulated", "date": time.strftime("%Y-%m-%d"), **rows[-1]}) + "\n")
+                out.write(json.dumps(rows[-1]) + "\n")
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.2f}; {time.strftime('%Y-%m-%d')}")
-    print(tabulate(rows, headers="keys", tablefmt="simple_outline", intfmt=","))
+    shown = ("submission", "revision", "target", "verdict", "cases", "instructions", "remarks", "CPU s", "compiling s")
+    table = [{name: row.get(name) for name in shown} for row in rows]
+    print(tabulate(table, headers="keys", tablefmt="simple_outline", intfmt=","))
     print(json.dumps({"bench": "emulated", "rows": rows}))
 
 
@@ -59,9 +67,34 @@ def has_kernels(path: Path) -> bool:
     return "harness.hip" in text or "import triton" in text
 
 
+def facts(file: Path, target: str) -> dict[str, Any]:
+    """What a row is of."""
+    from harness import catalog
+
+    problem = catalog.load_problem(ROOT, file.parent.name)
+    return {
+        "bench": "emulated",
+        "date": time.strftime("%Y-%m-%d"),
+        "submission": f"{file.parent.name}/{file.stem}",
+        "target": target,
+        "revision": problem.revision,
+        "problem_sha256": problem.sha256,
+        "submission_sha256": catalog.load_submission(problem, file).sha256,
+    }
+
+
+def identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    """By which two rows are of the same."""
+    return tuple(row.get(name) for name in ("submission", "target", "problem_sha256", "submission_sha256"))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of them; none if it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def measured(file: Path, target: str) -> dict[str, Any]:
-    """One row, from a process of its own."""
-    name = f"{file.parent.name}/{file.stem}"
+    """What became of a file on a target, from a process of its own."""
     command = [sys.executable, "-m", "bench.emulated", "--one", "--target", target, str(file)]
     before, began = os.times(), time.perf_counter()
     try:
@@ -71,15 +104,9 @@ def measured(file: Path, target: str) -> dict[str, Any]:
         found = {"verdict": f"not done after {LIMIT_S} s"}
     after = os.times()
     spent = after.children_user + after.children_system - before.children_user - before.children_system
-    row = {
-        "submission": name,
-        "target": target,
-        **found,
-        "CPU s": round(spent, 1),
-        "s": round(time.perf_counter() - began, 1),
-    }
-    print(f"{name} {target}: {found['verdict']} ({row['CPU s']} s)", file=sys.stderr, flush=True)
-    return row
+    said = f"{file.parent.name}/{file.stem} {target}: {found['verdict']} ({spent:.1f} s)"
+    print(said, file=sys.stderr, flush=True)
+    return {**found, "CPU s": round(spent, 1), "s": round(time.perf_counter() - began, 1)}
 
 
 def judged(file: Path, target: str) -> dict[str, Any]:
@@ -101,6 +128,7 @@ def judged(file: Path, target: str) -> dict[str, Any]:
         "verdict": run.ending.verdict.words if accepted else f"{run.ending.verdict.words}: {run.ending.message}"[:160],
         "cases": sum(check.verdict.words == "accepted" for check in run.checks),
         "instructions": run.environment.get("emulated_instructions", 0),
+        "compiling s": run.environment.get("emulated_compiling_s"),
         "remarks": "; ".join(run.environment.get("emulated_remarks", [])),
     }
 

@@ -1,6 +1,5 @@
 """`check`: what a competitor without the target GPU is told, on a problem of one operation, with the real compilers."""
 
-import importlib.util
 import json
 import os
 import re
@@ -518,27 +517,66 @@ def test_a_kernel_that_the_source_does_not_define_is_an_error(podium):
     assert code == 11 and 'defines no extern "C" __global__ double_some' in out
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is not None, reason="ziglang is installed, which is a compiler")
-def test_without_any_compiler_the_command_that_brings_one_is_named(podium, monkeypatch):
+def without(monkeypatch, tmp_path_factory, *packages):
+    """Workers and compilers that find none of these packages, and no compiler of the system's."""
+    place = tmp_path_factory.mktemp("shadow")
+    (place / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({packages!r}))\n")
     environment = enclosure._clean_environment
-    nowhere = dict.fromkeys(("PATH", "ROCM_PATH", "CUDA_HOME"), "/nowhere")
-    monkeypatch.setattr(enclosure, "_clean_environment", lambda *words: {**environment(*words), **nowhere})
+
+    def poorer(*words):
+        made = environment(*words)
+        nowhere = dict.fromkeys(("PATH", "ROCM_PATH", "CUDA_HOME"), "/nowhere") if "ziglang" in packages else {}
+        return {**made, **nowhere, "PYTHONPATH": f"{place}{os.pathsep}{made['PYTHONPATH']}"}
+
+    monkeypatch.setattr(enclosure, "_clean_environment", poorer)
+
+
+def test_without_any_compiler_the_last_line_names_the_command_that_brings_one(podium, monkeypatch, tmp_path_factory):
+    without(monkeypatch, tmp_path_factory, "ziglang")
     code, out, _ = podium(HIP, "--target", "gfx942")
     assert code == 30
-    assert "gfx942: not compiled here: no compiler: apt-get install clang-19, or make setup-offline" in out
+    assert last_line(out) == (
+        "not compiled here for gfx942: no compiler: apt-get install clang-19, or make setup-offline"
+    )
 
 
-def test_load_inline_with_headers_says_what_it_takes(podium):
-    source = """\
+@pytest.mark.slow(ci=True)
+def test_without_the_decoder_the_last_line_names_the_command_that_brings_it(podium, monkeypatch, tmp_path_factory):
+    without(monkeypatch, tmp_path_factory, "tinygrad")
+    code, out, _ = podium(HIP, "--target", needing("gfx942"))
+    assert code == 0 and last_line(out).startswith("compiled, not run: gfx942; it needs a GPU: compiled for gfx942")
+    assert "the decoder (tinygrad, pyelftools) is not installed; run `make setup-offline`" in last_line(out)
+    code, out, _ = podium(TRITON, "--target", "gfx942")
+    assert code == 0 and last_line(out).startswith("accepted on CPU (all 2 test cases through Triton's interpreter")
+    assert "not run as machine code: the decoder" in last_line(out) and "run `make setup-offline`" in last_line(out)
+
+
+def load_inline(source):
+    return f"""\
 from torch.utils.cpp_extension import load_inline
-cuda = "#include <torch/extension.h>\\n__global__ void f() {}"
+cuda = {source!r}
 m = load_inline(name="m", cpp_sources="", cuda_sources=cuda, functions=["f"])
 def custom_kernel(data):
     return m.f(data[0])
 """
+
+
+def test_load_inline_with_headers_says_what_it_takes(podium):
+    source = load_inline("#include <torch/extension.h>\n__global__ void f() {}")
     code, out, _ = podium(source, "--target", needing("gfx942"))
-    assert code == 30 and "accepted" not in out
-    assert "need a GPU" in out and "hipcc and a ROCm build of torch" in out
+    assert code == 30 and "its CUDA sources, for load_inline, need a GPU: not run (line 3)" in out
+    assert last_line(out) == (
+        "not compiled here for gfx942: load_inline's sources include headers; torch builds them, with hipcc and a ROCm "
+        "build of torch"
+    )
+
+
+def test_load_inline_of_device_code_alone_is_compiled_not_run_and_says_why(podium):
+    code, out, _ = podium(load_inline("__global__ void f(float* x) { x[0] = 1; }"), "--target", needing("gfx942"))
+    assert code == 0
+    assert last_line(out) == (
+        "compiled, not run: gfx942; its CUDA sources, for load_inline, need a GPU: not run (line 3)"
+    )
 
 
 # What is kept

@@ -275,6 +275,39 @@ def test_the_passes_of_lds_are_counted_by_line():
         assert sum(one[1] for one in outcome.lds.values()) == 4
 
 
+@pytest.mark.parametrize(
+    ("stride", "size", "taken", "least"),
+    [
+        (4, 4, 2, 2),  # neighbours: 256 bytes
+        (0, 4, 1, 1),  # one dword for all
+        (128, 4, 64, 2),  # a line a lane
+        (16, 16, 8, 8),
+        (20, 16, 10, 8),  # rows padded by 4 bytes
+    ],
+)
+def test_cache_lines_follow_from_the_addresses(stride, size, taken, least):
+    from harness.emulator.cache_lines import touched
+
+    places, each = np.arange(64, dtype=np.uint64) * np.uint64(stride), np.ones((1, 64), np.bool_)
+    assert touched(places, size, each, 128) == (taken, least)
+    assert touched(places[:1] + np.uint64(2**47 - 2), 4, each[:, :1], 128) == (2, 1)  # across the end of a line
+    assert touched(np.tile(places, 2), size, np.ones((2, 64), np.bool_), 128) == (2 * taken, 2 * least)
+    assert touched(places[::2], size, np.tile([True, False], 32)[None], 128)[1] == -(-least // 2)
+
+
+@pytest.mark.parametrize("moved", [0, 16])
+def test_the_cache_lines_of_each_access_are_counted_wherever_the_tensor_lies(moved):
+    lies = np.zeros(64 * 32 + 16, np.uint32)[moved:]
+    load = "v_lshlrev_b32_e32 v6, {shift}, v0\n global_load_dword v5, v6, s[8:9]\n s_waitcnt vmcnt(0)"
+    sums = []
+    for between in (load.format(shift=2), load.format(shift=7), "v_mov_b32_e32 v5, v2"):
+        given = arrays(64)
+        outcome = launched(BEGIN + between + END, [*given[:2], lies, given[3]], conflicts=True)
+        assert outcome.clean
+        sums.append(sum(one[0] for one in outcome.cached.values()))
+    assert (sums[0] - sums[2], sums[1] - sums[2]) == (2, 64)
+
+
 def test_integers_saturate_with_the_clamp_bit():
     from tests.assembled import computed
 

@@ -103,6 +103,40 @@ extern "C" __global__ void probe(const float* x, float* y, int* in_global) {
 TAKE = """for (int free = 0; !__hip_atomic_compare_exchange_strong(&lock, &free, 1, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED,
                                                                   __HIP_MEMORY_SCOPE_WORKGROUP);) free = 0;"""
 
+THROUGH_ANOTHER = """
+extern "C" __global__ void probe(const float* x, float* y, int* in_global) {
+    __shared__ float tile[W];
+    if (blockIdx.x == 1) {
+        while (__hip_atomic_load(in_global, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) == 0) {}
+        __hip_atomic_store(in_global + 1, 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+    } else if (threadIdx.x < W) {
+        STORE
+        __hip_atomic_store(in_global, 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+    } else {
+        while (__hip_atomic_load(in_global + HEARS, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) == 0) {}
+        y[threadIdx.x - W] = tile[2 * W - 1 - threadIdx.x];
+    }
+}
+"""
+
+LOOKED_AT_ONCE = """
+extern "C" __global__ void probe(const float* x, float* y, int* in_global) {
+    __shared__ float tile[W];
+    __shared__ int flag;
+    if (threadIdx.x == 0) flag = 0;
+    __syncthreads();
+    if (threadIdx.x < W) {
+        STORE
+        __hip_atomic_store(&flag, 1, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
+    } else if (LOOK) {
+        y[threadIdx.x - W] = tile[2 * W - 1 - threadIdx.x];
+    }
+}
+"""
+LOAD = "__hip_atomic_load(&flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP)"
+SWAP = """[&] { int was = 1; __hip_atomic_compare_exchange_strong(&flag, &was, 1, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE,
+                                                              __HIP_MEMORY_SCOPE_WORKGROUP); return was; }()"""
+
 LDS_FLAG, GLOBAL_FLAG = {"WHERE": "&flag"}, {"WHERE": "in_global"}
 WAITED = {"WAITING": "while", "BODY": "{}"}
 FIRST, LATER = {"BEFORE": STORE, "AFTER": ""}, {"BEFORE": "", "AFTER": STORE}
@@ -133,7 +167,7 @@ def compiled(source: str, target: str, width: int) -> tuple[bytes, str]:
 
 
 def outcome_of(
-    source: str, words: dict[str, str], target: str, order: Order | None
+    source: str, words: dict[str, str], target: str, order: Order | None, blocks: int = 1
 ) -> tuple[LaunchOutcome, np.ndarray]:
     width = 32 if target == "gfx1100" else 64
     for name, text in words.items():
@@ -141,12 +175,14 @@ def outcome_of(
     if compilers.missing(target) is not None:
         pytest.skip(f"no compiler for {target}")
     image, assembly = compiled(source, target, width)
-    x, y, flag = np.arange(1, 257, dtype=np.float32), np.zeros(256, np.float32), np.zeros(1, np.int32)
+    x, y, flag = np.arange(1, 257, dtype=np.float32), np.zeros(256, np.float32), np.zeros(2, np.int32)
     memory = [of_array(one, name) for one, name in ((x, "x"), (y, "y"), (flag, "flag"))]
     pointers = [one.ctypes.data.to_bytes(8, "little") for one in (x, y, flag)]
     threads = 2 * width if source.count("tile[W]") else 256
     block = (threads, 1, 1)
-    return run(image, "probe", (1, 1, 1), block, pointers, memory, assembly=assembly, order=order, limit=100_000), y
+    return run(
+        image, "probe", (blocks, 1, 1), block, pointers, memory, assembly=assembly, order=order, limit=100_000
+    ), y
 
 
 TARGETS = [
@@ -178,3 +214,26 @@ def test_the_racy_twin_is_accused(name, target):
     for order in (None, Shuffled(1)):
         outcome, _ = outcome_of(*RACY[name], target, order)
         assert [one for one in outcome.findings if one.kind == findings.RACE], (order, outcome)
+
+
+# Limits that docs/emulator.md states: right kernels that are accused, each beside what its author can write instead.
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("order", [None, Shuffled(1), InTurn(False)], ids=["together", "shuffled", "in turn"])
+def test_a_flag_that_a_load_looks_at_once_is_a_race_and_an_atomic_that_looks_at_it_hears(target, order):
+    outcome, y = outcome_of(LOOKED_AT_ONCE, {"STORE": STORE, "LOOK": LOAD}, target, order)
+    assert {one.kind for one in outcome.findings} == {findings.RACE}, outcome
+    outcome, y = outcome_of(LOOKED_AT_ONCE, {"STORE": STORE, "LOOK": SWAP}, target, order)
+    assert outcome.clean, outcome
+    if isinstance(order, InTurn):  # the wave that looks comes last
+        width = 32 if target == "gfx1100" else 64
+        np.testing.assert_array_equal(y[:width], np.arange(width, 0, -1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_order_through_another_workgroup_is_not_followed_and_one_within_it_is(target):
+    outcome, _ = outcome_of(THROUGH_ANOTHER, {"STORE": STORE, "HEARS": "1"}, target, None, blocks=2)
+    assert {one.kind for one in outcome.findings} == {findings.RACE}, outcome
+    outcome, _ = outcome_of(THROUGH_ANOTHER, {"STORE": STORE, "HEARS": "0"}, target, None, blocks=2)
+    assert outcome.clean, outcome

@@ -645,6 +645,21 @@ def test_what_this_machine_cannot_judge_gets_no_verdict_on_itself_and_is_not_tri
     assert evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False) == []
 
 
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        ('load_inline("m", "", CODE, functions=["f"])', "load_inline"),
+        ('load_inline(name="m", cpp_sources="", cuda_sources=[CODE], functions=["f"])', "load_inline"),
+        ('load("m", ["m.cpp", "m.cu"])', "load"),
+    ],
+)
+def test_what_gives_torch_cuda_sources_to_build_cannot_be_judged_on_a_processor_and_is_no_error(toy_root, build, name):
+    source = 'from torch.utils.cpp_extension import load, load_inline\nCODE = "__global__ void f() {}"\n'
+    run = judge(toy_root, f"{source}m = {build}\n{HONEST}")
+    assert run.ending.verdict is Verdict.INFRASTRUCTURE_ERROR, run.ending
+    assert run.ending.message == f"its CUDA sources, for {name}, need a GPU: not run (line 3)"
+
+
 OVERRUN = """
     import ctypes
     def custom_kernel(data):

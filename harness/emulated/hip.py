@@ -80,7 +80,8 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
     key = id(module), target
     if key not in _compiled:
         try:
-            image, assembly = compilers.code_object(module.source, target, module.defines)
+            with of_process(target).compiling():
+                image, assembly = compilers.code_object(module.source, target, module.defines)
             _compiled[key] = CodeObject(image), assembly
         except LookupError as error:
             raise NoDevice(f"it needs a GPU: {error}") from None

@@ -6,9 +6,11 @@ launches.run(..)          raises EmulatedFault at a finding that ends a kernel, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,11 +38,12 @@ def of_process(target: str) -> Launches:
 
 
 def emulated() -> dict[str, Any]:
-    """As a worker says it: the chip that launches of this process were emulated for, None where there were none."""
+    """As a worker says it: the chip that launches of this process were emulated for, None where there were none; the
+    instructions that they executed, and the seconds of the processor that compiling took."""
     for target, launches in _of_process.items():
         if launches.count:
-            executed = sum(launches.instructions.values())
-            return {"emulated": target, "executed": executed, "remarks": launches.remarks[:MOST_REMARKS]}
+            counts = {"executed": sum(launches.instructions.values()), "compiling_s": launches.compiling_s}
+            return {"emulated": target, **counts, "remarks": launches.remarks[:MOST_REMARKS]}
     return {"emulated": None}
 
 
@@ -49,7 +52,7 @@ _of_process: dict[str, Launches] = {}
 
 class Launches:
     """instructions: executed so far, by class. findings: all, at most one of a kind and kernel. remarks: what is said
-    of a kernel and is no fault of it.
+    of a kernel and is no fault of it. compiling_s: seconds of the processor, in `compiling`.
 
     again: launches are run again, as long as they are small: with other garbage in registers and shared memory, to find
     what is used and never written, and in another order of waves and workgroups. limit: instructions that a wave
@@ -63,8 +66,18 @@ class Launches:
         self.instructions: dict[str, int] = {}
         self.findings: list[KernelFinding] = []
         self.remarks: list[str] = []
+        self.compiling_s = 0.0
         self.outcomes: list[tuple[str, LaunchOutcome]] | None = None
         """Of each launch, with its kernel's name, if it is a list."""
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """What is done within is a compiler's work, by this process or by one that it waits for."""
+        before = sum(os.times()[:4])
+        try:
+            yield
+        finally:
+            self.compiling_s += sum(os.times()[:4]) - before
 
     def run(
         self,

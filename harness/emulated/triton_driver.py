@@ -108,7 +108,8 @@ def present(name: str, launches: Launches | None = None) -> Emulated:
     upstream = triton.compile
 
     def compiled(source: Any, target: Any = None, options: Any = None, **named: Any) -> Any:
-        made = upstream(source, target=target, options=options, **named)
+        with emulated.launches.compiling():
+            made = upstream(source, target=target, options=options, **named)
         emulated.assemblies[made.kernel] = made.asm["amdgcn"]
         return made
 

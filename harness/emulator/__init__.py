@@ -15,7 +15,8 @@
     memory, shared_memory                               allocations with bounds; LDS with races
     clocks, polls                                       what flags and atomics order; which loads wait for a flag
     access, lds, flat, direct                           loads and stores, by where they go
-    addresses, places, shapes, banks                    where an access goes, what lies there, what it moves; conflicts
+    addresses, places, shapes                           where an access goes, what lies there, what it moves
+    banks, cache_lines                                  by addresses: conflicts in LDS, lines of global memory
     state, start, operands, results, clamps             registers: as a wave begins, as they are read and written
     arithmetic, number_formats                          what the pseudocode's functions do; floats of 8, 6 and 4 bits
     findings, witness                                   what is wrong with a kernel; what nobody wrote and is used

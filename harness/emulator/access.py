@@ -89,6 +89,7 @@ def _load(place: Any, addresses: Addresses, shape: Shape, register: int) -> Step
         active = state.lanes[rows]
         if not active.any() or place.swift(state, rows, native_shape, where, limit, False, register):
             return
+        place.tell(state, where, active if limit is None else active & _within(limit, 0, shape.size), shape.size)
         values = np.zeros((*active.shape, max(shape.size, 4)), np.uint8)
         parts = [(0, shape.size)] if limit is None else [(at, min(4, shape.size)) for at in range(0, shape.size, 4)]
         if limit is not None and shape.size > 4 and (_within(limit, 0, shape.size) == _within(limit, 0, 4)).all():
@@ -118,6 +119,7 @@ def _store(place: Any, addresses: Addresses, shape: Shape, register: int) -> Ste
         active = state.lanes[rows]
         if not active.any() or place.swift(state, rows, native_shape, where, limit, True, register):
             return
+        place.tell(state, where, active if limit is None else active & _within(limit, 0, shape.size), shape.size)
         parts = [(0, shape.size)] if limit is None else [(at, min(4, shape.size)) for at in range(0, shape.size, 4)]
         for at, size in parts:
             chosen = active if limit is None else active & _within(limit, at, size)
@@ -142,6 +144,7 @@ def _atomic(place: Any, addresses: Addresses, operation: atomics.Operation, data
             chosen = chosen & _within(limit, 0, operation.size)
         if not chosen.any():
             return
+        place.tell(state, where, chosen, operation.size)
         goal = where[chosen]
         given = take(state, rows, data, Shape(4 * operation.registers), chosen)
         if state.witness:

@@ -39,6 +39,7 @@ def load_to_shared(instruction: Instruction, addresses: Addresses, name: str) ->
         if not active.any():
             return
         values = np.zeros((*active.shape, size), np.uint8)
+        place.tell(state, where, active if limit is None else active & (limit[0] + U64(size) <= limit[1]), size)
         for at in range(0, size, 4):
             inside = active if limit is None else active & (limit[0] + U64(at + 4) <= limit[1])
             if inside.any():

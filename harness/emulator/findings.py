@@ -84,10 +84,10 @@ class LaunchOutcome:
 
     findings: all that is wrong, at most one of a kind and instruction. not_emulated: why the run stopped without a
     verdict, or None. instructions: instructions that waves executed, by class (matrix, vector, scalar, LDS, global).
-    by_line: the same by source line. atomics: which ones on global memory were executed that
-    do not commute. longest: how many instructions
-    the busiest wave executed. lds: by source line how often LDS banks were asked, and how often without conflicts they
-    would have been, if it was counted (see `banks`).
+    by_line: the same by source line. atomics: which ones on global memory were executed that do not commute. longest:
+    how many instructions the busiest wave executed. lds: by source line how often LDS banks were asked, and how often
+    without conflicts they would have been, if it was counted (see `banks`). cached: likewise how many cache lines of
+    global memory were touched, and how few would have done (see `cache_lines`).
     """
 
     findings: list[KernelFinding] = field(default_factory=list)
@@ -97,6 +97,7 @@ class LaunchOutcome:
     atomics: list[str] = field(default_factory=list)
     longest: int = 0
     lds: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    cached: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:

@@ -23,6 +23,10 @@ _SHARED, _PRIVATE = (U64(APERTURES[base] >> 32) for base in (SHARED_BASE, PRIVAT
 class Flat(Global):
     """Each lane's access goes where its own address says."""
 
+    def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
+        top = goals >> U64(32)
+        super().tell(state, goals, chosen & (top != _SHARED) & (top != _PRIVATE), size)
+
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
         top = addresses >> U64(32)
         found = np.empty((addresses.shape[0], size), np.uint8)

@@ -16,6 +16,7 @@ from harness.emulator import memory as memories
 from harness.emulator import native, start
 from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
+from harness.emulator.cache_lines import LINE_BYTES, touched
 from harness.emulator.clocks import VectorClocks, hears
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
@@ -70,7 +71,8 @@ def run(
     memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
     hold the decoded code against. limit: instructions that a wave may run. limit_s: processor time in which
     some wave must end, in seconds. order: None steps all waves together (see `order`). fill: seeds what registers and
-    LDS hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS.
+    LDS hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS,
+    and the cache lines of global memory.
 
     Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
     """
@@ -128,7 +130,8 @@ def run(
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order, limit_s)
                 if conflicts and chosen.target in BANKS:
-                    state.conflicts = _counting(outcome, machine, BANKS[chosen.target])
+                    state.conflicts = _counting(outcome.lds, machine, passes, BANKS[chosen.target])
+                    state.touches = _counting(outcome.cached, machine, touched, LINE_BYTES[chosen.target])
                 if witness:
                     witness.machine = machine
                 if watch:
@@ -163,13 +166,20 @@ def _doors(state: State) -> native.Doors | None:
     return doors
 
 
-def _counting(outcome: LaunchOutcome, machine: Machine, banks: int) -> Callable[[Array, int, Array], None]:
-    def count(offsets: Array, size: int, chosen: Array) -> None:
+def _counting(
+    sums: dict[tuple[str, int], tuple[int, int]],
+    machine: Machine,
+    counted: Callable[[Array, int, Array, int], tuple[int, int]],
+    of_the_chip: int,
+) -> Callable[[Array, int, Array], None]:
+    """To be told of accesses: adds what is counted of each to `sums`, by source line."""
+
+    def count(places: Array, size: int, chosen: Array) -> None:
         one = machine.program.instructions[machine.at]
         line = one.line or ("", 0)
-        taken, least = outcome.lds.get(line, (0, 0))
-        more, without = passes(offsets, size, chosen, banks)
-        outcome.lds[line] = taken + more, least + without
+        taken, least = sums.get(line, (0, 0))
+        more, fewest = counted(places, size, chosen, of_the_chip)
+        sums[line] = taken + more, least + fewest
 
     return count
 

@@ -78,6 +78,12 @@ class GlobalMemory:
             held, offsets = self.allocations[number], addresses[chosen] - U64(self.allocations[number].address)
             scatter(held.bytes, offsets, values[chosen])
 
+    def aligned(self, addresses: Array) -> Array:
+        """The addresses as if each allocation began at a multiple of 2^48, and so of whatever a cache has: as a GPU's
+        allocators place them, and a processor's do not. Of no use for an address outside."""
+        held = np.maximum(np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1, 0)
+        return addresses - self._starts[held] + (held.astype(U64) + U64(1) << U64(48))
+
     def _parts(self, addresses: Array, size: int, writing: bool) -> list[tuple[int, Array]]:
         """The addresses by allocation. Raises Outside for the first that is in none."""
         if not addresses.size:

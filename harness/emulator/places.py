@@ -23,6 +23,11 @@ class Global:
             return False
         return state.doors.global_access(rows, state.memory.native, kind, goals, limit, writing, data)
 
+    def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
+        """Of a whole access, before it is done. goals: uint64 [wave, lane]."""
+        if state.touches is not None and chosen.any():
+            state.touches(state.memory.aligned(goals[chosen]), size, chosen)
+
     def load(self, state: State, rows: Rows, chosen: Array, addresses: Array, size: int) -> Array:
         if state.clocks and state.clocks.polling:
             state.clocks.saw_load(state, rows, chosen, addresses)
@@ -48,6 +53,9 @@ class Scratch:
         if state.doors is None or state.scratch is None:
             return False
         return state.doors.scratch_access(rows, state.scratch, kind, goals, writing, data)
+
+    def tell(self, state: State, goals: Array, chosen: Array, size: int) -> None:
+        """Nobody asks."""
 
     def _flat(self, state: State, rows: Rows, chosen: Array, offsets: Array, size: int) -> tuple[Array, Array]:
         if state.scratch is None:

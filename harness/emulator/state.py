@@ -43,10 +43,11 @@ class State:
     """fill: seeds what registers and LDS hold before they are written.
 
     witness(values, rows, lanes): told of every address, stored value and branch, or None; lanes [wave, lane] are those
-    that the values are of, None where they are of whole waves. watch: told of every store to global
-    memory, or None. conflicts(bytes, size, lanes): told of every access to LDS, or None. note(fault): told of what is
-    wrong and does not end the run. clocks: which waves have heard of each other, or None. doors: to what is compiled,
-    which tells none of these; None where one is to be told, or nothing is compiled.
+    that the values are of, None where they are of whole waves. watch: told of every store to global memory, or None.
+    conflicts(bytes, size, lanes): told of every access to LDS, or None. touches(addresses, size, lanes): told of every
+    vector access to global memory, by `GlobalMemory.aligned` addresses, or None. note(fault): told of what is wrong and
+    does not end the run. clocks: which waves have heard of each other, or None. doors: to what is compiled, which tells
+    none of these; None where one is to be told, or nothing is compiled.
     """
 
     memory: GlobalMemory
@@ -54,6 +55,7 @@ class State:
     witness: Callable[[Array, Rows, Array | None], None] | None = None
     watch: StoreWatch | None = None
     conflicts: Callable[[Array, int, Array], None] | None = None
+    touches: Callable[[Array, int, Array], None] | None = None
     note: Callable[[WaveFault], None]
     clocks: VectorClocks | None = None
     doors: Doors | None = None

@@ -85,7 +85,8 @@ class Caller:
     """Calls of one submission on one device.
 
     interpreted: whether any call so far ran in Triton's interpreter; emulated: for which chip one ran in the emulator,
-    with the instructions that its process executed and what the emulator remarks; the submission's own process says so.
+    with the instructions that its process executed, what compiling took it and what the emulator remarks; the
+    submission's own process says so.
     emulates: the chip that the judge had the emulator set up for, None where it had not: then no chip is believed, and
     the call's time is not either.
     judging_s: what the judge itself took for each call, to make it and to check it. `constants` say which calls are
@@ -107,7 +108,7 @@ class Caller:
         self.interpreted, self.emulates = False, emulates
         self.emulated: str | None = None
         self._claims = False
-        self.executed = 0
+        self.executed, self.compiling_s = 0, 0.0
         self.remarks: list[str] = []
         self.judging_s: list[float] = []
 
@@ -220,6 +221,7 @@ class Caller:
         if self.emulates is not None and answer.reply.emulated is not None:
             self.emulated = self.emulates
             self.executed = max(self.executed, answer.reply.executed)
+            self.compiling_s = max(self.compiling_s, answer.reply.compiling_s)
             self.remarks += [one for one in answer.reply.remarks if one not in self.remarks and len(self.remarks) < 16]
         beside = sorted({*series.stage.overrun(), *answer.reply.overrun})
         trespasses = [*overruns(call, beside), *changes(call, series.stage.changed())]

@@ -110,6 +110,7 @@ def evaluate(
             surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
             if entrant.caller.emulated:
                 surroundings |= {"emulated": entrant.caller.emulated, "emulated_instructions": entrant.caller.executed}
+                surroundings |= {"emulated_compiling_s": round(entrant.caller.compiling_s, 1)}
                 surroundings |= {"emulated_remarks": entrant.caller.remarks} if entrant.caller.remarks else {}
             if device.kind != "cpu" and entrant.clocks.why_not:
                 surroundings |= {"worker_timed_because": entrant.clocks.why_not}

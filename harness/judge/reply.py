@@ -50,8 +50,8 @@ class OutputDescription(_Reply):
 
 class CallReply(_Reply):
     """The worker's answer to a call: where its outputs lie. In the sequence `timed` also its own time, and the inputs,
-    by index, beside which was written. `executed`: instructions in the emulator so far; `remarks`: what it says of
-    them."""
+    by index, beside which was written. `executed`: instructions in the emulator so far; `compiling_s`: what compiling
+    them took, in seconds of a processor; `remarks`: what it says of them."""
 
     several: bool
     listed: bool = False
@@ -60,6 +60,7 @@ class CallReply(_Reply):
     interpreted: bool
     emulated: Literal["gfx942", "gfx950", "gfx1100"] | None = None
     executed: int = Field(default=0, ge=0, lt=1 << 63)
+    compiling_s: float = Field(default=0.0, ge=0, lt=1e9)
     remarks: list[Annotated[Text, Field(max_length=2000)]] = Field(default_factory=list, max_length=16)
     inside_ns: SampleNanoseconds | None = None
     overrun: list[int] = Field(default_factory=list, max_length=256)

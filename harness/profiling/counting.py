@@ -33,13 +33,15 @@ FOUND = "counts.json"
 
 class KernelCounts(Value):
     """instructions: that waves executed, by class. lines: the same by line of the source, all classes. lds: by line the
-    passes of LDS banks, and those without a conflict."""
+    passes of LDS banks, and those without a conflict. cached: by line the cache lines of global memory that were
+    touched, and how few would have done."""
 
     kernel: str
     launches: int
     instructions: dict[str, int]
     lines: dict[str, int]
     lds: dict[str, tuple[int, int]]
+    cached: dict[str, tuple[int, int]]
 
 
 class Counts(Value):
@@ -136,17 +138,18 @@ def _run(told: Counting) -> Counts:
         return Counts(**shown, failure=load.describe_failure(error, told.submission))
     kernels: dict[str, dict[str, Any]] = {}
     for name, outcome in launches.outcomes:
-        sums = kernels.setdefault(name, {"launches": 0, "instructions": {}, "lines": {}, "lds": {}})
+        sums = kernels.setdefault(name, {"launches": 0, "instructions": {}, "lines": {}, "lds": {}, "cached": {}})
         sums["launches"] += 1
         for kind, count in outcome.instructions.items():
             sums["instructions"][kind] = sums["instructions"].get(kind, 0) + count
         for (file, line), count in outcome.by_line.items():
             where = f"{Path(file).name}:{line}"
             sums["lines"][where] = sums["lines"].get(where, 0) + count
-        for (file, line), (taken, least) in outcome.lds.items():
-            where = f"{Path(file).name}:{line}"
-            before = sums["lds"].get(where, (0, 0))
-            sums["lds"][where] = before[0] + taken, before[1] + least
+        for what, of_lines in (("lds", outcome.lds), ("cached", outcome.cached)):
+            for (file, line), (taken, least) in of_lines.items():
+                where = f"{Path(file).name}:{line}"
+                before = sums[what].get(where, (0, 0))
+                sums[what][where] = before[0] + taken, before[1] + least
     return Counts(**shown, kernels=tuple(KernelCounts(kernel=name, **sums) for name, sums in kernels.items()))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from harness.chips.targets import EMULATED_TARGETS
-from harness.compile.compilation import Compilation, Flaw
+from harness.compile.compilation import Flaw
 from harness.model import Verdict, all_tests
 from harness.render import fit, kernels, left_out
 from harness.render.cases import case_list
@@ -22,7 +22,7 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _missing(found), _remarks(found))
+    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found))
     return [*(part for part in told if part), summary(found)]
 
 
@@ -51,7 +51,6 @@ def summary(found: Checkup) -> str:
     judgement, compilations = found.judgement, found.compilations
     good = [one.target for one in compilations if not one.flaws and not one.skipped and one.kernels]
     bad = [one for one in compilations if one.flaws]
-    lacking = [one.target for one in compilations if one.missing and not one.flaws]
     parts = []
     if judgement.verdict is Verdict.ACCEPTED:
         how = " through Triton's interpreter" if "interpreter" in judgement.message else ""
@@ -71,6 +70,8 @@ def summary(found: Checkup) -> str:
         not_run = judgement.verdict is Verdict.INFRASTRUCTURE_ERROR and any(one.hip for one in compilations)
         chips = list(dict.fromkeys(good))
         parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(chips))
+        if not_run and (found.chip in chips or "harness.hip" not in found.submission.text):
+            parts.append(judgement.message)
         amd = [chip for chip in chips if chip.startswith("gfx")]
         if not_run and amd and not set(amd) & set(EMULATED_TARGETS):
             isnt = "is not emulated" if len(amd) == 1 else "are not emulated"
@@ -78,22 +79,23 @@ def summary(found: Checkup) -> str:
     if bad:
         targets = ", ".join(dict.fromkeys(one.target for one in bad))
         parts.append(f"not for {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
-    parts += [f"not for {', '.join(targets)}: {why}" for why, targets in _refused(compilations).items()]
-    if lacking:
-        parts.append(f"no compiler here for {', '.join(dict.fromkeys(lacking))}")
+    refused = _reasons((one.target, one.refusal) for one in compilations if not one.flaws)
+    parts += [f"not for {', '.join(targets)}: {why}" for why, targets in refused.items()]
+    lacking = _reasons((one.target, one.missing) for one in compilations)
+    parts += [f"not compiled here for {', '.join(targets)}: {why}" for why, targets in lacking.items()]
     loaded = judgement.verdict in (Verdict.ACCEPTED, Verdict.WRONG_ANSWER)
-    if not parts or (loaded and not (good or bad or lacking or _refused(compilations))):
+    if not parts or (loaded and not (good or bad or lacking or refused)):
         parts.append("nothing to compile: no kernel of its own")
     cached = judgement.cached and all(one.cached for one in compilations)
     return "; ".join(parts) + (" (cached)" if cached else "")
 
 
-def _refused(compilations: Sequence[Compilation]) -> dict[str, list[str]]:
-    """Why sources are for other targets, and which those are that they are not for."""
+def _reasons(of_targets: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:
+    """Why something is not so, and the targets that this is said of, each once."""
     found: dict[str, list[str]] = {}
-    for one in compilations:
-        if one.refusal and not one.flaws:
-            found.setdefault(one.refusal, []).append(one.target)
+    for target, why in of_targets:
+        if why and target not in found.setdefault(why, []):
+            found[why].append(target)
     return found
 
 
@@ -142,11 +144,3 @@ def _flaws(found: Checkup) -> str:
 
 def _said(found: Checkup, flaw: Flaw) -> str:
     return f"{found.submission.path}:{flaw.line}: {flaw.message}" if flaw.line else flaw.message
-
-
-def _missing(found: Checkup) -> str:
-    targets: dict[str, list[str]] = {}
-    for one in found.compilations:
-        if one.missing:
-            targets.setdefault(one.missing, []).append(one.target)
-    return "\n".join(f"{', '.join(names)}: not compiled here: {what}" for what, names in targets.items())

@@ -6,6 +6,7 @@ from harness.profiling.counting import Counts
 from harness.render.document import Part, Table
 
 CLASSES = ("matrix", "vector", "scalar", "LDS", "global")
+ACCESSES = ("LDS passes", "cache lines")
 LINES_SHOWN = 12
 
 
@@ -20,23 +21,25 @@ def parts(found: Counts) -> list[Part]:
             one.kernel,
             f"{one.launches:,}",
             *(f"{one.instructions.get(name, 0):,}" for name in CLASSES),
-            _conflicts(one.lds),
+            _beside(one.lds),
+            _beside(one.cached),
         ]
         for one in found.kernels
     ]
-    shown: list[Part] = [title, Table(["kernel", "launches", *CLASSES, "LDS passes"], rows, [])]
+    shown: list[Part] = [title, Table(["kernel", "launches", *CLASSES, *ACCESSES], rows, [])]
     for one in found.kernels:
         total, cells = sum(one.instructions.values()), []
         for line, count in sorted(one.lines.items(), key=lambda item: -item[1])[:LINES_SHOWN]:
-            passes = _conflicts({line: one.lds[line]} if line in one.lds else {})
-            cells.append([line, f"{count:,}", f"{100 * count / total:.1f}", passes])
-        shown.append(Table([f"line of {one.kernel}", "instructions", "%", "LDS passes"], cells, []))
+            of_line = (_beside({line: sums[line]} if line in sums else {}) for sums in (one.lds, one.cached))
+            cells.append([line, f"{count:,}", f"{100 * count / total:.1f}", *of_line])
+        shown.append(Table([f"line of {one.kernel}", "instructions", "%", *ACCESSES], cells, []))
     return [
         *shown,
         "LDS passes: how often the banks are asked, by addresses, and in brackets how often without conflicts.",
+        "Cache lines: of 128 bytes, that a wave's accesses to global memory touch, and in brackets how few would do.",
     ]
 
 
-def _conflicts(lds: dict[str, tuple[int, int]]) -> str:
-    taken, least = (sum(one[place] for one in lds.values()) for place in (0, 1))
+def _beside(sums: dict[str, tuple[int, int]]) -> str:
+    taken, least = (sum(one[place] for one in sums.values()) for place in (0, 1))
     return f"{taken:,} ({least:,})" if least else ""

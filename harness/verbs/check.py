@@ -65,13 +65,15 @@ class Judgement(Value):
 @dataclass(frozen=True)
 class Checkup:
     """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels.
-    `emulated`: of Triton's kernels as machine code, beside the interpreter's `judgement`."""
+    `emulated`: of Triton's kernels as machine code, beside the interpreter's `judgement`. `chip`: the target whose code
+    was to be run here."""
 
     problem: str
     submission: Submission
     judgement: Judgement
     compilations: tuple[Compilation, ...]
     emulated: Judgement | None = None
+    chip: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -155,7 +157,7 @@ def check(
     if machine_code and not machine_code.flaws and not machine_code.skipped and not hangs:
         slot = _slot(chip, True)
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
-    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated)
+    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated, chip)
 
 
 def engines(text: str) -> list[str]:
@@ -208,19 +210,16 @@ def _judge(
         narrate=narrate,
         emulation=emulation,
     )
-    verdict, message = run.ending.verdict, run.ending.message
-    if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR) and "cuda_sources" in submission.text:
-        verdict, message = Verdict.INFRASTRUCTURE_ERROR, f"its CUDA sources, for load_inline, need a GPU: {message}"
     judgement = Judgement(
-        verdict=verdict,
-        message=message,
+        verdict=run.ending.verdict,
+        message=run.ending.message,
         report=_by_its_path(run.ending.detail, submission),
         printed=run.output,
         cases=tuple(case.label for case in ordered),
         checks=run.checks,
         secret_untried=secret_cases.untried(reordered.cpu, run),
         totals=run.totals,
-        tolerances_met=tolerances_met([*run.checks, *run.totals]) if verdict is Verdict.ACCEPTED else None,
+        tolerances_met=tolerances_met([*run.checks, *run.totals]) if run.ending.verdict is Verdict.ACCEPTED else None,
         emulated=run.environment.get("emulated"),
         remarks=tuple(run.environment.get("emulated_remarks", ())),
     )

@@ -31,6 +31,9 @@ def flatten(data: Any, names: Sequence[str] | None, owners: Collection[str] = ()
     try:
         if names is None:
             tree = _flatten(data, "", (), found, owners)
+            for name, tensor in found:
+                if tensor.is_meta:  # with names it may be: a problem's own inputs are described without storage
+                    raise TypeError(f"{name or 'data'} is a tensor on meta, which cannot be passed to a worker")
             return tree, [(f"input {name}".strip(), tensor) for name, tensor in found]
         if not isinstance(data, tuple | list) or len(data) != len(names):
             raise ValueError(f"the data must be a tuple of {len(names)}: {', '.join(names)}")
@@ -43,9 +46,8 @@ def _flatten(node: Any, name: str, names: Sequence[str], leaves: Leaves, owners:
     # Not a function inside `flatten`: one that calls itself is a reference cycle, and would hold on to every tensor in
     # `leaves` until the garbage collector came by.
     if isinstance(node, torch.Tensor):
-        if node.layout is not torch.strided or node.is_meta:
-            kind = "on meta" if node.is_meta else f"of {node.layout}"
-            raise TypeError(f"{name or 'data'} is a tensor {kind}, which cannot be passed to a worker")
+        if node.layout is not torch.strided:
+            raise TypeError(f"{name or 'data'} is a tensor of {node.layout}, which cannot be passed to a worker")
         leaves.append((name, node))
         return {"tensor": len(leaves) - 1}
     address = objects.address_of(type(node), owners) if owners else None

@@ -233,6 +233,10 @@ def _cpu_stand_ins(source: str) -> tuple[Callable[[], Any], Callable[[], int]]:
 
         hip.present(os.environ["PODIUM_EMULATE"])
         _limit_waves()
+    if "cpp_extension" in source:
+        from harness.worker.extensions import refuse_device_code
+
+        refuse_device_code()
     if "triton" not in source and "cuda" not in source:
         return contextlib.nullcontext, lambda: 0
     from harness.interpreter import installation as interpreter

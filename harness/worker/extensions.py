@@ -1,0 +1,38 @@
+"""torch's extensions on a machine without a GPU: those of C++ are built as everywhere, those with CUDA sources refused.
+
+`load_inline` and `load` would look for the vendor's compiler, and that it is missing would be the submission's error.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from harness.hip import NoDevice
+
+DEVICE_CODE = (".cu", ".cuh", ".hip")
+
+
+def refuse_device_code() -> None:
+    """From here on, such a build raises NoDevice. What stands in torch's place already stays: `rehearsal`'s does."""
+    from torch.utils import cpp_extension  # takes a third of a second, which few submissions need
+
+    for name in ("load_inline", "load"):
+        build = getattr(cpp_extension, name)
+        if build.__module__ == cpp_extension.__name__:
+            setattr(cpp_extension, name, _refusing(name, build))
+
+
+def _refusing(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(build)
+
+    def of_the_processor(*positional: Any, **named: Any) -> Any:
+        given = signature.bind(*positional, **named).arguments
+        sources = given.get("sources", ())
+        files = [sources] if isinstance(sources, str) else sources
+        if given.get("cuda_sources") or given.get("with_cuda") or any(str(one).endswith(DEVICE_CODE) for one in files):
+            raise NoDevice(f"its CUDA sources, for {name}, need a GPU: not run")
+        return build(*positional, **named)
+
+    return of_the_processor
