@@ -781,7 +781,7 @@ class TestVerbs:
         written = toy_root / "submissions/vectoradd_small/mine.py"
         assert code == 0 and written.read_bytes() == (FOLDERS / "vectoradd/template.py").read_bytes()
         assert f"eval {FOLDERS / 'vectoradd'} {written}" in out
-        assert "a copy of template.py, which need not be correct" in out and "compile" not in out
+        assert "A copy of template.py, which need not be correct" in out and "compile" not in out
         code, _, err = podium("new", str(FOLDERS / "sort"), "mine")
         assert code == 2 and "no template" in err
 

@@ -78,7 +78,8 @@ def summary(found: Checkup) -> str:
             parts.append(f"{' and '.join(amd)} {isnt}; {', '.join(EMULATED_TARGETS)} are")
     if bad:
         targets = ", ".join(dict.fromkeys(one.target for one in bad))
-        parts.append(f"not for {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
+        how = "nor does it compile for" if judgement.verdict is Verdict.COMPILE_ERROR else "not for"
+        parts.append(f"{how} {targets}: {_said(found, bad[0].flaws[0]).splitlines()[0]}")
     refused = _reasons((one.target, one.refusal) for one in compilations if not one.flaws)
     parts += [f"not for {', '.join(targets)}: {why}" for why, targets in refused.items()]
     lacking = _reasons((one.target, one.missing) for one in compilations)
