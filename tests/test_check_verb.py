@@ -333,6 +333,12 @@ def test_what_triton_s_front_end_refuses_is_a_compile_error_on_a_cpu_too(podium)
     assert "K >= 16 (for sm_90)" in last_line(out) and last_line(out).endswith("compiles for gfx942")
 
 
+@pytest.mark.slow(ci=True)
+def test_what_compiles_nowhere_is_said_so_in_one_sentence(podium):
+    code, out, _ = podium(TRITON.replace("x * FACTOR", "x.to(tl.int65)"), "--target", "gfx942", "--target", "sm_90")
+    assert code == 11 and "; nor does it compile for gfx942, sm_90: " in last_line(out)
+
+
 @pytest.mark.slow
 def test_older_chips_are_compiled_for_on_request(podium):
     code, out, _ = podium(TRITON, "--target", "gfx90a", "--target", "gfx908")
