@@ -145,6 +145,26 @@ extern "C" __global__ void meets(const float* x, float* y) {
 }
 """
 
+COUNTS_ITSELF = """
+__device__ int launches = 5;
+extern "C" __global__ void counts(int* y) {
+    if (threadIdx.x == 0) launches = 7;
+    y[threadIdx.x] = 1;
+}
+"""
+
+HALVES_BESIDE_EACH_OTHER = """
+typedef _Float16 h2 __attribute__((ext_vector_type(2)));
+extern "C" __global__ void beside(const h2* a, const h2* b, h2* c) {
+    h2 x = a[threadIdx.x], y = b[threadIdx.x];
+    _Float16 p = x[0] * y[1], q = x[0] * (_Float16)0.25;
+    p = __builtin_fmaf16(x[1], y[0], p);
+    q = __builtin_fmaf16(x[1], y[0], q);
+    q = __builtin_fmaf16(y[1], (_Float16)0.5, q);
+    c[threadIdx.x] = h2{p, q};
+}
+"""
+
 
 @pytest.fixture(
     params=[
@@ -246,6 +266,22 @@ def test_a_kernel_that_calls_a_function_is_not_accused(target):
     ):
         Module(CALLS).kernel("calls", [FLOATS, FLOATS])(x, y, grid=1, block=64)
     assert launches.findings == accused
+
+
+def test_a_kernel_that_writes_a_variable_of_its_source_is_not_accused(target):
+    launches, y = of_process(target), torch.empty(64, dtype=torch.int32)
+    accused = list(launches.findings)
+    with pytest.raises(hip.NoDevice, match=r"counts could not be emulated: a store to a variable .* is not emulated"):
+        Module(COUNTS_ITSELF).kernel("counts", [INTS])(y, grid=1, block=64)
+    assert launches.findings == accused
+
+
+def test_sums_in_both_halves_of_a_register(target):
+    a, b, c = numbers(12, 64, 2).half(), numbers(13, 64, 2).half(), torch.empty(64, 2, dtype=torch.float16)
+    Module(HALVES_BESIDE_EACH_OTHER).kernel("beside", [HALVES, HALVES, HALVES])(a, b, c, grid=1, block=64)
+    second = a[:, 1] * b[:, 0]
+    expected = torch.stack([a[:, 0] * b[:, 1] + second, a[:, 0] * 0.25 + second + b[:, 1] * 0.5], 1)
+    assert torch.equal(c, expected)  # small numbers and their quarters: every order of rounding is exact
 
 
 def test_a_barrier_of_the_prelude_is_said_to_be_there(target):

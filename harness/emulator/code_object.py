@@ -73,7 +73,8 @@ class KernelCode:
 
 
 class CodeObject:
-    """An ELF file for one of `TARGETS`. image: its loadable segments as they lie in memory, from address 0 on."""
+    """An ELF file for one of `TARGETS`. image: its loadable segments as they lie in memory, from address 0 on.
+    variables: addresses and sizes of those that a kernel may write."""
 
     def __init__(self, data: bytes) -> None:
         """Raises Malformed, or NotEmulated for another chip."""
@@ -85,6 +86,7 @@ class CodeObject:
             raise Malformed(f"it is no code object: {type(error).__name__}: {error}") from None
 
     def _read(self, data: bytes) -> None:
+        from elftools.elf.constants import P_FLAGS
         from elftools.elf.elffile import ELFFile
         from elftools.elf.sections import SymbolTableSection
 
@@ -106,6 +108,8 @@ class CodeObject:
             content = segment.data()
             image[segment["p_vaddr"] : segment["p_vaddr"] + len(content)] = content
         self.image = bytes(image)
+        writable = [one for one in loads if one["p_flags"] & P_FLAGS.PF_W]
+        self.variables = tuple((one["p_vaddr"], one["p_memsz"]) for one in writable)
         self.symbols: dict[str, tuple[int, int]] = {}
         self.functions: dict[int, str] = {}
         for section in elf.iter_sections():

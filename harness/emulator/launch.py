@@ -7,6 +7,7 @@ A launch of many workgroups is run in batches, so that its registers fit into `S
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -93,6 +94,7 @@ def run(
         if chosen.float_mode != 0xF0:
             raise NotEmulated(f"its mode of rounding or denormals (0x{chosen.float_mode:02x}) is not emulated")
         code = memories.of_array(np.frombuffer(image.image, np.uint8), "the code", writable=False)
+        code = dataclasses.replace(code, variables=image.variables)
         segment = start.argument_segment(chosen, kernargs, grid, block, shared_bytes)
         packet = start.dispatch_packet(grid, block)
         if witness:

@@ -18,17 +18,20 @@ from typing import Any
 import numpy as np
 
 from harness.emulator.arithmetic import U64, Array
+from harness.emulator.findings import NotEmulated
 from harness.emulator.native import GlobalStruct
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """bytes: uint8 [size], at `address` for the kernel. writable: False for code and arguments."""
+    """bytes: uint8 [size], at `address` for the kernel. writable: False for code and arguments. variables: offsets and
+    sizes of what a GPU lets a kernel write all the same: a code object's variables."""
 
     address: int
     bytes: Array
     name: str
     writable: bool = True
+    variables: tuple[tuple[int, int], ...] = ()
 
 
 class Outside(Exception):
@@ -102,6 +105,9 @@ class GlobalMemory:
             for one in numbers:
                 if not self.allocations[one].writable:
                     first = int(np.argmax(held == one))
+                    offset = int(addresses[first]) - self.allocations[one].address
+                    if any(0 <= offset - start < length for start, length in self.allocations[one].variables):
+                        raise NotEmulated("a store to a variable of the source (__device__) is not emulated")
                     what = f"{self.allocations[one].name}, which is not to be written"
                     raise Outside(first, int(addresses[first]), size, f"in {what}")
         if numbers.size == 1:

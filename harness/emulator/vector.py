@@ -128,12 +128,15 @@ class _Builder:
             code -= 256
         if code == 254:
             raise NotEmulated(f"{self.instruction.mnemonic} with an operand from LDS is not emulated")
+        upper = self.names_a_half(form, bits) and code >= 384
+        code -= 128 * upper
         accum = None
         if self.instruction.mnemonic in ("v_accvgpr_read_b32", "v_accvgpr_mov_b32") and code >= 256:
             accum = min(self.kernel.accum_offset, self.kernel.vgprs)
         read = operands.source(code, fields.get("literal", 0), form, 64 if bits > 32 else 32, accum)
         if code >= 256:
             check_registers(self.kernel, code - 256 + (accum or 0), 2 if bits > 32 else 1)
+        read = operands.half(read, upper)
         if self.encoding.startswith("VOP3P"):
             return self.packed(read, number, form, bits, code)
         if sdwa:
@@ -148,8 +151,6 @@ class _Builder:
                 read, fields.get(f"src{number}_neg", 0), fields.get(f"src{number}_abs", 0), _float_bits(bits, form)
             )
         if not self.encoding.startswith("VOP3"):
-            if self.kernel.rdna and _is_half(form, bits) and code >= 384 and name in ("src0", "src1"):
-                return operands.half(operands.source(code - 128, fields.get("literal", 0), form, 32), 1)
             return read
         if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(self.instruction.mnemonic):
             read = operands.half(read, fields.get("opsel", 0) >> number & 1)
@@ -159,6 +160,10 @@ class _Builder:
                 return operands.modified(read, negated, absolute, 32)
             raise NotEmulated(f"{self.instruction.mnemonic} with a sign modifier on integers is not emulated")
         return operands.modified(read, negated, absolute, _float_bits(bits, form))
+
+    def names_a_half(self, form: str, bits: int) -> bool:
+        """Whether v128 and above, as an operand of 16 bits, are the upper halves of v0 and above."""
+        return self.kernel.rdna and _is_half(form, bits) and self.encoding.startswith(("VOP1", "VOP2", "VOPC"))
 
     def packed(self, read: Read, number: int, form: str, bits: int, code: int) -> Read:
         fields, mnemonic = self.fields, self.instruction.mnemonic
@@ -206,7 +211,17 @@ class _Builder:
         register = self.fields["vdst"] - 256
         if self.instruction.mnemonic.startswith("v_accvgpr_write"):
             register += self.kernel.accum_offset
-        return operands.source(register + 256, 0, "FMT_NUM_B32", 64 if self.d0_bits == 64 else 32)
+        register, high = self.half_written(register)
+        return operands.half(operands.source(register + 256, 0, "FMT_NUM_B32", 64 if self.d0_bits == 64 else 32), high)
+
+    def half_written(self, register: int) -> tuple[int, int]:
+        """The register, and 1 if the result is its upper half."""
+        if self.names_a_half(*self.result) and register >= 128:
+            return register - 128, 1
+        own = not _is_half(*self.result) or OPSEL_IS_ITS_OWN.match(self.instruction.mnemonic) is not None
+        if own or not self.encoding.startswith("VOP3") or self.encoding.startswith("VOP3P"):
+            return register, 0
+        return register, self.fields.get("opsel", 0) >> 3 & 1
 
     def clamp(self) -> Callable[[Array], Array] | None:
         if not self.fields.get("clmp"):
@@ -246,15 +261,11 @@ class _Builder:
         if mnemonic.startswith("v_accvgpr_write") or mnemonic == "v_accvgpr_mov_b32":
             register += min(self.kernel.accum_offset, self.kernel.vgprs)
         rdna = self.kernel.rdna
-        high = 0
-        if _is_half(form, bits) and rdna and self.encoding.startswith(("VOP1", "VOP2")) and register >= 128:
-            register, high = register - 128, 1
+        register, high = self.half_written(register)
         check_registers(self.kernel, register, 2 if self.d0_bits == 64 else 1)
         if "SDWA" in self.encoding and self.fields["dst_sel"] != 6:
             return self.write_subdword(register)
         if _is_half(form, bits) and not OPSEL_IS_ITS_OWN.match(mnemonic):
-            if self.encoding.startswith("VOP3") and not self.encoding.startswith("VOP3P"):
-                high = self.fields.get("opsel", 0) >> 3 & 1
             if high or rdna or KEEPS_HIGH_HALF.match(mnemonic):
                 return lambda state, rows, value, valid: write_half(state, rows, register, value, high, valid)
         if self.d0_bits == 64:
