@@ -171,6 +171,7 @@ def test_at_the_first_wrong_case_it_stops_if_asked_to(podium):
     ("words", "said"),
     [
         (["--case", "2"], "double has no benchmark case 2"),
+        (["--case", "9" * 5000], "double has no case"),
         (["--case", "rows=3 cols=6"], "double has no case 'rows=3 cols=6'"),
         (["-k", "depth"], "no case of double has 'depth'"),
     ],

@@ -237,6 +237,14 @@ def test_runs_of_two_problems_are_not_compared_not_even_in_a_duel(podium, store,
     assert (code, out) == (2, "") and "old is a run of double, new of triple: compare runs of one problem" in err
 
 
+@pytest.mark.parametrize("percent", ["nan", "inf"])
+def test_a_limit_that_is_no_number_lets_nothing_pass(podium, store, percent):
+    store("old", OLD)
+    store("new", NEW, (130_000.0, 520_000.0))
+    code, out, err = podium("compare", "old", "new", "--fail-if-slower", percent)
+    assert (code, out) == (2, "") and f"--fail-if-slower {percent} is no number" in err
+
+
 def test_pairs_are_of_a_duel(podium, store):
     code, out, err = podium("compare", "old", "new", "--pairs", "16")
     assert (code, out) == (2, "") and "--pairs applies to a duel only" in err and "add --duel" in err

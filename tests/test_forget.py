@@ -135,3 +135,21 @@ def test_an_age_without_a_unit_is_refused_by_a_sentence_that_names_them_and_noth
     code, out, err = podium("forget", "--older-than", "3")
     assert (code, out) == (2, "") and "3 of what?" in err and "3d are days, 3h hours, 3w weeks" in err
     assert stored(root) == before
+
+
+def test_a_run_that_says_it_is_of_a_folder_elsewhere_takes_no_source_from_there(podium, root):
+    (path,) = root.glob("results/local/double/test-1000/*-000004-*.json")
+    path.write_text(path.read_text().replace('"problem":"double"', '"problem":"../published/double"'))
+    mine = SHAS["mine"]
+    path.write_text(path.read_text().replace(SHAS["tried"], mine))
+    for other in root.glob("results/*/double/test-1000/*-mine.json"):
+        other.unlink()
+    assert podium("forget", "tried")[0] == 0 and not path.exists()
+    assert (root / f"results/published/double/sources/{mine}.py").exists()
+
+
+def test_beside_a_file_that_cannot_be_read_no_source_goes(podium, root):
+    (path,) = root.glob("results/local/double/test-1000/*-000003-*.json")
+    path.with_name("20990101T000000-000009-newer.json").write_text(path.read_text().replace(":2,", ":99,", 1))
+    assert podium("forget", "20200101T000000-000003")[0] == 0 and not path.exists()
+    assert "other" in stored(root)[1]

@@ -54,7 +54,7 @@ def choose_to_check(problem: Problem, named: Sequence[str], words: Sequence[str]
 def case_named(problem: Problem, device_kind: str, name: str) -> Case:
     """The case that `name` means: a benchmark case's number from 1, or the label of any. Raises UsageError."""
     benchmarks = problem.cases_for(device_kind).benchmark
-    if name.lstrip("-").isdecimal():
+    if re.fullmatch(r"-?[0-9]{1,9}", name):
         if not 1 <= int(name) <= len(benchmarks):
             listed = "".join(f"\n    {number}: {case.label}" for number, case in enumerate(benchmarks, 1))
             raise UsageError(f"{problem.name} has no benchmark case {name} on this device", f"there are:{listed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -163,6 +164,8 @@ def compare(
 
     Example: python3 -m harness compare torch_bf16 torch_fp8 --duel
     """
+    if fail_if_slower is not None and not math.isfinite(fail_if_slower):
+        raise UsageError(f"--fail-if-slower {fail_if_slower} is no number of per cent", "5, say")
     from harness.machine.device import detect
     from harness.ranking.speed import Speed
     from harness.render import compare as rendered

@@ -51,17 +51,18 @@ class Store:
         return path
 
     def remove(self, files: Sequence[tuple[str, Entry | None]]) -> None:
-        """Remove run files, each with its entry if it is a run, and the sources that no other run has. Raises
-        InfrastructureError."""
+        """Remove run files, each with its entry if it is a run, and the sources beside them that no other run has. Where
+        a file beside them is no run, its source may be any: none goes. Raises InfrastructureError."""
         try:
             for path, _ in files:
                 (self._results / path).unlink(missing_ok=True)
             with self.index() as index:
-                kept = {(run.problem, run.sha256) for run in index.runs()}
+                kept = {run.sha256 for run in index.runs()}
+                unread = {Path(path).parent.parent for path, _ in index.faults()}
             for path, run in files:
-                if run and (run.problem, run.sha256) not in kept and _SHA256.fullmatch(run.sha256):
-                    tier = path.partition("/")[0]
-                    (self._results / tier / run.problem / "sources" / f"{run.sha256}.py").unlink(missing_ok=True)
+                folder = Path(path).parent.parent  # whatever problem the file says that it is of
+                if run and run.sha256 not in kept and folder not in unread and _SHA256.fullmatch(run.sha256):
+                    (self._results / folder / "sources" / f"{run.sha256}.py").unlink(missing_ok=True)
         except OSError as error:
             raise InfrastructureError(f"{error.filename} cannot be removed: {error.strerror}") from None
 
