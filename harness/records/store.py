@@ -51,8 +51,8 @@ class Store:
         return path
 
     def remove(self, files: Sequence[tuple[str, Entry | None]]) -> None:
-        """Remove run files, each with its entry if it is a run, and the sources beside them that no other run has. Where
-        a file beside them is no run, its source may be any: none goes. Raises InfrastructureError."""
+        """Remove run files, each with its entry if it is a run, and the sources beside them that no other run has.
+        Where a file beside them is no run, its source may be any: none goes. Raises InfrastructureError."""
         try:
             for path, _ in files:
                 (self._results / path).unlink(missing_ok=True)
