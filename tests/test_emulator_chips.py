@@ -11,6 +11,10 @@ from bench.opcodes import mnemonics_of, of_target
 from harness.emulator import of_array, run
 from harness.emulator.chips import lacks
 from harness.emulator.code_object import ARCHITECTURE
+from tests import test_emulator_conversions as conversions
+from tests import test_emulator_floats as floats
+from tests import test_emulator_integers as integers
+from tests import test_emulator_lanes as lanes
 from tests.assembled import code_object, refused
 
 NOT_HERE = ("instruction not supported on this GPU", "invalid instruction")
@@ -34,6 +38,12 @@ def test_a_chip_lacks_what_its_assembler_does_not_know(chip):
 def test_no_opcode_that_was_emulated_is_lost(chip, count):
     """The tests of single instructions leave out what is not emulated."""
     assert sum(of_target(chip).values()) >= count
+
+
+def test_every_row_of_a_table_is_run_on_some_chip():
+    tables = [*integers.TABLES.values(), *floats.TABLES.values(), conversions.PLAIN, conversions.DOTS, lanes.MIXED]
+    emulated = {name for chip in ARCHITECTURE for name, is_emulated in of_target(chip).items() if is_emulated}
+    assert [row.name for table in tables for row in table if row.name not in emulated] == []
 
 
 def test_an_instruction_of_a_later_chip_is_none():

@@ -66,13 +66,10 @@ PLAIN = [
     Row("v_cvt_i16_f16", "h>s", whole(-32768, 32767)),
     *(Row(name, "f>i", NEAREST) for name in ("v_cvt_rpi_i32_f32", "v_cvt_nearest_i32_f32")),
     *(Row(name, "f>i", DOWN) for name in ("v_cvt_flr_i32_f32", "v_cvt_floor_i32_f32")),
-    Row("v_cvt_off_f32_i4", "u>f", lambda a: ((a & 15 ^ 8) - 8) / 16),
     Row("v_cvt_f32_bf16", "p>f", from_bfloat),
     Row("v_cvt_pk_bf16_f32", "ff>P", both(bfloat)),
     Row("v_cvt_pk_f16_f32", "ff>H", both(lambda a: a.astype(H))),
     *(Row(name, "ff>H", both(toward_zero)) for name in ("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32")),
-    Row("v_cvt_pk_i16_f32", "ff>S", both(whole(-32768, 32767))),
-    Row("v_cvt_pk_u16_f32", "ff>W", both(whole(0, 65535))),
 ]
 
 # Floats of 8 bits and of 4

@@ -34,15 +34,6 @@ def smaller(a, b):
     return -larger(-a, -b)
 
 
-def maximum(a, b):
-    """Of gfx950's v_maximum3: as larger, but a NaN wins (IEEE 754-2019)."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), larger(a, b))
-
-
-def minimum(a, b):
-    return -maximum(-a, -b)
-
-
 def median(a, b, c):
     middle = np.sort(np.stack([a, b, c]), axis=0)[1]
     nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
@@ -166,8 +157,6 @@ SINGLE = [
     Row("v_med3_f32", "fff>f", median, any_zero=True),
     Row("v_maxmin_f32", "fff>f", lambda a, b, c: smaller(larger(a, b), c)),
     Row("v_minmax_f32", "fff>f", lambda a, b, c: larger(smaller(a, b), c)),
-    Row("v_maximum3_f32", "fff>f", lambda a, b, c: maximum(maximum(a, b), c)),
-    Row("v_minimum3_f32", "fff>f", lambda a, b, c: minimum(minimum(a, b), c)),
     Row("v_fmac_f32", "ff+f>f", fused),
     Row("v_fmamk_f32", "ff>f", lambda a, b: fused(a, np.full_like(a, 2.7182817459106445), b),
         "{name} {d}, v2, 0x402df854, v4"),
@@ -181,7 +170,7 @@ SINGLE = [
     Row("v_frexp_mant_f32", "f>f", significand),
     Row("v_ldexp_f32", "fi>f", scaled),
     Row("v_exp_f32", "f>f", flushed(np.exp2)),
-    *(Row(name, "f>f", flushed(np.log2)) for name in ("v_log_f32", "v_log_legacy_f32")),
+    Row("v_log_f32", "f>f", flushed(np.log2)),
     *(Row(name, "f>f", flushed(lambda a: 1 / a)) for name in ("v_rcp_f32", "v_rcp_iflag_f32")),
     Row("v_rsq_f32", "f>f", flushed(lambda a: 1 / np.sqrt(a))),
     Row("v_sqrt_f32", "f>f", flushed(np.sqrt)),
@@ -218,7 +207,6 @@ HALF = [
     Row("v_fmac_f16", "hh+h>h", fused),
     Row("v_fmamk_f16", "hh>h", lambda a, b: fused(a, np.full_like(a, 2.71875), b), "{name} {d}, v2, 0x4170, v4"),
     Row("v_fmaak_f16", "hh>h", lambda a, b: fused(a, b, np.full_like(a, 2.71875)), "{name} {d}, {s}, 0x4170"),
-    *(Row(name, "hhh>h", fixed_up) for name in ("v_div_fixup_f16", "v_div_fixup_legacy_f16")),
     Row("v_floor_f16", "h>h", np.floor),
     Row("v_ceil_f16", "h>h", np.ceil),
     Row("v_trunc_f16", "h>h", np.trunc),
@@ -235,8 +223,6 @@ HALF = [
     Row("v_pack_b32_f16", "hh>H", lambda a, b: np.stack([a, b], axis=1)),
     Row("v_pk_max_f16", "HH>H", larger),
     Row("v_pk_min_f16", "HH>H", smaller),
-    Row("v_pk_maximum3_f16", "HHH>H", lambda a, b, c: maximum(maximum(a, b), c)),
-    Row("v_pk_minimum3_f16", "HHH>H", lambda a, b, c: minimum(minimum(a, b), c)),
     *(Row(name, signs, lambda a, b, c: fused(a.ravel(), b.ravel(), c.ravel()).reshape(a.shape))
       for name, signs in (("v_pk_fma_f16", "HHH>H"), ("v_pk_fmac_f16", "HH+H>H"))),
 ]  # fmt: skip

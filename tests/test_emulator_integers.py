@@ -47,10 +47,6 @@ def picked(data, selector):
     return 255 * (data >> 16 * selector - 113 & 1) if selector < 12 else 255 * (selector > 12)
 
 
-def distance(a, b):
-    return sum(abs(x - y) for x, y in zip(a, b))
-
-
 def pairs(function):
     """Of packed instructions: by halves."""
     return lambda *given: [function(*each) for each in zip(*given)]
@@ -79,17 +75,11 @@ WORDS = [
     Row("v_ffbh_i32", "u>i", run_of_sign),
     Row("v_cls_i32", "u>i", run_of_sign),
     Row("v_mov_b32", "u>u", lambda a: a),
-    Row("v_prng_b32", "u>u", lambda a: a << 1 ^ (197 if a >> 31 else 0)),
     Row("v_mad_u32_u24", "uuu>u", lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c),
     Row("v_mad_u32_u16", "uuu>u", lambda a, b, c: (a & 0xFFFF) * (b & 0xFFFF) + c),
     Row("v_mad_i32_i16", "uuu>u", lambda a, b, c: s(a, 16) * s(b, 16) + c),
     Row("v_cvt_pk_u16_u32", "uu>W", lambda a, b: (min(a, 65535), min(b, 65535))),
     Row("v_cvt_pk_i16_i32", "ii>S", lambda a, b: (clipped(a, -32768, 32767), clipped(b, -32768, 32767))),
-    Row("v_sad_u32", "uuu>u", lambda a, b, c: abs(a - b) + c),
-    Row("v_sad_u16", "uuu>u", lambda a, b, c: abs((a & 65535) - (b & 65535)) + abs((a >> 16) - (b >> 16)) + c),
-    Row("v_sad_u8", "uuu>u", lambda a, b, c: distance(octets(a), octets(b)) + c),
-    Row("v_sad_hi_u8", "uuu>u", lambda a, b, c: (distance(octets(a), octets(b)) << 16) + c),
-    Row("v_msad_u8", "uuu>u", lambda a, b, c: sum(abs(x - y) for x, y in zip(octets(a), octets(b)) if y) + c),
     Row("v_lerp_u8", "uuu>u", lambda a, b, c: joined(x + y + (z & 1) >> 1 for x, y, z in zip(*map(octets, (a, b, c))))),
     Row("v_add_i32", "ii>i", lambda a, b: a + b),
     Row("v_sub_i32", "ii>i", lambda a, b: a - b),
@@ -147,10 +137,6 @@ HALVES = [
     Row("v_not_b16", "w>w", lambda a: ~a),
     Row("v_mov_b16", "w>w", lambda a: a, "{name} v10.l, v2.l"),
     Row("v_cndmask_b16", "ww>w", lambda a, b, on: b if on else a, "{name} {d}, {s}, vcc", "in"),
-    Row("v_ashr_pk_i8_i32", "iiu>w",
-        lambda a, b, c: joined(clipped(one >> c % 32, -128, 127) for one in (a, b))),
-    Row("v_ashr_pk_u8_i32", "iiu>w", lambda a, b, c: joined(clipped(one >> c % 32, 0, 255) for one in (a, b))),
-    Row("v_sat_pk_u8_i16", "S>w", lambda a: joined(clipped(one, 0, 255) for one in a)),
 ]  # fmt: skip
 
 LONG = [
@@ -176,9 +162,6 @@ PACKED = [
     Row("v_dot2c_i32_i16", "SS+i>i", dotted),
     Row("v_dot4c_i32_i8", "CC+i>i", dotted),
     Row("v_dot8c_i32_i4", "cc+i>i", dotted),
-    *(Row(f"v_dot{n}_i32_iu{32 // n}", f"{kinds}i>i", dotted, f"{{name}} {{d}}, {{s}} neg_lo:[{signs}]")
-      for n, letters in ((4, "BC"), (8, "bc")) for kinds, signs in
-      ((letters[0] * 2, "0,0,0"), (letters[::-1], "1,0,0"), (letters, "0,1,0"), (letters[1] * 2, "1,1,0"))),
 ]  # fmt: skip
 
 TABLES = {"words": WORDS, "carries": CARRIES, "halves": HALVES, "long": LONG, "packed": PACKED}
