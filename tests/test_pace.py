@@ -23,7 +23,7 @@ from harness.judge.constants import (
 )
 from harness.judge.pace import Pace, first_manner, next_manner
 from harness.judge.sitting import LEAST_LATENCY_NS, Sitting, too_many_void, void_share
-from harness.model import Case, Device, Estimate, Floor, Manner, Measurement
+from harness.model import Case, Device, Estimate, Floor, Manner, Measurement, eligibility
 
 GPU = Device(
     kind="cuda", name="x", slug="x", arch="sm_90", torch_device="cuda:0", memory_bytes=1 << 37, flush_bytes=1 << 28
@@ -303,7 +303,7 @@ class TestTheBound:
 
     def test_below_the_floor_is_what_the_bound_does_not_explain(self):
         def is_below(latency_ns, bound_ns, floor_ns=100.0):
-            return bounds.is_below_floor(
+            return eligibility.is_below_floor(
                 Measurement(
                     case=SMALL,
                     samples_ns=((latency_ns,),),

@@ -8,9 +8,7 @@ from click.testing import CliRunner
 from harness.cli.options import verbs as cli
 from harness.errors import InfrastructureError
 from harness.judge import entrant
-from harness.judge import evaluate as judging
-from harness.model import NO_ISOLATION, Isolation
-from harness.ranking import stats
+from harness.model import NO_ISOLATION, Isolation, eligibility
 from harness.sandbox import tiers
 from harness.verbs import eval as evaluation
 
@@ -23,9 +21,8 @@ pytestmark = pytest.mark.usefixtures("roomy", "steady")
 def steady(monkeypatch):
     """Times may be as doubtful as they like: on a busy machine that would be named as the reason."""
     monkeypatch.setattr(entrant, "MOST_VOIDS", 10_000)
-    monkeypatch.setattr(judging, "too_many_void", lambda cases: False)
-    monkeypatch.setattr(judging, "_unstable", lambda rounds: False)
-    monkeypatch.setattr(stats, "is_wider", lambda estimate, half_width: False)
+    for doubt in ("is_void", "is_unstable", "is_imprecise"):
+        monkeypatch.setattr(eligibility, doubt, lambda *_: False)
 
 
 @pytest.fixture

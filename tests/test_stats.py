@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.model import Estimate
+from harness.model.eligibility import is_wider
 from harness.ranking.stats import (
     enough,
     estimate,
     geometric_mean,
     interquartile_mean,
-    is_wider,
     noise_floor,
     noise_floor_apart,
     ratio_of_pairs,

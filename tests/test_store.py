@@ -419,7 +419,8 @@ json_values = st.recursive(
 @example(json.dumps({**GOOD, "schema_version": SCHEMA_VERSION + 1}).encode())
 @example(json.dumps(GOOD).encode("utf-16"))
 def test_whatever_a_file_holds_it_is_a_run_or_a_value_error(tmp_path, text):
-    path = tmp_path / "run-1.json"
+    path = tmp_path / "double" / "test-1000" / "run-1.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
     try:
         assert load_run(path).id == "run-1"
@@ -521,6 +522,65 @@ class TestFaults:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+class TestPlaces:
+    """A run lies in the folder of its problem and device, and no other has its id."""
+
+    @pytest.mark.parametrize("place", ["other/test-1000", "double/test-2000"])
+    def test_a_run_in_another_folder_is_none_and_the_right_one_counts(self, root, place):
+        put(root, make_run())
+        copy = root / "results" / "local" / place / "run-1.json"
+        copy.parent.mkdir(parents=True)
+        shutil.copy(folder(root) / "run-1.json", copy)
+        paths, devices, entries, faults = content(root)
+        assert paths == {"run-1": "local/double/test-1000/run-1.json"} and devices == {"test-1000": "Test 1000"}
+        said = "holds a run of double/test-1000, which is not the folder that it lies in"
+        assert len(entries) == 1 and faults == [(f"local/{place}/run-1.json", said)]
+        assert Store(root).read("run-1").score.latency_ns == 100.0
+
+    @pytest.mark.parametrize("order", [("published", "local"), ("local", "published")])
+    @pytest.mark.parametrize("within", [True, False], ids=["read at once", "read one by one"])
+    def test_of_two_files_with_one_id_the_published_one_is_read_and_the_other_is_named(self, root, order, within):
+        for tier in order:
+            put(root, make_run(score={"published": 100.0, "local": 1.0}[tier]), tier=tier)
+            if not within:
+                content(root)
+        paths, _, _, faults = content(root)
+        assert paths == {"run-1": "published/double/test-1000/run-1.json"}
+        said = "has the id of results/published/double/test-1000/run-1.json, which is read in its place"
+        assert faults == [("local/double/test-1000/run-1.json", said)]
+        with Store(root).index() as index:
+            (listed,) = index.runs()
+        assert listed.score_ns == standings(root)["mine"].score_ns == Store(root).read("run-1").score.latency_ns == 100
+
+    def test_a_second_file_of_an_id_counts_once_the_first_is_gone(self, root, settled):
+        other = make_run(device=DEVICE.model_copy(update={"slug": "test-0"}))
+        put(root, make_run(), other)
+        assert content(root)[0] == {"run-1": "local/double/test-0/run-1.json"}
+        (root / "results/local/double/test-0/run-1.json").unlink()
+        assert content(root)[0] == {"run-1": "local/double/test-1000/run-1.json"} and not content(root)[3]
+
+    def test_a_board_is_not_made_again_for_a_second_file_that_lies_there(self, root, settled):
+        put(root, make_run(), tier="published")
+        put(root, make_run())
+        before, after = ([Store(root).index().__enter__().revisions()] for _ in range(2))
+        assert before == after
+
+    def test_of_files_that_are_named_alone_the_same_one_is_read(self, root):
+        put(root, make_run("before"))
+        put(root, make_run("before"), tier="published")
+        content(root)
+        put(root, make_run(score=1.0))
+        name = "double/test-1000/run-1.json"
+        Store(root).index(only=[f"local/{name}"]).__enter__()
+        put(root, make_run(score=100.0), tier="published")
+        with Store(root).index(only=[f"published/{name}"]) as index:
+            assert index.paths()["run-1"] == f"published/{name}" and index.entry("run-1").score_ns == 100.0
+
+    def test_every_published_run_lies_in_its_place_and_has_an_id_of_its_own(self, pytestconfig):
+        files = sorted((pytestconfig.rootpath / "results" / "published").glob("*/*/*.json"))
+        assert len({load_run(file).id for file in files}) == len(files) > 0
 
 
 def several():

@@ -13,7 +13,7 @@ import numpy as np
 from harness.judge.constants import Constants
 from harness.judge.pace import Pace
 from harness.judge.sitting import Sitting
-from harness.model import Device, Manner, Measurement
+from harness.model import Device, Manner
 
 GPU_SHARE, GPU_NS = 0.02, 300.0
 CPU_SHARE, CPU_NS = 0.05, 150e3
@@ -45,9 +45,3 @@ def of(
     if gated or long:
         bound_ns += max(constants.of(pace.manner) - constants.of(Manner.SANDWICH), 0.0)
     return bound_ns + gated * GATED_NS + long * LONG_NS
-
-
-def is_below_floor(measurement: Measurement) -> bool:
-    """Whether a case took less than the device can, by more than the clock may err."""
-    floor, bound_ns = measurement.floor, measurement.bound_ns
-    return floor is not None and bound_ns is not None and measurement.latency.latency_ns + bound_ns < floor.latency_ns

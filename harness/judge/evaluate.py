@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from harness.catalog.config import EvalConfig
+from harness.catalog.config import EvalConfig, Sampling
 from harness.catalog.problem import PATH_OF_PROBLEM
 from harness.judge import bounds
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
@@ -38,13 +38,13 @@ from harness.model import (
     Manner,
     Measurement,
     Problem,
-    Round,
     Run,
     Submission,
     Total,
     Unranked,
     Verdict,
     all_tests,
+    eligibility,
     tolerances_met,
 )
 from harness.progress import Narrate
@@ -103,7 +103,7 @@ def evaluate(
         try:
             trial.run(timed, stop_at_first, profiles)
             measurements = [
-                _measurement(timings, trial, reference, device, config.confidence, sampling.processes)
+                _measurement(timings, trial, reference, device, config.confidence, sampling)
                 for timings in trial.timings
             ]
             ending = _ending(trial, reference)
@@ -121,7 +121,8 @@ def evaluate(
     safe = isolation.confines or allow_unsandboxed
     scored = accepted and measurements
     score = _score(measurements, config.confidence, sampling.processes, problem.ranking) if scored else None
-    imprecise = score is not None and stats.is_wider(score, sampling.most_half_width)
+    latencies, most = [measurement.latency for measurement in measurements], sampling.most_half_width
+    imprecise = score is not None and eligibility.is_imprecise(score, latencies, problem.ranking, most)
     return Run(
         id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
         problem=problem.name,
@@ -172,10 +173,10 @@ def replay(
 
 
 def _measurement(
-    timings: Timings, trial: Trial, reference: Reference, device: Device, confidence: float, first: int
+    timings: Timings, trial: Trial, reference: Reference, device: Device, confidence: float, sampling: Sampling
 ) -> Measurement:
     centres = [stats.interquartile_mean(samples) for samples in timings.samples_ns]
-    latency = stats.estimate(centres, confidence, first)
+    latency = stats.estimate(centres, confidence, sampling.processes)
     floor = roofline.floor(reference.cost(timings.case), device)
     pace, constants = timings.pace, trial.entrant.caller.constants
     labels = {Label.WORKER_TIMED} if pace.manner is Manner.WORKER else set()
@@ -185,6 +186,8 @@ def _measurement(
         labels.add(Label.COPIED)
     if _crowded(timings):
         labels.add(Label.CROWDED)
+    if eligibility.is_wider(latency, sampling.most_half_width):
+        labels.add(Label.IMPRECISE)
     if device.kind == "cpu" and latency.latency_ns <= bounds.CPU_NS:
         labels.add(Label.TOO_SHORT)
     launch_ns = constants.launch_ns
@@ -254,12 +257,6 @@ def _crowded(timings: Timings) -> bool:
     return 2 * sum(sitting.crowded for sitting in timings.sittings) > len(timings.sittings)
 
 
-def _unstable(rounds: Sequence[Round]) -> bool:
-    """Whether the machine was disturbed in more than a quarter of the processes, each of which had a second chance."""
-    kept = [each for each in rounds if each.kept]
-    return 4 * sum(each.disturbed is not None for each in kept) > len(kept)
-
-
 def _unranked_because(
     trial: Trial,
     ending: Ending,
@@ -280,9 +277,9 @@ def _unranked_because(
         Unranked.QUICK: quick,
         Unranked.VOIDED: bool(trial.unclockable) or too_many_void(timings.sittings for timings in trial.timings),
         Unranked.CROWDED: any(_crowded(timings) for timings in trial.timings),
-        Unranked.UNSTABLE: _unstable(trial.rounds),
+        Unranked.UNSTABLE: eligibility.is_unstable(trial.rounds),
         Unranked.IMPRECISE: imprecise,
-        Unranked.BELOW_FLOOR: any(bounds.is_below_floor(measurement) for measurement in measurements),
+        Unranked.BELOW_FLOOR: any(eligibility.is_below_floor(measurement) for measurement in measurements),
         Unranked.UNSANDBOXED: not safe,
         Unranked.WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
         Unranked.REPRODUCED: reproduced,  # last: `repro` asks what else there was, and then says this of every run

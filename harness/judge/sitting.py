@@ -11,14 +11,8 @@ from harness.judge.clock import Void
 from harness.judge.constants import LONG_ABOVE_NS
 from harness.judge.tally import Tally
 from harness.machine.neighbours import Crowding
-from harness.model import Manner
+from harness.model import Manner, eligibility
 from harness.ranking import stats
-
-MOST_VOID = 0.1
-"""A run with a larger share of void calls is not ranked."""
-
-MOST_VOID_OF_A_CASE = 0.25
-"""Nor is one with a larger share of one case's: whoever voids calls as it likes chooses among them."""
 
 LEAST_LATENCY_NS = 1.0
 """What remains of a call that took no longer than one that computes nothing."""
@@ -71,15 +65,14 @@ def others_share(sittings: Iterable[Sitting]) -> float | None:
 
 def too_many_void(cases: Iterable[Sequence[Sitting]]) -> bool:
     """Whether so many calls were void, of all or of those of one case, that the run is not ranked."""
-    cases = list(cases)
-    of_all = void_share(sitting for sittings in cases for sitting in sittings)
-    return of_all > MOST_VOID or any(void_share(sittings) > MOST_VOID_OF_A_CASE for sittings in cases)
+    return eligibility.is_void([_calls(sittings) for sittings in cases])
 
 
 def void_share(sittings: Iterable[Sitting]) -> float:
     """Of all calls, how many were void."""
-    voids = counted = 0
-    for sitting in sittings:
-        voids += sum(sitting.voids.values())
-        counted += len(sitting.elapsed_ns)
-    return voids / max(voids + counted, 1)
+    return eligibility.void_share(*_calls(list(sittings)))
+
+
+def _calls(sittings: Sequence[Sitting]) -> tuple[int, int]:
+    """How many were void, and how many counted."""
+    return sum(sum(each.voids.values()) for each in sittings), sum(len(each.elapsed_ns) for each in sittings)

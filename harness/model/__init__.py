@@ -2,7 +2,7 @@
 
     value  ─►  case, foreign  ─┬─►  problem  ─┬─►  run, tolerances_met
                floor, label  ─┴─►  timing   ─┤
-               isolation         ├─►  verdict  ─┤
+               isolation         ├─►  verdict  ─┤      └─►  eligibility
                                  └─►  profiled ─┘
 
 Everything here is immutable and validated where it enters from a file (`catalog` reads problems, `records` reads runs).

@@ -15,6 +15,7 @@ class Label(enum.StrEnum):
     COPIED = "copied"
     CROWDED = "crowded"
     VOIDED = "voided"
+    IMPRECISE = "imprecise"
     LATENCY_BOUND = "latency-bound"
     TOO_SHORT = "too-short"
     WORKER_TIMED = "worker-timed"
@@ -71,6 +72,7 @@ _LABELLED = {
     Label.COPIED: "an output was not allocated by torch in the call, so it was copied within the timed interval",
     Label.CROWDED: _CROWDED,
     Label.VOIDED: _VOIDED,
+    Label.IMPRECISE: "its processes differ by more than a score may that is ranked",
     Label.LATENCY_BOUND: "a launch alone takes as long as half the floor",
     Label.TOO_SHORT: "it takes less than the clock's bound on a CPU, 150 µs, and counts with that",
     Label.WORKER_TIMED: _WORKER_TIMED,
@@ -85,7 +87,7 @@ _UNRANKED = {
     Unranked.VOIDED: _VOIDED,
     Unranked.CROWDED: _CROWDED,
     Unranked.UNSTABLE: "the machine became slower while it was timed",
-    Unranked.IMPRECISE: "its processes differ so much that the score's interval is too wide to rank by",
+    Unranked.IMPRECISE: "its processes differ so much that the score's interval, or its cases', is too wide to rank by",
     Unranked.BELOW_FLOOR: "it was faster than the device's datasheet allows",
     Unranked.UNSANDBOXED: "nothing confined the submission",
     Unranked.WORKER_TIMED: _WORKER_TIMED,

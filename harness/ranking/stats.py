@@ -85,12 +85,6 @@ def estimate(values: Sequence[float], confidence: float, first: int | None = Non
     return Estimate(latency_ns=centre, low_ns=max(low, sys.float_info.min), high_ns=min(high, sys.float_info.max))
 
 
-def is_wider(found: Estimate, half_width: float | None) -> bool:
-    """Whether the interval reaches further than `half_width`, a fraction of the centre, above it. None: it never does,
-    and neither does an estimate without an interval."""
-    return half_width is not None and found.high_ns is not None and found.high_ns > found.latency_ns * (1 + half_width)
-
-
 def enough(values: Sequence[float], confidence: float, half_width: float) -> int:
     """How many values, these among them, make an interval (`estimate`, these being the first) at most `half_width` of
     the centre wide to either side. Raises ValueError as `geometric_mean` does, or for a single value."""

@@ -1,4 +1,7 @@
-"""A run file: its bytes, and the run that they say. Whatever lies there is a run or a ValueError."""
+"""A run file: its bytes, and the run that they say. Whatever lies there is a run or a ValueError.
+
+A run lies where it belongs, in the folder of its problem and its device, and is called by its id: a copy elsewhere is
+no run. What it says of being ranked is asked of its own data again (`eligibility`)."""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.model import Run
+from harness.model import Run, eligibility
 
 MAX_RUN_BYTES = 64 << 20
 """A run file is some hundred kilobytes; what is larger is not ours to read."""
@@ -45,4 +48,7 @@ def parse(path: Path, text: bytes) -> Run:
         raise ValueError(f"is no run: {where + ': ' if where else ''}{fault['msg']}") from None
     if run.id != path.stem:
         raise ValueError(f"holds the run {run.id}, which is not what it is called")
-    return run
+    folder = f"{run.problem}/{run.device.slug}"
+    if path.parts[-3:-1] != (run.problem, run.device.slug):
+        raise ValueError(f"holds a run of {folder}, which is not the folder that it lies in")
+    return eligibility.read_again(run)

@@ -6,7 +6,8 @@
 
 Whoever opens it looks once at all run files (`scan`), or at those that it names. Those whose stamp is not the one that
 they were read with are read again, and what was known of them holds only if their content is still the same. A file
-that is no run is left alone and reported. Where the cache cannot be written (a read-only `results`), its content is
+that is no run is left alone and reported. So is a second file with the id of another: the published one is read, or of
+two in one tier the first by its path. Where the cache cannot be written (a read-only `results`), its content is
 used from memory.
 """
 
@@ -27,7 +28,7 @@ from harness.model import Case, ClockOwner, Verdict
 from harness.records import run_file, scan
 from harness.records.entry import CaseFigures, Entry, figures_of, of_run, standing
 
-INDEX_VERSION = 13
+INDEX_VERSION = 14
 """Raise it when the tables change, or what is in them; an index of another version is thrown away and built anew."""
 
 COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
@@ -40,6 +41,7 @@ CREATE TABLE IF NOT EXISTS faults (path TEXT PRIMARY KEY, fault TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS standings ({", ".join(GROUP)}, path, runs, PRIMARY KEY ({", ".join(GROUP)}));
 CREATE TABLE IF NOT EXISTS cases (path TEXT PRIMARY KEY, cases TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS revisions (problem, device, revision TEXT NOT NULL, PRIMARY KEY (problem, device));
+CREATE INDEX IF NOT EXISTS ids ON runs (id);
 CREATE INDEX IF NOT EXISTS groups ON runs ({", ".join(GROUP)}, started_at);
 PRAGMA user_version = {INDEX_VERSION};
 """
@@ -92,7 +94,10 @@ class Tables:
                 self._database.execute("DELETE FROM folders WHERE path = ?", (path,))
                 touched |= self._forget(self._known_in(path).keys() | self._faults_in(path))
             for path, folder in stale.items():
+                touched |= self._forget_gone(path, folder)
+            for path, folder in sorted(stale.items(), key=lambda each: _place(f"{each[0]}/")):
                 touched |= self._read_folder(path, folder)
+            for path, folder in stale.items():
                 # What is a fault is read again each time: it may only have been unreadable for a moment.
                 stamp = scan.IN_DOUBT if self._faults_in(path) else folder.stamp
                 self._database.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (path, stamp))
@@ -111,7 +116,7 @@ class Tables:
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             touched: set[tuple[object, ...]] = set()
-            for name in sorted(names):
+            for name in sorted(names, key=_place):
                 path = self._results / name
                 if not path.exists():
                     touched |= self._forget({name})
@@ -134,12 +139,15 @@ class Tables:
         stale = {path for path, f in found.items() if f.stamp == scan.IN_DOUBT or f.stamp != known.get(path)}
         return known.keys() - found.keys(), {path: found[path] for path in stale}
 
+    def _forget_gone(self, path: str, folder: scan.Folder) -> set[tuple[object, ...]]:
+        """Forget what is in a folder no more; the groups of submissions that this touches."""
+        present = {f"{path}/{name}" for name in folder.stamps}
+        return self._forget((self._known_in(path).keys() | self._faults_in(path)) - present)
+
     def _read_folder(self, path: str, folder: scan.Folder) -> set[tuple[object, ...]]:
-        """Take in what is new or changed in a folder and forget what is gone; the groups of submissions that this
-        touches."""
-        present = {f"{path}/{name}": stamp for name, stamp in folder.stamps.items()}
-        faults, known = self._faults_in(path), self._known_in(path)
-        touched = self._forget((known.keys() | faults) - present.keys())
+        """Take in what is new or changed in a folder; the groups of submissions that this touches."""
+        present, known = {f"{path}/{name}": stamp for name, stamp in folder.stamps.items()}, self._known_in(path)
+        touched: set[tuple[object, ...]] = set()
         if folder.unreadable:
             self._database.execute("INSERT INTO faults VALUES (?, ?)", (f"{path}/", folder.unreadable))
         for name, stamp in sorted(present.items()):
@@ -159,17 +167,33 @@ class Tables:
                 return set()
             run = run_file.parse(path, text)
             entry = of_run(name, run)
+            others = self._of_id(run.id) - {name}
+            if first := min(others, key=_place, default=None):
+                if _place(first) < _place(name):
+                    raise ValueError(_second(first))
         except ValueError as error:
-            touched = self._forget({name})
-            self._database.execute("INSERT INTO faults VALUES (?, ?)", (name, str(error)))
-            return touched
+            return self._fail(name, str(error))
         touched = self._forget({name})
+        for other in others:
+            touched |= self._fail(other, _second(name))
+            folder = other.rpartition("/")[0]
+            self._database.execute("UPDATE folders SET stamp = ? WHERE path = ?", (scan.IN_DOUBT, folder))
         self._database.execute("INSERT INTO files VALUES (?, ?, ?)", (name, stamp, sha256))
         row = [getattr(entry, column) for column in COLUMNS]
         self._database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
         if run.measurements:
             self._database.execute("INSERT INTO cases VALUES (?, ?)", (name, _cases_text(figures_of(run))))
         return touched | {tuple(getattr(entry, column) for column in GROUP)}
+
+    def _fail(self, name: str, fault: str) -> set[tuple[object, ...]]:
+        """Report a file; the groups that this touches."""
+        touched = self._forget({name})
+        self._database.execute("INSERT INTO faults VALUES (?, ?)", (name, fault))
+        return touched
+
+    def _of_id(self, run_id: str) -> set[str]:
+        """The files that were read as the run of this id: one, or none."""
+        return {path for (path,) in self._database.execute("SELECT path FROM runs WHERE id = ?", (run_id,))}
 
     def _settle(self, group: tuple[object, ...]) -> None:
         """Work out anew which run stands for the submission of `group`."""
@@ -199,6 +223,15 @@ class Tables:
             for table in ("runs", "files", "faults", "cases"):
                 self._database.execute(f"DELETE FROM {table} WHERE path = ?", (path,))
         return touched
+
+
+def _place(path: str) -> tuple[int, str]:
+    """In this order files are read: the first of an id is the one that counts."""
+    return scan.TIERS.index(path.partition("/")[0]), path
+
+
+def _second(first: str) -> str:
+    return f"has the id of results/{first}, which is read in its place"
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
