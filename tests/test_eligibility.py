@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from test_store import SUBMISSION, make_run, problem
 
 from harness.model import (
     Case,
@@ -21,7 +22,6 @@ from harness.model import (
 from harness.model.eligibility import is_imprecise, read_again
 from harness.records.run_file import load_run
 from harness.records.store import Store
-from test_store import SUBMISSION, make_run, problem
 
 CASE = Case(parameters={"rows": 4})
 SAMPLED = {"gpu": {"processes": 2, "most_half_width": 0.1}}

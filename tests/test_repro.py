@@ -197,6 +197,14 @@ def test_a_changed_device_is_said_and_its_latencies_are_not_compared(podium, jud
     assert "device name" in [difference["what"] for difference in document["differences"]]
 
 
+def of_problem(stored, name):
+    """Have the run be one of another problem, in its folder."""
+    edit(stored, problem=name)
+    folder = stored.parents[2] / name / stored.parent.name
+    folder.mkdir(parents=True)
+    stored.rename(folder / stored.name)
+
+
 @pytest.mark.parametrize(
     ("spoil", "code", "words"),
     [
@@ -207,7 +215,7 @@ def test_a_changed_device_is_said_and_its_latencies_are_not_compared(podium, jud
         (lambda then, stored: edit(stored, master_seed="not hex"), 30, "its inputs are lost"),
         (lambda then, stored: edit(stored, master_seed="00" * 65), 30, "its inputs are lost"),
         (lambda then, stored: edit(stored, config={"cpu": {"processes": -1}}), 30, "cpu.processes is wrong"),
-        (lambda then, stored: edit(stored, problem="triple"), 2, "no problem called 'triple'"),
+        (lambda then, stored: of_problem(stored, "triple"), 2, "no problem called 'triple'"),
         (lambda then, stored: edit(stored, ending=NOT_JUDGED), 2, "no verdict to reproduce"),
         (lambda then, stored: stored.unlink(), 2, "there is no run mine"),
     ],

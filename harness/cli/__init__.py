@@ -23,6 +23,7 @@ from harness.cli.options import verbs
 from harness.command import MODULE, called, typed
 from harness.errors import InfrastructureError, PodiumError
 from harness.render import github
+from harness.render.legible import legible
 
 __all__ = ["cluster", "completion", "judging", "looking", "main", "serving", "verbs", "working"]
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except click.exceptions.Exit as done:  # --help was printed
             return done.exit_code
         except PodiumError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {legible(str(error))}", err=True)
             github.annotate([github.command("error", str(error), "podium")])
             return error.exit_code
         except click.exceptions.NoArgsIsHelpError as error:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except click.ClickException as error:
             said = error.format_message().rstrip(".")
             hint = f"\n  {_help(error.ctx)}" if isinstance(error, click.UsageError) and error.ctx else ""
-            click.echo(f"error: {said[:1].lower()}{said[1:]}{hint}", err=True)
+            click.echo(f"error: {legible(said[:1].lower() + said[1:])}{hint}", err=True)
             return error.exit_code
         except BrokenPipeError:
             sys.stderr.close()

@@ -37,6 +37,7 @@ from harness.render import boards, colour, github, progress
 from harness.render.cases import case_list
 from harness.render.document import Part, Prose, Verbatim
 from harness.render.fit import hanging
+from harness.render.legible import legible
 from harness.verbs import leaderboard
 
 
@@ -100,6 +101,8 @@ def eval_(
     from harness.verbs import eval as evaluation
     from harness.verbs.forewarning import of_interpreting
 
+    if junit:
+        junit_xml.check_free(junit, files)
     whole = task = catalog.load_problem(root, problem)
     watch_over(task)
     chosen = bool(named or words)
@@ -117,7 +120,8 @@ def eval_(
         waiting = evaluation.submissions_to_judge(root, task, files, here, quick or chosen, allow_unsandboxed)
         told = stack.enter_context(narration(as_json))
         for submission in waiting if chosen and here.kind == "cpu" else ():
-            if line := of_interpreting(root, whole, task, submission):
+            task, line = of_interpreting(root, whole, task, submission)
+            if line:
                 told(line)
 
         def stored(run: Run) -> None:
@@ -212,7 +216,8 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
 @verbs.command()
 @problem_argument
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("case", metavar="CASE")
+@click.argument("words", metavar="[CASE]", nargs=-1)
+@click.option("--case", "named", metavar="CASE", help="The same as CASE, as the other verbs have it.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
@@ -221,8 +226,12 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
 )
 @device_option
 @click.pass_obj
-def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
+def replay(
+    root: Path, problem: str, file: Path, words: tuple[str, ...], named: str | None, seed: int, device: str
+) -> int:
     """Judge FILE again on one CASE, with the inputs of a mismatch report. Nothing is timed or stored.
+
+    CASE is in quotes, or the number of a benchmark case from 1.
 
     Example: python3 -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
     """
@@ -230,17 +239,22 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
     from harness.machine.device import detect
     from harness.verbs import replay as replaying
 
+    asked = [*words, *([named] if named is not None else [])]
+    if len(asked) != 1:
+        what = "needs the CASE of the mismatch report" if not asked else f"takes one CASE, and was given {len(asked)}"
+        raise UsageError(f"replay {what}", "in quotes: 'batch_size=2 q_seq_len=1'; or the number of a benchmark case")
+    (case,) = asked
     task = catalog.load_problem(root, problem)
     watch_over(task)
     here = detect(root, device)
     try:
         check = replaying.replay(root, task, file, case, seed, here, narrate)
     except Fault as fault:
-        click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
+        click.echo(legible(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}"))
         return fault.ending.verdict.exit_code
     wrong = f"{case_list([check])}\n{hanging(check.report or '')}"
-    right = f"accepted: {case} with seed {seed} is right, {tolerances_met([check])}"
-    click.echo(colour.verdicts(wrong if check.report else right))
+    right = f"accepted: {check.case.label} with seed {seed} is right, {tolerances_met([check])}"
+    click.echo(colour.verdicts(legible(wrong if check.report else right)))
     return check.verdict.exit_code
 
 

@@ -62,7 +62,7 @@ def leaderboard(
     """Show the boards of PROBLEM, one for each device that has runs.
 
     --csv prints a row for each submission, the ranked ones first; with --cases one for each case of a ranked run. Times
-    are in ns, and a rank is two columns: the first and the last that it may be.
+    are in ns, and a rank is two columns: the first and the last that it may be. A device is called as its folder.
 
     Example: python3 -m harness leaderboard mla
     """
@@ -71,8 +71,9 @@ def leaderboard(
         print_json(ranked.as_json(root, task, device, cases))
     elif as_csv:
         read = ranked.boards(root, task, device)
-        runs_of = ((name, ranked.ranked_runs(root, board)) for name, board in read.boards)
-        click.echo(sheet.cases(runs_of) if cases else sheet.boards(read.boards), nl=False)
+        found = [board for _, board in read.boards]
+        runs_of = (run for board in found for run in ranked.ranked_runs(root, board))
+        click.echo(sheet.cases(runs_of) if cases else sheet.boards(found), nl=False)
         _say_what_is_left_alone(read.faults)
     else:
         print_parts(boards.parts(root, task, device, cases=cases), as_markdown)
@@ -194,7 +195,8 @@ def compare(
     if fail_if_slower is not None and not code and compared.finding.speed is Speed.AMBIGUOUS:
         advice = "" if duel else "; --duel times both in turns"
         click.echo(
-            f"--fail-if-slower: it cannot be told whether {b} is slower, so this does not fail{advice}", err=True
+            f"--fail-if-slower: it cannot be told whether {legible(b)} is slower, so this does not fail{advice}",
+            err=True,
         )
     github.annotate([github.command("error" if code else "notice", said, "compare", taken.b.submission_path)])
     return INTERRUPTED_EXIT_CODE if versions.was_interrupted(compared) else code
@@ -226,7 +228,7 @@ def report(root: Path, problem: str | None, device: str | None, out: Path, as_js
     if as_json:
         print_json(contents.as_json(root, tasks, device))
     else:
-        click.echo(html.write(root, tasks, out, device))
+        click.echo(legible(html.write(root, tasks, out, device)))
 
 
 @verbs.command()

@@ -23,6 +23,7 @@ from harness.errors import PodiumError, UsageError, did_you_mean
 from harness.model import Problem, Verdict
 from harness.progress import Narrate
 from harness.render import colour, document, github
+from harness.render.legible import legible
 
 _ALWAYS = "2 usage, 30 infrastructure, 130 interrupted"
 _VERDICTS = ", ".join(f"{each.exit_code} {each.words}" for each in Verdict if 10 <= each.exit_code < 20)
@@ -41,8 +42,21 @@ _EXIT_CODES = {
 """What a verb's help says of them; of the other verbs `0 done` and those that any may end with."""
 
 
+_MAY_BE_EMPTY = ("--reason",)
+"""`user block` opens an account again by an empty reason, and `user remove` refuses one in its own words."""
+
+
 class _Verb(click.Command):
-    """A verb whose help has its example in the words that the reader types, and ends with its exit codes."""
+    """A verb whose help has its example in the words that the reader types, and ends with its exit codes. A word
+    that is empty, as a variable of the shell that is not set leaves it, names nothing and is refused."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for before, word in zip(["", *args], args, strict=False):
+            option, sign, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+            if sign and not value and not ctx.resilient_parsing and option not in _MAY_BE_EMPTY:
+                what = f"{option} is given nothing" if option.startswith("-") else "one of the words is empty"
+                raise UsageError(f"{self.name}: {what}", "an empty variable of the shell leaves such a word")
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         codes = _EXIT_CODES.get(self.name or "", f"0 done, {_ALWAYS}")
@@ -63,6 +77,9 @@ class _Verbs(_Verb, click.Group):
 
     command_class = _Verb
     group_class = type  # a group within is one of these as well
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return click.Group.parse_args(self, ctx, args)  # of words that are its verbs'
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         unknown = args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-")
@@ -173,7 +190,7 @@ def watch_over(problem: Problem) -> None:
 
 
 def narrate(line: str) -> None:
-    click.echo(line, err=True)
+    click.echo(legible(line), err=True)
 
 
 @contextlib.contextmanager

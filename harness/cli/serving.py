@@ -134,7 +134,7 @@ def approve(root: Path, fingerprint: str, name: str, database: str | None) -> No
     Example: python3 -m harness user approve 3f9a1c2e77b0 ada
     """
     _database(root, database).people.approve(fingerprint.lower(), name)
-    click.echo(f"{fingerprint.lower()} is {name.lower()}'s")
+    click.echo(legible(f"{fingerprint.lower()} is {name.lower()}'s"))
 
 
 @user.command("list")
@@ -170,7 +170,7 @@ def block(root: Path, name: str, reason: str, database: str | None) -> None:
     Example: python3 -m harness user block ada --reason "two accounts"
     """
     _database(root, database).people.block(name.lower(), _line(reason) or None)
-    click.echo(f"{name.lower()} is {'shut' if _line(reason) else 'open'}")
+    click.echo(legible(f"{name.lower()} is {'shut' if _line(reason) else 'open'}"))
 
 
 @user.command("remove")
@@ -191,7 +191,7 @@ def remove(root: Path, submission: int, reason: str, database: str | None) -> No
     if not _line(reason):
         raise UsageError("the reason is empty", "it is shown to everyone: say why")
     removal.remove(known, root, submission, _line(reason))
-    click.echo(f"submission {submission} is removed: {_line(reason)}")
+    click.echo(legible(f"submission {submission} is removed: {_line(reason)}"))
 
 
 @verbs.command()

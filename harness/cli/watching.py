@@ -32,8 +32,10 @@ def watch(
     whole, here = problem, detect(root, device)
     if named or words:
         problem = choose(problem, here.kind, named, words)
-        if here.kind == "cpu" and (line := of_interpreting(root, whole, problem, load_submission(problem, file))):
-            narrate(line)
+        if here.kind == "cpu":
+            problem, line = of_interpreting(root, whole, problem, load_submission(problem, file))
+            if line:
+                narrate(line)
     narrate(f"watching {file}: judged at each save, nothing is ranked or stored; Ctrl-C ends it")
     try:
         verb.watch(

@@ -103,7 +103,7 @@ def new(root: Path, problem: str, name: str) -> None:
     from harness.verbs import new as scaffold
 
     task = catalog.load_problem(root, problem)
-    click.echo(scaffold.next_steps(task, problem, scaffold.new(root, task, name)))
+    click.echo(legible(scaffold.next_steps(task, problem, scaffold.new(root, task, name))))
 
 
 @verbs.command()
@@ -138,7 +138,7 @@ def new_problem(root: Path, name: str) -> None:
     """
     from harness.verbs import new_problem as scaffold
 
-    click.echo(scaffold.next_steps(scaffold.new_problem(root, name)))
+    click.echo(legible(scaffold.next_steps(scaffold.new_problem(root, name))))
 
 
 @verbs.command()
@@ -196,14 +196,18 @@ def check(
     from harness.verbs import check as checkup
     from harness.verbs.forewarning import of_interpreting
 
+    if junit:
+        junit_xml.check_free(junit, [file])
     whole = task = catalog.load_problem(root, problem)
     watch_over(task)
     if named or words:
         task = choose_to_check(task, named, words)
     with narration(as_json) as told:
         submission = catalog.load_submission(task, file)
-        if task is not whole and (line := of_interpreting(root, whole, task, submission)):
-            told(line)
+        if task is not whole:
+            task, line = of_interpreting(root, whole, task, submission)
+            if line:
+                told(line)
         found = checkup.check(root, task, submission, targets, emit, told, stop_at_first, not no_run)
     if junit:
         junit_xml.write(junit, [junit_xml.of_checkup(found)])

@@ -36,6 +36,7 @@ from harness.model.run import SCHEMA_VERSION, Finding, Run, Skipped
 from harness.model.timing import ClockOwner, Constant, Estimate, Manner, Measurement, Round, TimedBaseline
 from harness.model.tolerances_met import in_words, tolerances_met
 from harness.model.value import (
+    LONGEST_CALL_S,
     Nanoseconds,
     SampleNanoseconds,
     Text,
@@ -46,6 +47,7 @@ from harness.model.verdict import CaseCheck, Ending, Excess, Total, Verdict, all
 __all__ = [
     "CHECKER",
     "DISTURBED",
+    "LONGEST_CALL_S",
     "NO_ISOLATION",
     "OLDER_SOURCE",
     "SCHEMA_VERSION",

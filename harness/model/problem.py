@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from harness.model.case import Case, Cases, CaseValue, case_of
 from harness.model.foreign import Foreign
-from harness.model.value import LONGEST_NS, Value
+from harness.model.value import LONGEST_CALL_S, Value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -88,7 +88,7 @@ class Limits(Value):
     """
 
     load_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
-    call_s: float = Field(default=60.0, gt=0, le=LONGEST_NS / 1e9)
+    call_s: float = Field(default=60.0, gt=0, le=LONGEST_CALL_S)
     evaluation_s: float = Field(default=1800.0, gt=0, allow_inf_nan=False)
     test_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     benchmark_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)

@@ -26,6 +26,8 @@ SHORTEST_NS, LONGEST_NS = 1e-3, 1e13
 time of one that computes nothing is taken off may be less than a tick, but not less than that. 1e13 ns are the 10,000 s
 that a problem may allow a call at most (`Limits.call_s`)."""
 
+LONGEST_CALL_S = LONGEST_NS / 1e9
+
 Nanoseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """Any time; a stored run of schema version 1 may hold one that no clock gives."""
 

@@ -82,7 +82,7 @@ def compare_runs(a: Run, b: Run, noise: Noise, confidence: float, rank_worker_ti
     Raises UsageError where they are no measurements of the same thing.
     """
     check_comparable(a, b)
-    doubts = [(name, doubt(run, rank_worker_timed)) for run, name in zip((a, b), names_of(a, b), strict=True)]
+    doubts = [(name, doubt(run, rank_worker_timed)) for run, name in _named(a, b)]
     doubtful = "; ".join(f"{name} is not ranked, {why}" for name, why in doubts if why)
     theirs = {measurement.case.key: measurement for measurement in b.measurements}
     both = [(old, theirs[old.case.key]) for old in a.measurements if old.case.key in theirs]
@@ -155,11 +155,17 @@ def paired_scores(measurements: Sequence[PairedMeasurement], ranking: str = "geo
     )
 
 
+def _named(a: Run, b: Run) -> list[tuple[Run, str]]:
+    """Both with what to call them; one that is held against itself once."""
+    named = list(zip((a, b), names_of(a, b), strict=True))
+    return named if a.id != b.id else named[1:]
+
+
 def _finding_of_runs(
     a: Run, b: Run, both: Sequence[tuple[Measurement, Measurement]], noise: Noise, confidence: float, doubtful: str
 ) -> SpeedFinding:
     """The finding over all cases: from the scores of the processes."""
-    named = list(zip((a, b), names_of(a, b), strict=True))
+    named = _named(a, b)
     for run, name in named:
         if run.ending.verdict is not Verdict.ACCEPTED:
             words = outcome(run.ending.verdict, run.unranked_because)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from harness.errors import UsageError
 from harness.model import ClockOwner, Run, Unranked
 
+ITSELF = "itself"
+
 
 def check_of_one_problem(a: Run, b: Run) -> None:
     """Raises UsageError if these are runs of two problems, which not even a duel can compare."""
@@ -44,8 +46,11 @@ def doubt(run: Run, rank_worker_timed: bool = False) -> str | None:
 
 
 def named_apart(names: tuple[str, str], runs: tuple[str | None, str | None]) -> tuple[str, str]:
-    """The names of two submissions; of two versions of one, each with the id of its run."""
+    """The names of two submissions; of two versions of one, each with the id of its run, and a run that is held against
+    itself once."""
     (a, b), (a_run, b_run) = names, runs
+    if a_run is not None and a_run == b_run:
+        return ITSELF, f"{b} ({b_run})"
     return names if a != b or a_run == b_run else (f"{a} ({a_run})", f"{b} ({b_run})")
 
 

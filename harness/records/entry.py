@@ -145,8 +145,7 @@ def standing(runs: Sequence[Entry]) -> Entry:
     (`--quick`) only where there is no other. An old source whose run was reproduced does not become the latest by that,
     nor does a source that only first looks accepted, where an earlier one was accepted in full.
     """
-    distinct = {run.id: run for run in sorted(runs, key=lambda run: run.path)}  # published and local may hold the same
-    in_order = sorted(distinct.values(), key=lambda run: (run.started_at, run.id))
+    in_order = sorted(runs, key=lambda run: (run.started_at, run.id))
     first_hand = [run for run in in_order if run.unranked != Unranked.REPRODUCED] or in_order
     latest = _latest_source(first_hand)
     source = [run for run in in_order if run.sha256 == latest]

@@ -190,8 +190,12 @@ def is_path_of(name: str, file: Path) -> bool:
 
 def is_called(path: str, name: str) -> bool:
     """Whether the file at `path` is called as the run of id `name`, or as one of the submission of this name."""
-    stem = Path(path).stem
-    return bool(name) and (stem.startswith(name) or stem.split("-", 2)[2:] == [name])
+    return bool(name) and (Path(path).stem.startswith(name) or is_of(path, name))
+
+
+def is_of(path: str, name: str) -> bool:
+    """Whether the file at `path` is called as a run of the submission of this name."""
+    return Path(path).stem.split("-", 2)[2:] == [name]
 
 
 def _ambiguous(name: str, ids: list[str]) -> UsageError:

@@ -6,7 +6,23 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+HEAD_BYTES = 1 << 16
+"""By so many bytes, its first, a file is known."""
+
+
+def may_replace(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
+    """Whether nothing is lost by writing to `path`: no file is there, an empty one, or one whose head `is_ours`, of the
+    kind that is to be written. What is no file, such as /dev/stdout, holds nothing."""
+    try:
+        if not path.is_file() or path.stat().st_size == 0:
+            return True
+        with path.open("rb") as file:
+            return is_ours(file.read(HEAD_BYTES))
+    except OSError:
+        return False
 
 
 def write(path: Path, content: bytes) -> None:

@@ -33,14 +33,21 @@ PRINTED_CHARACTERS = 20_000
 BOARDS_TOLD = 5
 """Boards in the sentence that a link's preview shows."""
 
+_OF_REPORTS = (b'<meta name="generator" content="Podium', b'<meta property="og:site_name" content="Podium">')
+"""A report has one of them in its head; those of an older Podium have the second alone."""
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
     """Write a report to `out`, and say so in a line; what was there stays if that fails.
 
-    Raises UsageError where `out` is no place for a file, InfrastructureError where it could not be written.
+    Raises UsageError where `out` is no place for a file or holds what is no report, InfrastructureError where it could not
+    be written.
     """
+    if not whole_file.may_replace(out, _is_report):
+        what = f"{out} is there and is no report of Podium's: it is left as it is"
+        raise UsageError(what, "name another file with --out")
     page = report(root, problems, datetime.now(UTC), device).encode("utf-8", "replace")
     if not out.parent.is_dir():
         raise UsageError(f"{out} cannot be written: {out.parent} is no directory", "name another file with --out")
@@ -51,6 +58,10 @@ def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None
         hint = f"make room or name another file with --out{untouched}"
         raise InfrastructureError(f"{out} cannot be written: {error.strerror}", hint) from None
     return f"{out}: {len(page) / 1e6:.1f} MB, for any browser, with or without a network"
+
+
+def _is_report(head: bytes) -> bool:
+    return head.startswith(b"<!doctype html>") and any(mark in head for mark in _OF_REPORTS)
 
 
 def report(root: Path, problems: Sequence[Problem], made_at: datetime, device: str | None = None) -> str:

@@ -12,19 +12,39 @@ names them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, UsageError
 from harness.model import CaseCheck, Measurement, Run, Unranked, Verdict
 from harness.records import whole_file
 from harness.render.cases import how_near
 from harness.render.legible import legible
 from harness.verbs.check import Checkup
 
+_ANOTHER = "name another file with --junit"
 AS_A_WHOLE = "the run as a whole"
+
+
+def check_free(path: Path, judged: Sequence[Path]) -> None:
+    """Raises UsageError where `path` is one of the files that are to be judged, or is there and no JUnit XML."""
+    if any(file.exists() and path.exists() and path.samefile(file) for file in judged):
+        raise UsageError(f"{path} is the file that is to be judged", _ANOTHER)
+    if not whole_file.may_replace(path, _is_junit):
+        raise UsageError(f"{path} is there and is no JUnit XML: it is left as it is", _ANOTHER)
+
+
+def _is_junit(head: bytes) -> bool:
+    """Whether a file that begins so is JUnit XML, of whatever program."""
+    parser = ElementTree.XMLPullParser(["start"])
+    try:
+        parser.feed(head)
+        _, root = next(parser.read_events())  # type: ignore[misc]
+    except (ElementTree.ParseError, ValueError, LookupError, StopIteration):
+        return False
+    return isinstance(root, Element) and root.tag in ("testsuites", "testsuite")
 
 
 def write(path: Path, suites: Iterable[Element]) -> None:
@@ -35,8 +55,7 @@ def write(path: Path, suites: Iterable[Element]) -> None:
     try:
         whole_file.write(path, ElementTree.tostring(document, encoding="utf-8", xml_declaration=True) + b"\n")
     except OSError as error:
-        hint = "name another file with --junit"
-        raise InfrastructureError(f"{path} cannot be written: {error.strerror}", hint) from None
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}", _ANOTHER) from None
 
 
 def of_run(run: Run, stored: bool = True) -> Element:

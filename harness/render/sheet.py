@@ -1,4 +1,5 @@
-"""Boards, their cases and stored runs as CSV: a header, then a row each, with times in ns.
+"""Boards, their cases and stored runs as CSV: a header, then a row each, with times in ns. A device is called as its
+folder in results/, which `--device` takes.
 
 A text that a spreadsheet would take for a formula stands behind an apostrophe: files, and so submissions, may be called
 so. Numbers are no texts, and stay as they are.
@@ -22,23 +23,22 @@ _ENTRY = (
 )  # fmt: skip
 
 
-def boards(found: Iterable[tuple[str, Board]]) -> str:
+def boards(found: Iterable[Board]) -> str:
     """A row for each submission of each board: the ranked in order, then the others."""
     rows: list[Sequence[object]] = []
-    for name, board in found:
+    for board in found:
         for standing in board.standings:
             place = (standing.first, standing.last, standing.of_limit, standing.times_baseline)
-            rows.append([name, *place, *_fields(standing.entry)])
-        rows += [[name, None, None, None, None, *_fields(entry)] for entry in board.unranked]
+            rows.append([standing.entry.device, *place, *_fields(standing.entry)])
+        rows += [[entry.device, None, None, None, None, *_fields(entry)] for entry in board.unranked]
     return _written(("device", "first", "last", "of_limit", "times_baseline", *_ENTRY), rows)
 
 
-def cases(found: Iterable[tuple[str, Iterable[tuple[str, Run]]]]) -> str:
-    """A row for each timed case of each ranked run, by device."""
+def cases(found: Iterable[tuple[str, Run]]) -> str:
+    """A row for each timed case of each ranked run, each with its submission's name."""
     rows = [
-        [device, submission, run.id, each.case.label, *_times(each)]
-        for device, runs_there in found
-        for submission, run in runs_there
+        [run.device.slug, submission, run.id, each.case.label, *_times(each)]
+        for submission, run in found
         for each in run.measurements
     ]
     times = ("latency_ns", "low_ns", "high_ns", "bound_ns", "floor_ns", "of_limit")

@@ -82,7 +82,7 @@ def duel(
 
     a, b = versions.a, versions.b
     doubt.check_of_one_problem(a, b)
-    old, new = doubt.names_of(a, b)
+    old, new = doubt.names_of(a, b) if a.id != b.id else (f"{a.submission} (A)", f"{b.submission} (B)")
     problem, config = catalog.problem_of(root, a), load_config(root)
     noise = calibration.noise(root, device, pairs)
     limit_s = problem.limits.evaluation_s * pairs

@@ -10,9 +10,12 @@ from pathlib import Path
 from harness.errors import UsageError, did_you_mean, listed
 from harness.records.entry import Entry
 from harness.records.run_file import OF_SUBMISSION
-from harness.records.store import Store, is_called, is_path_of
+from harness.records.store import Store, is_of, is_path_of
 
 _AGE = re.compile(r"(\d{1,5})([hdw])")
+LEAST_OF_AN_ID = 4
+"""Characters of a beginning of an id: what is shorter was hardly meant as one."""
+
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -21,8 +24,9 @@ def forget(root: Path, names: Sequence[str], older_than: timedelta | None, dry_r
     longer ago. The paths of what was removed, or of what would be if `dry_run`, relative to results/.
 
     A name is a run's id, a beginning of it that no other has, or a submission's or the path of its file: all of its
-    runs. A file that is no run any more is named by what it is called. The runs that a server judged belong to its
-    database: without names they stay. Raises UsageError for a name that stands for nothing here or for such a run.
+    runs. A file that is no run any more is named by all of what it is called, or by the submission's name in it. The
+    runs that a server judged belong to its database: without names they stay. Raises UsageError for a name that stands
+    for nothing here or for such a run.
     """
     store = Store(root)
     with store.index() as index:
@@ -65,16 +69,22 @@ def _named(root: Path, name: str, local: dict[str, Entry | None], runs: Sequence
     if of_file:
         return of_file
     exact = [path for path, run in local.items() if Path(path).stem == name or (run and run.submission == name)]
-    begun = exact or [path for path in local if name and Path(path).stem.startswith(name)]
-    if not exact and len(begun) > 1:
-        newest_first = sorted((Path(path).stem for path in begun), reverse=True)  # an id begins with when the run did
-        raise UsageError(f"{name} could be any of {len(begun)} runs", listed("name one by its id:", newest_first))
-    if begun:
-        return begun
-    spoilt = [path for path, run in local.items() if run is None and is_called(path, name)]
+    if exact:
+        return exact
+    whole = [run.id for run in runs if run.id == name]
+    begun = whole or sorted({run.id for run in runs if name and run.id.startswith(name)}, reverse=True)
+    of_submission = any(run.submission == name for run in runs)
+    if begun and len(name) < LEAST_OF_AN_ID and not of_submission:
+        raise UsageError(f"{name} is too short to name a run", f"type at least {LEAST_OF_AN_ID} characters of its id")
+    if len(begun) > 1:  # an id begins with when the run did
+        raise UsageError(f"{name} could be any of {len(begun)} runs", listed("name one by its id:", begun))
+    found = [path for path, run in local.items() if run and run.id in begun]
+    if found:
+        return found
+    spoilt = [path for path, run in local.items() if run is None and is_of(path, name)]
     if spoilt:
         return spoilt
-    if name and any(run.submission == name or run.id.startswith(name) for run in runs):
+    if begun or of_submission:
         raise UsageError(f"{name} came with the checkout, in results/published", "only runs of your own are forgotten")
     newest_first = sorted(local, key=lambda path: Path(path).stem, reverse=True)
     named = (word for path in newest_first for word in (_submission(local[path]), Path(path).stem) if word)

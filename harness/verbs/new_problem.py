@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import shutil
+import sys
+import sysconfig
 import tempfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from harness.catalog import places
+from harness.catalog import imported, places
+from harness.catalog.problem import problem_names
 from harness.command import page, translated, typed
 from harness.errors import InfrastructureError, UsageError
 
@@ -26,6 +31,8 @@ def new_problem(root: Path, name: str) -> Path:
             f"{name!r} is no name for a problem: a small letter, then small letters, digits and _, at most 32",
             "such as sliding_window",
         )
+    if taken := _taken(root, name):
+        raise UsageError(f"{name} is no name for a problem: {taken}", "choose another name")
     skeleton, folder = places.find(places.default_root(), SKELETON), root / "problems" / name
     if folder.exists():
         raise UsageError(f"{folder} is already there, and is left as it is", "choose another name")
@@ -40,6 +47,19 @@ def new_problem(root: Path, name: str) -> Path:
     except OSError as error:
         raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
     return folder
+
+
+def _taken(root: Path, name: str) -> str | None:
+    """What else is called so: a word of Python's, a module that a problem may import, or another problem."""
+    if keyword.iskeyword(name):
+        return "Python has a word like that"
+    installed = [path for kind in ("purelib", "platlib") if (path := sysconfig.get_path(kind))]
+    ours = any((places.default_root() / name).glob("__init__.py"))
+    if name in sys.stdlib_module_names or ours or PathFinder.find_spec(name, installed) is not None:
+        return "Python has a module called so"
+    if (root / "problems" / name).exists():  # it is said where
+        return None
+    return "there is one called so" if name in (*problem_names(root), *imported.paths(root)) else None
 
 
 def next_steps(folder: Path) -> str:

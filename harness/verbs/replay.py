@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness import catalog
-from harness.catalog.choice import no_such_case
+from harness.catalog.choice import case_named
 from harness.catalog.config import load_config
 from harness.errors import judging
 from harness.machine import lock
@@ -16,15 +16,13 @@ from harness.progress import Narrate
 def replay(
     root: Path, problem: Problem, file: Path, case: str, seed: int, device: Device, narrate: Narrate
 ) -> CaseCheck:
-    """Judge `file` on the case with the label `case`, whose inputs come from `seed`.
+    """Judge `file` on `case`, a label or the number of a benchmark case from 1, whose inputs come from `seed`.
 
     Raises UsageError for a case that there is not, judge.reply.Fault where the submission fails without an answer.
     """
     from harness.judge.evaluate import replay as judge_again  # imports torch
 
-    chosen = problem.case_called(case)
-    if chosen is None:
-        raise no_such_case(problem, case)
+    chosen = case_named(problem, device.kind, case)
     submission = catalog.load_submission(problem, file)
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s), judging(submission.name):
         return judge_again(problem, submission, device, load_config(root), chosen, seed)
