@@ -328,6 +328,7 @@ def test_eval_judges_again_what_no_board_of_now_would_rank(toy_root, changes, wa
     for kind, expected in waiting.items():
         device = DEVICE.model_copy(update={"kind": kind, "slug": kind})
         fields = {"submission_sha256": submission.sha256, "problem_sha256": problem.sha256, "device": device} | changes
+        fields["run_id"] = f"run-{kind}"
         Store(toy_root).write(make_run(**fields), submission)
         found = evaluation.submissions_to_judge(toy_root, problem, [], device, quick=False)
         assert [each.name for each in found] == ["mine"] * expected, kind

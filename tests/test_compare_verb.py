@@ -49,6 +49,16 @@ def test_the_difference_the_cases_and_the_finding_are_shown(podium, store):
     assert out.splitlines()[-1].startswith("SLOWER: new is slower than old")
 
 
+def test_a_run_that_is_held_against_itself_is_named_once(podium, store):
+    kept = store("good", OLD)
+    code, out, _ = podium("compare", "good", kept.id)
+    last = out.splitlines()[-1]
+    assert (code == 0 and last.startswith(f"SAME: good ({kept.id}) is as fast as itself")) or "against itself" in last
+    store("good", OLD, unranked_because=Unranked.CROWDED)
+    last = podium("compare", "good", "good")[1].splitlines()[-1]
+    assert last.count("is not ranked") == 1 and f"good ({kept.id}) against itself" in last and last.count(kept.id) == 2
+
+
 def test_the_json_is_one_document_with_everything(podium, store):
     store("old", OLD)
     store("new", NEW, (70_000.0, 280_000.0))

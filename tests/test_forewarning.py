@@ -51,11 +51,18 @@ def custom_kernel(data):
 def test_a_triton_file_is_forewarned_of_a_case_much_larger_than_those_for_a_cpu(problem, name, case, told):
     whole = catalog.load_problem(ROOT, problem)
     submission = catalog.load_submission(whole, ROOT / "submissions" / problem / f"{name}.py")
-    line = of_interpreting(ROOT, whole, choose(whole, "cpu", [case], []), submission)
+    chosen, line = of_interpreting(ROOT, whole, choose(whole, "cpu", [case], []), submission)
     assert (line is None) == (told is None) and (told or "") in (line or "")
     if line:
         smaller = line.partition("--case '")[2].rstrip("'")
-        assert smaller in {each.label for each in whole.cpu.test} and "is ended after 60 s a call" in line
+        assert smaller in {each.label for each in whole.cpu.test}
+        times = int(told.split()[0])
+        may_s = min(times * whole.limits.call_s, 10_000)
+        assert abs(chosen.limits.call_s - may_s) < whole.limits.call_s and f"{chosen.limits.call_s:g} s" in line
+        assert chosen.limits.evaluation_s >= whole.limits.evaluation_s * (times - 1)
+        assert chosen.limits.load_s == whole.limits.load_s
+    else:
+        assert chosen.limits == whole.limits
 
 
 @pytest.mark.slow(ci=True)
@@ -67,6 +74,26 @@ def test_it_is_told_before_anything_is_judged(podium, toy_root, verb):
     lines = told.splitlines()
     assert code == 0 and lines[0].startswith("Triton kernels are interpreted here"), told
     assert "rows=64 cols=64 is 128 times" in lines[0] and "--case 'rows=4 cols=8'" in lines[0]
+
+
+@pytest.mark.slow(ci=True)
+def test_a_right_kernel_may_take_as_much_longer_as_its_case_has_more_work(podium, toy_root):
+    """On a case of 128 times the work of the largest test case, with a second for a call: it takes two."""
+    slow = TRITON.replace("x = data[0]\n", "x = data[0]\n    __import__('time').sleep(x.numel() // 2000)\n")
+    path = submit(toy_root, "mine", slow)
+    problem = toy_root / "problems" / "double" / "problem.yml"
+    problem.write_text(problem.read_text().replace("call_s: 300", "call_s: 1"))
+    code, out, _ = podium("check", "double", str(path), "--case", "1", "--target", "sm_90")
+    assert code == 0 and "right" in out, out
+
+
+def test_a_case_beyond_all_patience_may_take_what_a_call_may_take_at_most(toy_root):
+    whole = catalog.load_problem(toy_root, "double")
+    limits = whole.limits.model_copy(update={"call_s": 9000.0, "evaluation_s": 9000.0, "test_s": 7.0})
+    whole = whole.model_copy(update={"limits": limits})
+    submission = catalog.load_submission(whole, submit(toy_root, "mine", TRITON))
+    chosen, line = of_interpreting(toy_root, whole, choose(whole, "cpu", ["1"], []), submission)
+    assert (chosen.limits.call_s, chosen.limits.test_s) == (10_000, 7 * 128) and "10000 s" in line
 
 
 def test_a_benchmark_case_is_interpreted_once(toy_root):

@@ -85,7 +85,9 @@ def test_what_is_named_and_old_enough_is_removed_and_nothing_else(podium, root, 
         (["20200102T000000-000001-mine"], "came with the checkout, in results/published"),
         (["20200101"], "could be any of 2 runs"),
         (["mien"], "did you mean mine?"),
-        ([""], "there is no run"),
+        ([""], "one of the words is empty"),
+        (["202"], "202 is too short to name a run"),
+        (["2020"], "could be any of 3 runs"),  # one of them published
         (["mine", "--older-than", "soon"], "'soon' is no age"),
         (["mine", "nobody"], "there is no run nobody"),
     ],
@@ -114,6 +116,15 @@ def test_a_file_that_is_no_run_any_more_is_forgotten_by_what_it_is_called(podium
     assert podium("forget", "--older-than", "1d")[1].count("\n") == 1 and spoilt.exists()
     assert podium("forget", "other")[1] == f"{spoilt.relative_to(root)}\n" and not spoilt.exists()
     assert "Left alone" not in podium("show")[1]
+
+
+@pytest.mark.parametrize("name", ["e", "evil", "evidence-of-everythin"])
+def test_a_beginning_takes_no_file_that_is_no_run(podium, root, name):
+    evidence = next(root.glob("results/local/double/test-1000")) / "evidence-of-everything.json"
+    evidence.write_text("{}")
+    code, out, err = podium("forget", name)
+    assert (code, out) == (2, "") and f"there is no run {name}" in err and evidence.exists()
+    assert podium("forget", evidence.stem)[0] == 0 and not evidence.exists(), "its whole name means it"
 
 
 def test_a_submission_s_file_stands_for_all_of_its_runs_wherever_its_path_is_written_from(podium, root, monkeypatch):

@@ -46,7 +46,7 @@ def test_each_case_of_an_accepted_run_is_a_test_and_a_timed_one_has_its_latency(
 
 def test_a_wrong_case_fails_with_its_report_and_the_exit_code_stays(podium, toy_root):
     path = toy_root / "report.xml"
-    path.write_text("of an earlier run")
+    path.write_text('<testsuites name="of an earlier run"/>')
     paths = [str(submit(toy_root, name, source)) for name, source in (("honest", HONEST), ("wrong", WRONG))]
     code, out, _ = podium("eval", "double", *paths, "--quick", "--json", "--junit", str(path))
     honest, wrong = ElementTree.parse(path).getroot()
@@ -117,6 +117,39 @@ def test_a_checkup_has_its_cases_those_not_tried_and_a_test_for_each_target(podi
     suite = suite_of(path)
     assert counts(suite) == ("2", "1", "0", "1") and "rel_l2" in suite.find("testcase/failure").text
     assert suite.find("testcase/skipped").get("message") == "not tried"
+
+
+@pytest.mark.parametrize("verb", ["eval", "check"])
+@pytest.mark.parametrize(
+    "there",
+    [b"# my notes\n", b"<html><body/></html>", b"\x00\xff", b'<?xml version="1.0" encoding="utf-7"?><testsuites/>'],
+)
+def test_no_file_is_replaced_that_is_no_junit_xml_and_nothing_is_judged(podium, toy_root, verb, there):
+    path = toy_root / "there.xml"
+    path.write_bytes(there)
+    code, out, err = podium(verb, "double", str(submit(toy_root, "honest", HONEST)), "--junit", str(path))
+    assert (code, out) == (2, "") and f"{path} is there and is no JUnit XML: it is left as it is" in err
+    assert path.read_bytes() == there and "judging" not in err
+
+
+@pytest.mark.parametrize("verb", ["eval", "check"])
+def test_the_file_that_is_to_be_judged_is_never_replaced_by_whatever_path(podium, toy_root, verb):
+    honest = submit(toy_root, "honest", HONEST)
+    (toy_root / "link.xml").symlink_to(honest)
+    for path in (honest, toy_root / "link.xml", honest.parent / ".." / "double" / "honest.py"):
+        code, out, err = podium(verb, "double", str(honest), "--junit", str(path))
+        assert (code, out) == (2, "") and "is the file that is to be judged" in err
+    assert honest.read_text() == HONEST
+
+
+@pytest.mark.parametrize("there", [b"", b"<testsuites/>", b'<?xml version="1.0"?>\n<testsuite name="x"><testcase '])
+def test_what_is_empty_or_junit_xml_is_replaced(tmp_path, there):
+    path = tmp_path / "report.xml"
+    path.write_bytes(there)
+    junit.check_free(path, [])
+    junit.write(path, [junit.of_run(make_run())])
+    junit.check_free(path, [])
+    assert counts(suite_of(path)) == ("2", "0", "0", "0")
 
 
 def test_a_place_that_is_none_is_refused_before_anything_is_judged(podium, toy_root):

@@ -11,7 +11,7 @@ from harness.compile.survey import HipCompiler, Tools
 from harness.errors import InfrastructureError, ProblemError
 from harness.machine.device import detect
 from harness.render import doctor as rendered
-from harness.verbs import doctor
+from harness.verbs import doctor, new_problem
 from harness.verbs import new as scaffold
 from harness.verbs.doctor import Fact
 from tests.test_report import disk_with_room_for
@@ -39,12 +39,22 @@ def test_a_new_problem_passes_its_own_verification_and_takes_a_submission(podium
     assert podium("eval", "window", str(path), "--quick")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["Window", "2d", "a b", "../x", "", "double"])
+@pytest.mark.parametrize("name", ["Window", "2d", "a b", "../x", "", "double", "if", "torch", "json", "reference"])
 def test_a_problem_s_name_that_is_none_or_taken_is_refused_and_nothing_is_written(podium, toy_root, name):
     before = sorted(toy_root.rglob("*"))
     code, out, err = podium("new-problem", name)
-    assert (code, out) == (2, "") and ("no name for a problem" in err or "already there" in err)
+    refusals = ("no name for a problem", "already there", "is empty")
+    assert (code, out) == (2, "") and any(why in err for why in refusals)
     assert sorted(toy_root.rglob("*")) == before
+
+
+def test_a_problem_that_is_bundled_or_imported_keeps_its_name(podium, toy_root, monkeypatch):
+    monkeypatch.setattr(new_problem, "problem_names", lambda root: ["bundled"])
+    (toy_root / "configs" / "imported.yml").write_text("elsewhere: /nowhere\n")
+    for name in ("bundled", "elsewhere"):
+        code, out, err = podium("new-problem", name)
+        assert (code, out) == (2, "") and f"{name} is no name for a problem: there is one called so" in err
+        assert not (toy_root / "problems" / name).exists()
 
 
 def test_a_new_submission_is_the_template_and_is_accepted_at_once(podium, toy_root):
@@ -83,7 +93,7 @@ def test_a_dangling_link_is_not_written_through(podium, toy_root):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "../mine", "/tmp/mine", "_hidden", "mine.py", "-n", "x" * 65, "mine\n", "naïve", "a.b", "-"]
+    "name", ["a b", "../mine", "/tmp/mine", "_hidden", "mine.py", "-n", "x" * 65, "mine\n", "naïve", "a.b", "-"]
 )
 def test_a_name_that_is_none_is_refused_and_nothing_is_written(podium, toy_root, name):
     code, out, err = podium("new", "double", "--", name)

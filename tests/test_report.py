@@ -240,6 +240,31 @@ def test_a_wrong_word_is_answered_in_a_sentence_with_exit_code_2(toy_root, capsy
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["mine.py", "run.json", "page.html"])
+def test_no_file_is_replaced_that_is_no_report(toy_root, capsys, name):
+    run = store(toy_root, "mine")
+    stored = next(toy_root.glob(f"results/*/*/*/{run.id}.json"))
+    path = toy_root / name
+    path.write_bytes(stored.read_bytes() if name == "run.json" else b"<!doctype html>\n<title>Somebody's</title>")
+    before = path.read_bytes()
+    assert main(["--root", str(toy_root), "report", "double", "--out", str(path)]) == 2
+    said = capsys.readouterr()
+    assert f"{path} is there and is no report of Podium's: it is left as it is" in said.err and not said.out
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("before", [None, b""])
+def test_a_report_replaces_an_empty_file_and_one_of_its_kind(toy_root, before):
+    store(toy_root, "mine")
+    path = toy_root / "board.html"
+    if before is not None:
+        path.write_bytes(before)
+    for name in ("mine", "other"):
+        store(toy_root, name)
+        assert main(["--root", str(toy_root), "report", "double", "--out", str(path)]) == 0
+        assert name in path.read_text()
+
+
 @contextlib.contextmanager
 def disk_with_room_for(size):
     """As on a full disk: no file grows beyond `size` bytes. Python ignores SIGXFSZ; writes fail with EFBIG."""
@@ -251,7 +276,11 @@ def disk_with_room_for(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("before", [b"the good board", None])
+OLDER = b'<!doctype html>\n<meta property="og:site_name" content="Podium">\nthe good board'
+"""A report as an older Podium wrote it, as far as it is known by."""
+
+
+@pytest.mark.parametrize("before", [OLDER, None])
 def test_a_full_disk_costs_no_report_that_was_there_and_leaves_no_half_of_one(toy_root, capsys, before):
     store(toy_root, "mine")
     folder = toy_root / "out"
@@ -269,7 +298,7 @@ def test_a_full_disk_costs_no_report_that_was_there_and_leaves_no_half_of_one(to
 
 def test_a_report_is_written_through_a_link_with_the_permissions_that_its_file_has(toy_root):
     store(toy_root, "mine")
-    (toy_root / "real.html").write_text("old")
+    (toy_root / "real.html").write_bytes(OLDER)
     (toy_root / "real.html").chmod(0o600)
     (toy_root / "link.html").symlink_to("real.html")
     assert main(["--root", str(toy_root), "report", "double", "--out", str(toy_root / "link.html")]) == 0

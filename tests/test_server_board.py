@@ -656,7 +656,9 @@ def test_json_and_csv_hold_what_the_board_shows(server, anybody):
     assert [len(e["cases"]) for e in document["ranked"]] == [2, 2, 2] and document["ranked"][1]["error"] == "Infinity"
     assert [e["submission"] for e in document["unranked"]] == ["bad"]
     rows = list(csv.DictReader(io.StringIO(anybody.get(f"{BOARD}/board.csv").text)))
-    assert [row["submission"] for row in rows] == ["'=s0", "'=s1", "'=s2", "bad"]
+    assert [row["submission"] for row in rows] == ["'=s0", "'=s1", "'=s2", "bad"] and {
+        row["device"] for row in rows
+    } == {"test-1000"}
     cases = list(csv.DictReader(io.StringIO(anybody.get(f"{BOARD}/cases.csv").text)))
     assert [float(row["latency_ns"]) for row in cases][:2] == [1000.0, 2000.0] and len(cases) == 6
     records = list(csv.DictReader(io.StringIO(anybody.get(f"{BOARD}/records.csv").text)))

@@ -47,7 +47,10 @@ def test_a_board_is_a_row_for_each_submission_the_ranked_first(podium, stored):
     )
     assert float(fast["score_ns"]) == 1234.5 > float(fast["low_ns"])
     assert wrong["message"] == 'off by 1, "far",\noff' and (wrong["first"], wrong["score_ns"]) == ("", "")
-    assert fast["device"] == wrong["device"] != ""
+    (run, _) = rows_of(podium("show", "--csv")[1])
+    assert fast["device"] == wrong["device"] == run["device"] == "test-1000"
+    assert [row["device"] for row in rows_of(podium("leaderboard", "double", "--csv", "--cases")[1])] == ["test-1000"]
+    assert podium("leaderboard", "double", "--csv", "--device", fast["device"])[1] == out
 
 
 def test_with_cases_a_row_is_a_case_of_a_ranked_run(podium, stored):

@@ -239,11 +239,7 @@ def replay(
     from harness.machine.device import detect
     from harness.verbs import replay as replaying
 
-    asked = [*words, *([named] if named is not None else [])]
-    if len(asked) != 1:
-        what = "needs the CASE of the mismatch report" if not asked else f"takes one CASE, and was given {len(asked)}"
-        raise UsageError(f"replay {what}", "in quotes: 'batch_size=2 q_seq_len=1'; or the number of a benchmark case")
-    (case,) = asked
+    case = replaying.one_case([*words, *([named] if named is not None else [])])
     task = catalog.load_problem(root, problem)
     watch_over(task)
     here = detect(root, device)

@@ -54,7 +54,7 @@ class _Verb(click.Command):
         for before, word in zip(["", *args], args, strict=False):
             option, sign, value = word.partition("=") if word.startswith("--") else (before, "=", word)
             if sign and not value and not ctx.resilient_parsing and option not in _MAY_BE_EMPTY:
-                what = f"{option} is given nothing" if option.startswith("-") else "one of the words is empty"
+                what = f"{option} is given nothing" if option.strip("-") else "one of the words is empty"
                 raise UsageError(f"{self.name}: {what}", "an empty variable of the shell leaves such a word")
         return super().parse_args(ctx, args)
 

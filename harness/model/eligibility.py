@@ -37,16 +37,15 @@ def read_again(run: Run) -> Run:
 def objection(run: Run) -> Unranked | None:
     """The first reason, in the judge's order, that the data of an accepted run with a score give not to rank it."""
     sampling = _sampling(run)
-    processes, most_half_width = sampling.get("processes"), sampling.get("most_half_width")
+    processes, most_half_width = (_number(sampling.get(name)) for name in ("processes", "most_half_width"))
     sound = run.schema_version > 1  # one of version 1 was taken under other rules, and has no judge's clock anyhow
     reasons = {
         Unranked.SKIPPED: bool(run.skipped),
-        Unranked.QUICK: _is_number(processes) and any(len(m.samples_ns) < processes for m in run.measurements),
+        Unranked.QUICK: processes is not None and any(len(m.samples_ns) < processes for m in run.measurements),
         Unranked.VOIDED: sound and is_void([_calls(m) for m in run.measurements]),
         Unranked.CROWDED: any(Label.CROWDED in m.labels for m in run.measurements),
         Unranked.UNSTABLE: sound and is_unstable(run.rounds),
         Unranked.IMPRECISE: run.score is not None
-        and _is_number(most_half_width)
         and is_imprecise(run.score, [m.latency for m in run.measurements], run.ranking, most_half_width),
         Unranked.BELOW_FLOOR: any(map(is_below_floor, run.measurements)),
         Unranked.REPRODUCED: run.reproduces is not None,
@@ -120,5 +119,6 @@ def _sampling(run: Run) -> Mapping[str, Any]:
     return sampling if isinstance(sampling, dict) else {}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
+def _number(value: object) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
+    return float(value) if known and isinstance(value, int | float) else None

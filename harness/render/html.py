@@ -42,7 +42,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 def write(root: Path, problems: Sequence[Problem], out: Path, device: str | None = None) -> str:
     """Write a report to `out`, and say so in a line; what was there stays if that fails.
 
-    Raises UsageError where `out` is no place for a file or holds what is no report, InfrastructureError where it could not
+    Raises UsageError where `out` is no place for a file or holds what is no report, InfrastructureError where it cannot
     be written.
     """
     if not whole_file.may_replace(out, _is_report):

@@ -11,6 +11,7 @@ names them.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,13 +39,11 @@ def check_free(path: Path, judged: Sequence[Path]) -> None:
 
 def _is_junit(head: bytes) -> bool:
     """Whether a file that begins so is JUnit XML, of whatever program."""
-    parser = ElementTree.XMLPullParser(["start"])
     try:
-        parser.feed(head)
-        _, root = next(parser.read_events())  # type: ignore[misc]
+        _, root = next(ElementTree.iterparse(io.BytesIO(head), ["start"]))
     except (ElementTree.ParseError, ValueError, LookupError, StopIteration):
         return False
-    return isinstance(root, Element) and root.tag in ("testsuites", "testsuite")
+    return root.tag in ("testsuites", "testsuite")
 
 
 def write(path: Path, suites: Iterable[Element]) -> None:

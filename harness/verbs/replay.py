@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness import catalog
 from harness.catalog.choice import case_named
 from harness.catalog.config import load_config
-from harness.errors import judging
+from harness.errors import UsageError, judging
 from harness.machine import lock
 from harness.model import CaseCheck, Device, Problem
 from harness.progress import Narrate
+
+
+def one_case(asked: Sequence[str]) -> str:
+    """The case of those that were asked for. Raises UsageError unless there is just one."""
+    if len(asked) == 1:
+        return asked[0]
+    what = f"takes one CASE, and was given {len(asked)}" if asked else "needs the CASE of the mismatch report"
+    raise UsageError(f"replay {what}", "in quotes: 'batch_size=2 q_seq_len=1'; or the number of a benchmark case")
 
 
 def replay(

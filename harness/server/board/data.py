@@ -66,7 +66,7 @@ def routes(site: Site) -> APIRouter:
     @router.get("/board/{problem}/{device}/board.csv")
     def board_csv(request: Request, problem: str, device: str) -> Response:
         live = board_of(site, problem, device)
-        made = lambda: sheet.boards([(live.device_name, live.board)])  # noqa: E731
+        made = lambda: sheet.boards([live.board])  # noqa: E731
         return unless_known(request, etag(request, live.revision), made, CSV)
 
     @router.get("/board/{problem}/{device}/cases.csv")

@@ -1,0 +1,102 @@
+"""Words that a verb is given: empty ones are refused, and none reaches a terminal that would obey it."""
+
+import pytest
+
+from tests.test_cli import HONEST, WRONG, submit
+
+ESCAPES = "\x1b[31m\x07\r\u202e"
+
+
+def is_harmless(text):
+    return not set(text) & set(ESCAPES.replace("[31m", ""))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("eval", "double", "FILE", "-k", ""),
+        ("eval", "double", "FILE", "--case", ""),
+        ("eval", "double", "FILE", "--junit="),
+        ("eval", "double", ""),
+        ("check", "double", "FILE", "-k", ""),
+        ("check", "double", "FILE", "--emit", ""),
+        ("replay", "double", "FILE", "", "--seed", "1"),
+        ("report", "--out", ""),
+        ("export", "--to", ""),
+        ("show", ""),
+        ("leaderboard", ""),
+        ("compare", "", ""),
+        ("verify", ""),
+        ("new", "double", ""),
+        ("doctor", "--device", ""),
+        ("profile", "double", "FILE", "--out", ""),
+    ],
+)
+def test_an_empty_word_is_refused_in_a_sentence_before_anything_is_done(podium, toy_root, words):
+    honest = str(submit(toy_root, "honest", HONEST))
+    before = sorted(toy_root.rglob("*"))
+    code, out, err = podium(*[honest if word == "FILE" else word for word in words])
+    assert (code, out) == (2, "") and err.startswith(f"error: {words[0]}: ")
+    assert ("is given nothing" in err or "is empty" in err) and len(err.splitlines()) == 2
+    assert sorted(toy_root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("eval", f"dou{ESCAPES}ble"),
+        ("eval", "double", f"no{ESCAPES}where.py"),
+        ("check", "double", f"no{ESCAPES}where.py"),
+        ("show", f"mi{ESCAPES}ne"),
+        ("compare", f"mi{ESCAPES}ne", "mine"),
+        ("repro", f"mi{ESCAPES}ne"),
+        ("forget", f"mi{ESCAPES}ne"),
+        ("report", "--out", f"no{ESCAPES}where/board.html"),
+        ("doctor", "--device", f"de{ESCAPES}vice"),
+        ("doctor", f"--dev{ESCAPES}ice"),
+        (f"ev{ESCAPES}al",),
+        ("replay", "double", "FILE", f"rows{ESCAPES}=3", "--seed", "1"),
+        ("eval", "double", "FILE", "-k", f"ro{ESCAPES}ws"),
+        ("docs", f"pa{ESCAPES}ge"),
+        ("import", f"no{ESCAPES}where"),
+        ("export", f"no{ESCAPES}where", "--to", "x"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_named_in_what_is_said_of_it(podium, toy_root, words):
+    honest = str(submit(toy_root, "honest", HONEST))
+    code, out, err = podium(*[honest if word == "FILE" else word for word in words])
+    assert code == 2 and out == "" and err.startswith("error: ") and is_harmless(err), err
+
+
+def test_a_problem_s_own_text_is_harmless_in_what_is_said_of_it(podium, toy_root):
+    file = toy_root / "problems" / "double" / "problem.yml"
+    file.write_text(file.read_text() + '"ke\\e[31my\\a": 1\n')
+    code, out, err = podium("eval", "double")
+    assert code == 2 and out == "" and "‹U+001B›[31my‹U+0007›" in err and is_harmless(err), err
+
+
+def test_a_report_s_place_is_harmless_in_the_line_that_names_it(podium, toy_root):
+    code, out, _ = podium("report", "double", "--out", str(toy_root / "bo\x1b[31mard.html"))
+    assert code == 0 and "bo‹U+001B›[31mard.html" in out and is_harmless(out)
+
+
+@pytest.mark.parametrize("case", ["1", "--case=1", "--case=rows=64 cols=64", "rows=64 cols=64"])
+def test_replay_takes_a_case_by_its_number_as_the_other_verbs_do(podium, toy_root, case):
+    words = ("replay", "double", str(submit(toy_root, "wrong", WRONG)), case, "--seed", "5", "--device", "cpu")
+    code, out, _ = podium(*words)
+    assert code == 10 and "rows=64 cols=64" in out and "--seed 5" in out
+
+
+@pytest.mark.parametrize(
+    ("cases", "said"),
+    [
+        ((), "replay needs the CASE of the mismatch report"),
+        (("1", "--case", "1"), "replay takes one CASE, and was given 2"),
+        (("rows=64", "cols=64"), "replay takes one CASE, and was given 2"),
+        (("2",), "double has no benchmark case 2 on this device"),
+    ],
+)
+def test_replay_is_of_one_case(podium, toy_root, cases, said):
+    words = ("replay", "double", str(submit(toy_root, "honest", HONEST)), *cases, "--seed", "5", "--device", "cpu")
+    code, out, err = podium(*words)
+    assert (code, out) == (2, "") and said in err
