@@ -282,6 +282,11 @@ def test_json_is_exactly_one_document_with_what_the_table_shows_and_the_tools(po
     )
 
 
+def test_a_place_that_compilers_cannot_write_to_is_told_before_anything_is_judged(podium):
+    code, out, err = podium(TRITON, "--target", "gfx942", "--emit", "/proc/nowhere")
+    assert (code, out) == (30, "") and "error: /proc/nowhere cannot be written: " in err and "judging" not in err
+
+
 @pytest.mark.slow
 def test_what_the_compilers_made_is_written_where_it_is_asked_for(podium, tmp_path):
     podium(TRITON, "--target", "gfx942", "--emit", str(tmp_path / "made"))

@@ -1,5 +1,7 @@
 """Words that a verb is given: empty ones are refused, and none reaches a terminal that would obey it."""
 
+import json
+
 import pytest
 
 from tests.test_cli import HONEST, WRONG, submit
@@ -100,3 +102,23 @@ def test_replay_is_of_one_case(podium, toy_root, cases, said):
     words = ("replay", "double", str(submit(toy_root, "honest", HONEST)), *cases, "--seed", "5", "--device", "cpu")
     code, out, err = podium(*words)
     assert (code, out) == (2, "") and said in err
+
+
+def test_a_file_that_is_named_twice_is_judged_once(podium, toy_root):
+    honest, other = submit(toy_root, "honest", HONEST), submit(toy_root, "other", HONEST)
+    words = [str(honest), str(honest.parent / ".." / "double" / "honest.py"), str(other)]
+    code, out, _ = podium("eval", "double", *words, "--quick", "--json", "--device", "cpu")
+    assert code == 0 and [run["submission"] for run in json.loads(out)["runs"]] == ["honest", "other"]
+
+
+@pytest.mark.parametrize("words", [("show",), ("new", "double", "mine"), ("report", "--out", "b.html")])
+def test_in_a_directory_that_is_gone_nothing_is_done_and_it_is_said(podium, toy_root, monkeypatch, words):
+    (toy_root / "problems" / "double" / "template.py").write_text(HONEST)
+    (toy_root / "gone").mkdir()
+    monkeypatch.chdir(toy_root / "gone")
+    (toy_root / "gone").rmdir()
+    before = sorted(toy_root.rglob("*"))
+    code, out, err = podium(*words)
+    monkeypatch.chdir(toy_root)
+    assert (code, out) == (30, "") and err.startswith("error: the current directory is gone\n")
+    assert sorted(toy_root.rglob("*")) == before

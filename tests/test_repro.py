@@ -197,6 +197,16 @@ def test_a_changed_device_is_said_and_its_latencies_are_not_compared(podium, jud
     assert "device name" in [difference["what"] for difference in document["differences"]]
 
 
+def test_a_run_whose_submission_is_called_what_no_file_may_be_is_stored_by_a_plain_name(podium, judged, toy_root):
+    _, stored = judged(INEXACT)
+    edit(stored, submission="mi\x1b[31mne\x00\n/of\rcourse")
+    stem = stored.stem
+    code, document = again(podium, stem)
+    assert code == 0 and document["now"]["id"].endswith("-of_course-repro")
+    names = [path.name for path in toy_root.rglob("*.json")]
+    assert len(names) == 2 and all(name.isprintable() for name in names)
+
+
 def of_problem(stored, name):
     """Have the run be one of another problem, in its folder."""
     edit(stored, problem=name)

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return completion.answer(asked)
     with github.obeyed_by_nobody():
         try:
+            _check_where_this_is()
             with verbs.make_context(_name(), given) as context:  # click's own main catches Ctrl-C
                 code = verbs.invoke(context)
                 return code if isinstance(code, int) else 0
@@ -61,6 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with contextlib.suppress(OSError):  # of stderr, which may be the same file
                 click.echo(f"error: stdout cannot be written: {error.strerror}", err=True)
             return InfrastructureError.exit_code
+
+
+def _check_where_this_is() -> None:
+    """Raises InfrastructureError where the current directory is none any more: paths that are typed mean nothing."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise InfrastructureError("the current directory is gone", "cd to one that is there") from None
 
 
 def _name() -> str:

@@ -124,7 +124,7 @@ def evaluate(
     latencies, most = [measurement.latency for measurement in measurements], sampling.most_half_width
     imprecise = score is not None and eligibility.is_imprecise(score, latencies, problem.ranking, most)
     return Run(
-        id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{submission.name.rpartition('/')[2]}",
+        id=f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}-{_in_a_path(submission.name)}",
         problem=problem.name,
         problem_revision=problem.revision,
         problem_sha256=problem.sha256,
@@ -170,6 +170,11 @@ def replay(
         except Fault as fault:
             fault.ending = _named(fault.ending, entrant.folder, submission)
             raise
+
+
+def _in_a_path(name: str) -> str:
+    """A submission's name, as a file may be called. That of a stored run, which is judged again, may be anything."""
+    return "".join(each if each.isprintable() else "_" for each in name.rpartition("/")[2])
 
 
 def _measurement(

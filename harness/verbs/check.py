@@ -14,12 +14,14 @@ imports it is in the sandbox, sees neither the problem nor what is kept, and is 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import json
 import math
 import re
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from harness.compile.compilation import Compilation, Flaw
 from harness.compile.kept import Kept
 from harness.compile.processes import SUBMISSION, Finished, Job, Processes, isolation
 from harness.compile.telling import plain
-from harness.errors import UsageError
+from harness.errors import InfrastructureError, UsageError
 from harness.judge.emulation import Emulation
 from harness.machine.device import detect
 from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Total, Value, Verdict, tolerances_met
@@ -115,7 +117,8 @@ def check(
     made. `stop_at_first`: no test case is judged after one that is wrong. `problem` may have some of its cases only.
     `run`: what is compiled for the first target named that is emulated is run as well, inline HIP and Triton alike.
 
-    Raises UsageError for an unknown target, ProblemError when the problem's own code fails.
+    Raises UsageError for an unknown target, ProblemError when the problem's own code fails, InfrastructureError
+    where `emit` cannot be written.
     """
     asked = tuple(dict.fromkeys(targets)) or DEFAULT_TARGETS
     for target in asked:
@@ -134,6 +137,7 @@ def check(
     waiting = {f"{engine}-{target}": (engine, target) for engine, target in jobs if (engine, target) not in found}
     with temporary_folder() as folder, Processes(hidden=[root]) as processes:
         if waiting:
+            _be_writable(emit)
             compiled_for = list(dict.fromkeys(target for _, target in waiting.values()))
             narrate(f"compiling for {', '.join(compiled_for)}")
             if not isolation().confines:
@@ -151,13 +155,34 @@ def check(
             at = "; ".join(f"{name.rpartition('-')[2]}: {what}" for name, what in processes.doing().items())
             narrate(f"still compiling, {time.monotonic() - began:.0f} s after the verdict: {at}")
 
-        for name, finished in processes.results(told, PATIENCE_S if hangs else math.inf):
-            found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
+        with _writing_to(emit):
+            for name, finished in processes.results(told, PATIENCE_S if hangs else math.inf):
+                found[waiting[name]] = _compilation(waiting[name], finished, submission, kept)
     emulated, machine_code = None, found.get(("cross_compile", chip)) if chip else None
     if machine_code and not machine_code.flaws and not machine_code.skipped and not hangs:
         slot = _slot(chip, True)
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
     return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated, chip)
+
+
+def _be_writable(emit: Path | None) -> None:
+    """Make the directory, before anybody waits for what is to be written there. Raises InfrastructureError."""
+    with _writing_to(emit):
+        if emit is not None:
+            emit.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=emit):
+                pass
+
+
+@contextlib.contextmanager
+def _writing_to(emit: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if emit is None:
+            raise
+        what = f"{emit} cannot be written: {error.strerror}"
+        raise InfrastructureError(what, "make room or name another directory with --emit") from None
 
 
 def engines(text: str) -> list[str]:

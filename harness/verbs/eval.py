@@ -48,7 +48,7 @@ def submissions_to_judge(
     quick: bool,
     allow_unsandboxed: bool = False,
 ) -> list[Submission]:
-    """The named files; without any, every submission of the problem whose source has no verdict on this device that a
+    """The named files, each once; without any, every submission of the problem whose source has no verdict on this device that a
     board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those that can be
     ranked there come first: not those that name Triton, which is interpreted and takes long, harness.hip, which
     needs a GPU, or NoDevice, by which a submission refuses a device.
@@ -60,7 +60,7 @@ def submissions_to_judge(
         for one, other in itertools.combinations(named, 2):
             if one.name == other.name and one.sha256 != other.sha256:
                 raise UsageError(f"{one.path} and {other.path} would both be {one.name} on the board", "rename one")
-        return named
+        return list({(each.name, each.sha256): each for each in named}.values())
     if problem.foreign is not None and not catalog.submissions(root, problem):
         raise UsageError(f"submissions/{problem.name} has no file to judge", "name the FILE that is to be judged")
     # Linux refuses to judge without a sandbox; elsewhere such a run would end as unranked again.
