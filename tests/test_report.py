@@ -240,6 +240,15 @@ def test_a_wrong_word_is_answered_in_a_sentence_with_exit_code_2(toy_root, capsy
     assert words in capsys.readouterr().err
 
 
+def test_null_calls_that_all_took_the_same_and_an_interval_as_wide_as_floats_go_are_shown(toy_root):
+    constant = Constant(manner=Manner.STOPPED, latency_ns=1e3, spread_ns=0.0, calls=8)
+    measured = measurement(CASES[0], 100.0, 10.0, 3, 8)
+    wide = Estimate(latency_ns=100.0, low_ns=1e-300, high_ns=1e300)
+    store(toy_root, "mine", constants=(constant,), measurements=(measured.model_copy(update={"latency": wide}),))
+    assert main(["--root", str(toy_root), "report", "double", "--out", str(toy_root / "b.html")]) == 0
+    assert "interquartile range 0 µs" in (toy_root / "b.html").read_text()
+
+
 @pytest.mark.parametrize("name", ["mine.py", "run.json", "page.html"])
 def test_no_file_is_replaced_that_is_no_report(toy_root, capsys, name):
     run = store(toy_root, "mine")

@@ -18,6 +18,8 @@ EDGE = 8.0
 """Per cent of the length from either end within which a label stands inwards of its tick (templates/charts.html.j2)."""
 LEAST_FACTOR = 1.25
 """A log axis spans at least this: noise is not blown up to fill it."""
+BEYOND = 1e100
+"""No axis reaches further, nor below its inverse: a stored interval may reach to where floats end."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Axis:
 
 
 def log_axis(values: Sequence[float]) -> Axis:
-    """An axis that holds all `values`, positive, with round ticks."""
-    low, high = min(values), max(values)
+    """An axis that holds all `values`, positive, with round ticks. What lies BEYOND stands at its end."""
+    low, high = (min(max(value, 1 / BEYOND), BEYOND) for value in (min(values), max(values)))
     widen = max(LEAST_FACTOR / (high / low), 1) ** 0.5
     low, high = low / widen, high * widen
     margin = (high / low) ** MARGIN

@@ -188,7 +188,7 @@ def _source_hash(text: str) -> str:
 
 def _microseconds(latency_ns: float | None) -> str:
     """The centre alone; its interval is in the next column."""
-    return "" if latency_ns is None else figures.microseconds(Estimate(latency_ns=latency_ns))
+    return "" if latency_ns is None else figures.significant(latency_ns / 1e3)
 
 
 def _interval(estimate: Any) -> str:

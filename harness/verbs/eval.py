@@ -48,10 +48,10 @@ def submissions_to_judge(
     quick: bool,
     allow_unsandboxed: bool = False,
 ) -> list[Submission]:
-    """The named files, each once; without any, every submission of the problem whose source has no verdict on this device that a
-    board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those that can be
-    ranked there come first: not those that name Triton, which is interpreted and takes long, harness.hip, which
-    needs a GPU, or NoDevice, by which a submission refuses a device.
+    """The named files, each once; without any, every submission of the problem whose source has no verdict on this
+    device that a board would rank: one of the problem's present files, timed by the judge where it can. On a CPU those
+    that can be ranked there come first: not those that name Triton, which is interpreted and takes long, harness.hip,
+    which needs a GPU, or NoDevice, by which a submission refuses a device.
 
     Raises UsageError for a file that cannot be one, and for two that would have one name on the board.
     """
