@@ -192,6 +192,8 @@ def test_of_several_reasons_not_to_rank_a_run_the_one_that_says_most_is_given(la
     ("kind", "manner", "copied", "elapsed_ns", "launch_ns", "labels"),
     [
         ("cuda", Manner.SANDWICH, False, 1e6, 1e3, ()),
+        ("cuda", Manner.SANDWICH, False, (1e6, 1.02e6), 1e3, (Label.IMPRECISE,)),
+        ("cuda", Manner.SANDWICH, False, (1e6, 1.01e6), 1e3, ()),
         ("cuda", Manner.SANDWICH, False, 1e6, 2.1e3, (Label.LATENCY_BOUND,)),
         ("cuda", Manner.SANDWICH, True, 1e6, None, (Label.COPIED,)),
         ("cuda", Manner.STOPPED, True, 1e6, 1e3, (Label.HOST_BOUND,)),
@@ -210,8 +212,11 @@ def test_a_case_is_labelled_by_how_it_was_timed_and_has_a_bound_if_the_judge_did
     case, constants = Case(parameters={"n": 1}), Constants(launch_ns=launch_ns)
     trial = SimpleNamespace(entrant=SimpleNamespace(caller=SimpleNamespace(constants=constants)))
     reference = SimpleNamespace(cost=lambda case: {"bf16": {"bytes": 4e3, "flops": {}}})  # a floor of 4 us
-    timings = Timings(case, Pace(4, manner, copied=copied), [Sitting(manner, elapsed_ns=[elapsed_ns] * 4)] * 2)
-    found = _measurement(timings, trial, reference, device, 0.95, 2)
+    of_each = elapsed_ns if isinstance(elapsed_ns, tuple) else (elapsed_ns, elapsed_ns)
+    sittings = [Sitting(manner, elapsed_ns=[ns] * 4) for ns in of_each]
+    timings = Timings(case, Pace(4, manner, copied=copied), sittings)
+    sampling = SimpleNamespace(processes=2, most_half_width=0.1)
+    found = _measurement(timings, trial, reference, device, 0.95, sampling)
     assert found.labels == labels and found.floor.latency_ns == 4e3
     assert (found.bound_ns is None) == (manner is Manner.WORKER)
 
