@@ -199,7 +199,8 @@ class ResultsSurface:
         self._folder.mkdir(parents=True, exist_ok=True)
         (root / "configs").mkdir(exist_ok=True)
         (root / "configs" / "eval.yml").write_bytes((CHECKOUT / "configs" / "eval.yml").read_bytes())
-        self._file = root / "run-1.json"
+        self._file = root / "apart" / self._problem.name / CPU.slug / "run-1.json"
+        self._file.parent.mkdir(parents=True, exist_ok=True)
         self._loaded: list[Run] = []
         for run in _runs(self._problem):
             assert self.take(run.model_dump_json().encode()) == "loaded"
