@@ -208,6 +208,21 @@ def test_none_follow_where_the_most_of_them_bring_it_neither_near_what_is_asked_
     assert asked._enough(sittings) == processes
 
 
+@pytest.mark.parametrize(("spread", "processes"), [(0.001, 5), (0.1, 5), (0.12, 7), (0.15, 5)])
+def test_processes_follow_where_cases_are_wide_that_agree_in_their_mean_by_chance(spread, processes):
+    """Two cases, one slow where the other is fast: the scores are equal."""
+    sampling = load_config(CHECKOUT).gpu
+    asked = trial.Trial(SimpleNamespace(ranking="geom"), H200, sampling, 0.95, None, None)
+    sittings = [
+        {
+            name: Sitting(Manner.SANDWICH, elapsed_ns=[1000 * math.exp(sign * spread * z)] * 4)
+            for name, sign in (("a", 1), ("b", -1))
+        }
+        for z in (-1.3, -0.6, 0.1, 0.5, 1.3)
+    ]
+    assert asked._enough(sittings) == processes
+
+
 def test_processes_are_added_where_the_first_differ_much_and_not_in_a_quick_look(toy_root, roomy, monkeypatch):
     monkeypatch.setattr(trial, "NEAR", math.inf)  # what is asked for here is out of reach
     config = toy_root / "configs" / "eval.yml"

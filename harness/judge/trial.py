@@ -14,7 +14,9 @@ turns, because a case's inputs may fill a GPU.
 
 from __future__ import annotations
 
+import math
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -44,6 +46,7 @@ from harness.model import (
     TimedBaseline,
     Total,
     Verdict,
+    eligibility,
 )
 from harness.progress import Narrate, Step, about, tell
 from harness.ranking import stats
@@ -233,9 +236,22 @@ class Trial:
             sampling.processes if width is None else stats.enough(scores, self._confidence, width)
             for width in (sampling.most_half_width, NEAR * sampling.target_half_width, sampling.target_half_width)
         )
+        to_rank = max(to_rank, self._enough_for_cases(processes))
         if to_rank > most:
             return sampling.processes  # it would not be ranked with the most of them either
-        return to_rank if near > most else min(all_that_is_asked, most)
+        return to_rank if near > most else max(min(all_that_is_asked, most), to_rank)
+
+    def _enough_for_cases(self, processes: Sequence[dict[str, Sitting]]) -> int:
+        """How many make the cases' own intervals as narrow as a ranked run needs them."""
+        most = self._sampling.most_half_width
+        cases = [
+            stats.estimate([stats.interquartile_mean(each[key].latency_ns) for each in processes], self._confidence)
+            for key in processes[0]
+        ]
+        reach = eligibility.reach(cases, self.entrant.ranking)
+        if most is None or reach <= most:
+            return len(processes)
+        return math.ceil(len(processes) * (math.log1p(min(reach, sys.maxsize)) / math.log1p(most)) ** 2)
 
     def _time_process(
         self, number: int, again: str, paces: dict[str, Pace], line: str, null: NullWorker | None

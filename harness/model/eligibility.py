@@ -89,10 +89,10 @@ def is_imprecise(score: Estimate, cases: Sequence[Estimate], ranking: str, half_
 
     Where one case was slow in the processes in which another was fast, their mean may agree by chance. So few processes
     cannot show that it was anything else, and the intervals of the cases say how far it could have been off."""
-    return half_width is not None and (is_wider(score, half_width) or _reach(cases, ranking) > half_width)
+    return half_width is not None and (is_wider(score, half_width) or reach(cases, ranking) > half_width)
 
 
-def _reach(cases: Sequence[Estimate], ranking: str) -> float:
+def reach(cases: Sequence[Estimate], ranking: str) -> float:
     """The half-width of the mean of independent cases, as a fraction of it; 0 where a case has no interval."""
     if any(case.high_ns is None for case in cases):
         return 0.0
