@@ -554,6 +554,16 @@ class TestPlaces:
             (listed,) = index.runs()
         assert listed.score_ns == standings(root)["mine"].score_ns == Store(root).read("run-1").score.latency_ns == 100
 
+    @pytest.mark.parametrize("order", [("published", "local"), ("local", "published")])
+    def test_a_copy_is_no_fault_and_counts_once_the_other_is_gone(self, root, order, settled):
+        for tier in order:
+            put(root, make_run(), tier=tier)
+            paths, _, entries, faults = content(root)
+            assert len(entries) == 1 and not faults
+        assert paths == {"run-1": "published/double/test-1000/run-1.json"}
+        (root / "results/published/double/test-1000/run-1.json").unlink()
+        assert content(root)[0] == {"run-1": "local/double/test-1000/run-1.json"}
+
     def test_a_second_file_of_an_id_counts_once_the_first_is_gone(self, root, settled):
         other = make_run(device=DEVICE.model_copy(update={"slug": "test-0"}))
         put(root, make_run(), other)

@@ -9,7 +9,7 @@ from typing import Self
 
 from harness.model import DISTURBED, ClockOwner, Problem, Unranked, Verdict
 from harness.records.entry import Entry, of_present, standing
-from harness.records.tables import COLUMNS, GROUP, Tables, entry_of
+from harness.records.tables import COLUMNS, COPY, GROUP, Tables, entry_of
 
 
 class Index:
@@ -177,7 +177,7 @@ class Index:
 
     def faults(self) -> list[tuple[str, str]]:
         """The files under `results` that are no runs, each with what is wrong with it."""
-        return self._rows("SELECT path, fault FROM faults ORDER BY path")
+        return self._rows("SELECT path, fault FROM faults WHERE fault != :copy ORDER BY path", {"copy": COPY})
 
 
 def _one_each(entries: Sequence[Entry]) -> list[Entry]:

@@ -6,8 +6,8 @@
 
 Whoever opens it looks once at all run files (`scan`), or at those that it names. Those whose stamp is not the one that
 they were read with are read again, and what was known of them holds only if their content is still the same. A file
-that is no run is left alone and reported. So is a second file with the id of another: the published one is read, or of
-two in one tier the first by its path. Where the cache cannot be written (a read-only `results`), its content is
+that is no run is left alone and reported. So is a second file with the id of another, unless it is a copy of it: the
+published one is read, or of two in one tier the first by its path. Where the cache cannot be written (a read-only `results`), its content is
 used from memory.
 """
 
@@ -28,8 +28,11 @@ from harness.model import Case, ClockOwner, Verdict
 from harness.records import run_file, scan
 from harness.records.entry import CaseFigures, Entry, figures_of, of_run, standing
 
-INDEX_VERSION = 14
+INDEX_VERSION = 15
 """Raise it when the tables change, or what is in them; an index of another version is thrown away and built anew."""
+
+COPY = ""
+"""What is said of a file that holds what another of its id does: nothing. It is read once that one is gone."""
 
 COLUMNS = tuple(field.name for field in fields(Entry) if field.name not in ("runs", "older", "older_source"))
 GROUP = ("problem", "device", "revision", "problem_sha256", "submission")
@@ -170,14 +173,15 @@ class Tables:
             others = self._of_id(run.id) - {name}
             if first := min(others, key=_place, default=None):
                 if _place(first) < _place(name):
-                    raise ValueError(_second(first))
+                    return self._fail(name, COPY if sha256 == self._sha256_of(first) else _second(first))
         except ValueError as error:
             return self._fail(name, str(error))
-        touched = self._forget({name})
+        touched: set[tuple[object, ...]] = set()
         for other in others:
-            touched |= self._fail(other, _second(name))
+            touched |= self._fail(other, COPY if sha256 == self._sha256_of(other) else _second(name))
             folder = other.rpartition("/")[0]
             self._database.execute("UPDATE folders SET stamp = ? WHERE path = ?", (scan.IN_DOUBT, folder))
+        touched |= self._forget({name})
         self._database.execute("INSERT INTO files VALUES (?, ?, ?)", (name, stamp, sha256))
         row = [getattr(entry, column) for column in COLUMNS]
         self._database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
@@ -194,6 +198,11 @@ class Tables:
     def _of_id(self, run_id: str) -> set[str]:
         """The files that were read as the run of this id: one, or none."""
         return {path for (path,) in self._database.execute("SELECT path FROM runs WHERE id = ?", (run_id,))}
+
+    def _sha256_of(self, name: str) -> str | None:
+        """Of the content of a file that was read as a run."""
+        found = self._database.execute("SELECT sha256 FROM files WHERE path = ?", (name,)).fetchone()
+        return found and found[0]
 
     def _settle(self, group: tuple[object, ...]) -> None:
         """Work out anew which run stands for the submission of `group`."""
