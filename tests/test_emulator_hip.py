@@ -145,6 +145,22 @@ extern "C" __global__ void meets(const float* x, float* y) {
 }
 """
 
+MEETS_ELSEWHERE = """
+extern "C" __global__ void meets(const float* x, float* y) {
+    if (threadIdx.x < 64) { __syncthreads(); y[0] = 1; }
+    else
+        __syncthreads();
+    y[threadIdx.x] = x[threadIdx.x];
+}
+"""
+
+ADDS_OUTSIDE = """
+extern "C" __global__ void adds(float* x, int at) {
+    float more = 1;
+    atomicAdd(x + at + threadIdx.x, more);
+}
+"""
+
 COUNTS_ITSELF = """
 __device__ int launches = 5;
 extern "C" __global__ void counts(int* y) {
@@ -284,10 +300,15 @@ def test_sums_in_both_halves_of_a_register(target):
     assert torch.equal(c, expected)  # small numbers and their quarters: every order of rounding is exact
 
 
-def test_a_barrier_of_the_prelude_is_said_to_be_there(target):
+def test_what_the_prelude_does_is_said_of_the_line_that_calls_it(target):
     x, y = numbers(11, 256), torch.empty(256)
-    with pytest.raises(EmulatedFault, match=r"barrier not reached by all waves: .* line \d+ of the prelude"):
+    with pytest.raises(EmulatedFault, match=r"barrier not reached by all waves: .* \(s_barrier, line 3, ") as caught:
         Module(MEETS_ALONE).kernel("meets", [FLOATS, FLOATS])(x, y, grid=1, block=256)
+    assert "prelude" not in str(caught.value)
+    with pytest.raises(EmulatedFault, match=r"barrier not reached by all waves: .* \(s_barrier, line 5\).* line 3, "):
+        Module(MEETS_ELSEWHERE).kernel("meets", [FLOATS, FLOATS])(x, y, grid=1, block=256)
+    with pytest.raises(EmulatedFault, match=r"out-of-range access: adds: .* \(.*atomic.*, line 4, "):
+        Module(ADDS_OUTSIDE).kernel("adds", [FLOATS, int32])(x, 256, grid=1, block=64)
 
 
 def test_what_depends_on_the_order_of_workgroups_is_found_and_atomics_are_only_remarked(target):
