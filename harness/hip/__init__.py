@@ -158,6 +158,17 @@ class Module:
             return None
         return f"its source is for {' and '.join(self.targets)}"
 
+    def line_in(self, text: str, line: int) -> int | None:
+        """A line of the source as one of the file `text`: by the whole source, or else by that line, if it is there
+        once. None where it is not."""
+        at = text.find(self.source)
+        if at >= 0:
+            return text.count("\n", 0, at) + line
+        lines = self.source.splitlines()
+        wanted = lines[line - 1].strip() if 1 <= line <= len(lines) else ""
+        same = [number for number, here in enumerate(text.splitlines(), start=1) if here.strip() == wanted]
+        return same[0] if wanted and len(same) == 1 else None
+
     @functools.cached_property
     def offline(self) -> tuple[str, set[str]]:
         """What became of this module without a GPU, in words, and the names of its kernels.
