@@ -219,9 +219,14 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     required=True,
     help="The seed of the inputs, from the mismatch report.",
 )
+@click.option(
+    "--target",
+    metavar="TARGET",
+    help="Run the machine code for this chip in the emulator: gfx942, gfx950 or gfx1100.",
+)
 @device_option
 @click.pass_obj
-def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: str) -> int:
+def replay(root: Path, problem: str, file: Path, case: str, seed: int, target: str | None, device: str) -> int:
     """Judge FILE again on one CASE, with the inputs of a mismatch report. Nothing is timed or stored.
 
     Example: python3 -m harness replay mla my.py 'batch_size=2 q_seq_len=1 kv_seq_len=128' --seed 17
@@ -232,9 +237,9 @@ def replay(root: Path, problem: str, file: Path, case: str, seed: int, device: s
 
     task = catalog.load_problem(root, problem)
     watch_over(task)
-    here = detect(root, device)
+    here = detect(root, "cpu" if target and device == "auto" else device)
     try:
-        check = replaying.replay(root, task, file, case, seed, here, narrate)
+        check = replaying.replay(root, task, file, case, seed, here, narrate, target)
     except Fault as fault:
         click.echo(f"{fault.ending.detail or ''}\n{fault.ending.verdict.words}: {fault.ending.message}")
         return fault.ending.verdict.exit_code

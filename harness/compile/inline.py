@@ -34,6 +34,7 @@ from harness.compile.inputs import Inputs
 from harness.compile.rehearsal import Launched, Rehearsal, follow, needs_torch, rehearse
 from harness.hip import compilers
 from harness.hip.runtime import CompilationError
+from harness.hip.vocabulary import hint
 
 NEEDS_TORCH = {
     "amd": "load_inline's sources include headers; torch builds them, with hipcc and a ROCm build of torch",
@@ -164,7 +165,7 @@ def _kernel_names(source: str) -> list[str]:
 def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
     """The compiler's first error, with the line of the file that it is in."""
     found = re.search(r"source(?::(\d+):\d+:|\((\d+)\):) (?:fatal )?error: (.*)", log)
-    message = f"error: {found[3]}" if found else log.strip().splitlines()[0]
+    message = f"error: {found[3]}{hint(found[3])}" if found else log.strip().splitlines()[0]
     line = module.line_in(text, int(found[1] or found[2])) if found else None
     name = ", ".join(_kernel_names(module.source)) or "(source)"
     return CompiledKernel(

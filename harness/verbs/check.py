@@ -66,7 +66,7 @@ class Judgement(Value):
 class Checkup:
     """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels.
     `emulated`: of Triton's kernels as machine code, beside the interpreter's `judgement`. `chip`: the target whose code
-    was to be run here."""
+    was to be run here. `runnable`: targets whose code would be run if they were named, where none were."""
 
     problem: str
     submission: Submission
@@ -74,6 +74,7 @@ class Checkup:
     compilations: tuple[Compilation, ...]
     emulated: Judgement | None = None
     chip: str | None = None
+    runnable: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -157,7 +158,16 @@ def check(
     if machine_code and not machine_code.flaws and not machine_code.skipped and not hangs:
         slot = _slot(chip, True)
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
-    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated, chip)
+    compilations = tuple(found[job] for job in jobs)
+    runnable = _runnable(compilations, submission) if run and not targets else ()
+    return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable)
+
+
+def _runnable(compilations: Sequence[Compilation], submission: Submission) -> tuple[str, ...]:
+    """The targets of those whose code the emulator runs."""
+    good = {one.target for one in compilations if one.kernels and not one.flaws and not one.skipped}
+    known = "harness.hip" in submission.text or "cross_compile" in engines(submission.text)
+    return tuple(target for target in EMULATED_TARGETS if target in good) if known else ()
 
 
 def engines(text: str) -> list[str]:
