@@ -106,7 +106,9 @@ def test_without_a_target_one_line_says_how_to_run_the_machine_code(check):
     code, out = check(HIP)
     assert code == 0
     (line,) = re.findall(r"^To run the machine code in the emulator, without the chip: (.*)$", out, re.MULTILINE)
-    assert re.fullmatch(r"python3 -m harness --root \S+ check double \S*mine.py --target gfx942( \(or gfx950, gfx1100\))?", line)
+    assert re.fullmatch(
+        r"python3 -m harness --root \S+ check double \S*mine.py --target gfx942( \(or gfx950, gfx1100\))?", line
+    )
     code, out = check(HIP, "--no-run")
     assert code == 0 and "To run the machine code" not in out
     code, out = check("def custom_kernel(data):\n    return data[0] * 2\n")
@@ -115,7 +117,9 @@ def test_without_a_target_one_line_says_how_to_run_the_machine_code(check):
 
 def test_a_file_that_is_compiled_for_one_chip_is_not_said_to_be_compiled_for_others(check):
     code, out = check(HIP, "--target", needing("gfx90a"))
-    assert code == 0 and "double_all needs a GPU: compiled for gfx90a, not run" in out and "gfx942, gfx950, sm" not in out
+    assert (
+        code == 0 and "double_all needs a GPU: compiled for gfx90a, not run" in out and "gfx942, gfx950, sm" not in out
+    )
 
 
 def test_a_source_for_another_emulated_chip_says_how_to_run_it(monkeypatch):

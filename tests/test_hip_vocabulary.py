@@ -34,7 +34,9 @@ template <class T> __device__ void shuffled(const T* x, T* y, int amount, int wi
     y[4 * n + i] = __shfl_down_sync(0xffffffffffffffffull, x[i], amount, width);
 }
 extern "C" __global__ void shuffle4(const int* x, int* y, int amount, int width) { shuffled(x, y, amount, width); }
-extern "C" __global__ void shuffle8(const double* x, double* y, int amount, int width) { shuffled(x, y, amount, width); }
+extern "C" __global__ void shuffle8(const double* x, double* y, int amount, int width) {
+    shuffled(x, y, amount, width);
+}
 extern "C" __global__ void votes(const int* x, uint64_t* y) {
     int i = threadIdx.x, n = blockDim.x;
     y[i] = __ballot(x[i] > 0);
@@ -122,7 +124,11 @@ extern "C" __global__ void integers(const unsigned* x, int* y) {
 }
 """)
 
-OF_ONE = ["sqrtf", "rsqrtf", "expf", "exp2f", "exp10f", "logf", "log2f", "log10f", "sinf", "cosf", "tanhf", "erff", "fabsf", "floorf", "ceilf", "truncf", "roundf", "rintf", "__expf", "__logf", "__log2f", "__log10f", "__sinf", "__cosf", "__frcp_rn", "__fsqrt_rn", "__saturatef", "exp", "log", "rsqrt"]
+OF_ONE = [
+    *("sqrtf", "rsqrtf", "expf", "exp2f", "exp10f", "logf", "log2f", "log10f", "sinf", "cosf", "tanhf", "erff"),
+    *("fabsf", "floorf", "ceilf", "truncf", "roundf", "rintf", "__expf", "__logf", "__log2f", "__log10f"),
+    *("__sinf", "__cosf", "__frcp_rn", "__fsqrt_rn", "__saturatef", "exp", "log", "rsqrt"),
+]
 MATHEMATICS = Module(
     'extern "C" __global__ void of_one(const float* x, float* y) {\n'
     "    int i = threadIdx.x, n = blockDim.x; float v = x[i];\n"
@@ -156,6 +162,11 @@ def numbers(seed, *shape, low=-8, high=8):
     return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
 
 
+def inside(width, thread, other):
+    """`other` where it is in the thread's group, else the thread."""
+    return other if thread // width == other // width else thread
+
+
 @pytest.mark.parametrize("width, amount", [(0, 3), (16, 5), (8, 1)])
 def test_shuffles_stay_in_groups_of_their_width(target, width, amount):
     wave = lanes(target)
@@ -164,12 +175,11 @@ def test_shuffles_stay_in_groups_of_their_width(target, width, amount):
         x, y = numbers(1, 128, low=-(2**30), high=2**30).to(dtype), torch.zeros(5, 128, dtype=dtype)
         WAVES.kernel(name, [kind, kind, int32, int32])(x, y, amount, width, grid=1, block=128)
         first = [thread - thread % width for thread in range(128)]
-        inside = lambda thread, other: other if first[thread] <= other < first[thread] + width else thread  # noqa: E731
         sources = [
             [first[thread] + amount % width for thread in range(128)],
-            [inside(thread, thread - amount) for thread in range(128)],
-            [inside(thread, thread + amount) for thread in range(128)],
-            [inside(thread, thread ^ amount) for thread in range(128)],
+            [inside(width, thread, thread - amount) for thread in range(128)],
+            [inside(width, thread, thread + amount) for thread in range(128)],
+            [inside(width, thread, thread ^ amount) for thread in range(128)],
         ]
         assert torch.equal(y, torch.stack([x[index] for index in [*sources, sources[2]]]))
 
@@ -339,7 +349,9 @@ def test_a_source_may_bring_functions_of_these_names():
     __device__ inline float rsqrtf(float x) { return 8.0f; }
     __device__ inline float __shfl_xor(float x, int mask) { return 9.0f; }
     __device__ inline int min(int a, int b) { return 10; }
-    extern "C" __global__ void k(float* y) { y[0] = atomicAdd(y, 1.0f) + rsqrtf(y[1]) + __shfl_xor(y[1], 1) + min(1, 2); }
+    extern "C" __global__ void k(float* y) {
+        y[0] = atomicAdd(y, 1.0f) + rsqrtf(y[1]) + __shfl_xor(y[1], 1) + min(1, 2);
+    }
     """
     if hip.compilers.missing("gfx942"):
         pytest.skip("no compiler for gfx942")
@@ -366,7 +378,7 @@ def test_a_name_of_hip_s_that_is_not_there_is_answered_by_the_list_of_those_that
     if hip.compilers.missing("gfx942"):
         pytest.skip("no compiler for gfx942")
     with pytest.raises(CompilationError, match=rf"\n{name} is not there without ROCm's headers: docs/hip.md, \"Names"):
-        hip.compilers.compile('extern "C" __global__ void k(float* y) { %s }' % statement, "gfx942")
+        hip.compilers.compile(f'extern "C" __global__ void k(float* y) {{ {statement} }}', "gfx942")
     with pytest.raises(CompilationError) as typo:
         hip.compilers.compile('extern "C" __global__ void k(float* y) { z[0] = 1; }', "gfx942")
     assert "ROCm's headers" not in str(typo.value)

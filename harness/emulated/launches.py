@@ -94,7 +94,8 @@ class Launches:
         shared_bytes: int,
         assembly: str | None,
     ) -> None:
-        """tensors: what each pointer is of, by the name that messages use. Raises EmulatedFault, LaunchError, NoDevice."""
+        """tensors: what each pointer is of, by the name that messages use. Raises EmulatedFault, LaunchError and
+        NoDevice."""
         memory = allocations(tensors)
         launch = functools.partial(
             run, image, kernel, grid, block, arguments, memory,

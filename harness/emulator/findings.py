@@ -4,7 +4,7 @@ KernelFinding       what is wrong with a kernel, with the instruction, the sourc
 NotEmulated   the emulator cannot tell: an instruction, a mode or a form of code that it does not know
 NoInstruction the same of bytes that may be no instruction at all
 Malformed     the code object is none, or says of itself what cannot be
-Refused       a launch that the chip would not do
+LaunchRefused       a launch that the chip would not do
 LaunchOutcome       what `run` returns
 """
 
@@ -47,7 +47,7 @@ class Malformed(Exception):
     """The bytes are no code object that a loader would take."""
 
 
-class Refused(Exception):
+class LaunchRefused(Exception):
     """A launch that is beyond what the chip can do: on a GPU it fails."""
 
 

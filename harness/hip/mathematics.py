@@ -142,7 +142,8 @@ PODIUM_OWN float powf(float x, float y) {
     long long bits = __builtin_bit_cast(long long, (double)size);
     long long exponent = bits - 0x3fe6a09e667f3bcdll >> 52;  // of the root of 1/2: m lies between it and the root of 2
     double m = __builtin_bit_cast(double, bits - (exponent << 52)), a = (m - 1.0) / (m + 1.0), s = a * a;
-    double l = a * (1.0 + s * (1.0 / 3 + s * (1.0 / 5 + s * (1.0 / 7 + s * (1.0 / 9 + s * (1.0 / 11 + s * (1.0 / 13 + s / 15)))))));
+    double l = 1.0 / 7 + s * (1.0 / 9 + s * (1.0 / 11 + s * (1.0 / 13 + s / 15)));
+    l = a * (1.0 + s * (1.0 / 3 + s * (1.0 / 5 + s * l)));
     double t = y * ((double)exponent + l * 2.8853900817779268);
     t = t > 200.0 ? 200.0 : t < -200.0 ? -200.0 : t;
     double n = __builtin_elementwise_roundeven(t), f = (t - n) * 0.69314718055994531;

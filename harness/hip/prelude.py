@@ -125,7 +125,8 @@ PRELUDE = _TEXT.replace("QUALIFIERS\n", QUALIFIERS.lstrip()).replace("VOCABULARY
 
 
 def program(source: str, defines: Mapping[str, object]) -> str:
-    """The text that a compiler is given: prelude, macros, which are not to reach into it, and the source, whose own first line is line 1."""
+    """The text that a compiler is given: prelude, macros, which are not to reach into it, and the source, whose own
+    first line is line 1."""
     macros = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     own = INCLUDED.sub(r"\1//\2", source)
     return f'{PRELUDE}{macros}#line 1 "source"\n{own}\n'

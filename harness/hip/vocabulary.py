@@ -100,8 +100,10 @@ ATOMICS = r"""
 PODIUM_ATOMIC(atomicAdd, __hip_atomic_fetch_add, int, unsigned, unsigned long, unsigned long long, float, double)
 PODIUM_ATOMIC(unsafeAtomicAdd, __hip_atomic_fetch_add, float, double)
 PODIUM_ATOMIC(atomicExch, __hip_atomic_exchange, int, unsigned, unsigned long, unsigned long long, float, double)
-PODIUM_ATOMIC(atomicMin, __hip_atomic_fetch_min, int, unsigned, long long, unsigned long, unsigned long long, float, double)
-PODIUM_ATOMIC(atomicMax, __hip_atomic_fetch_max, int, unsigned, long long, unsigned long, unsigned long long, float, double)
+PODIUM_ATOMIC(atomicMin, __hip_atomic_fetch_min, int, unsigned, long long, unsigned long, unsigned long long, float,
+              double)
+PODIUM_ATOMIC(atomicMax, __hip_atomic_fetch_max, int, unsigned, long long, unsigned long, unsigned long long, float,
+              double)
 PODIUM_ATOMIC(atomicAnd, __hip_atomic_fetch_and, int, unsigned, unsigned long, unsigned long long)
 PODIUM_ATOMIC(atomicOr, __hip_atomic_fetch_or, int, unsigned, unsigned long, unsigned long long)
 PODIUM_ATOMIC(atomicXor, __hip_atomic_fetch_xor, int, unsigned, unsigned long, unsigned long long)
@@ -142,36 +144,29 @@ template <class T, int N> struct HIP_vector_type;
 #define PODIUM_L(...) __VA_ARGS__
 #define PODIUM_SPLAT(given) __host__ __device__ explicit constexpr HIP_vector_type(T s) given {}
 PODIUM_VECTOR(1, sizeof(T), x, (T x), : x(x), )
-PODIUM_VECTOR(2, 2 * sizeof(T), PODIUM_L(x, y), (T x, T y), PODIUM_L(: x(x), y(y)), PODIUM_SPLAT(PODIUM_L(: x(s), y(s))))
+PODIUM_VECTOR(2, 2 * sizeof(T), PODIUM_L(x, y), (T x, T y), PODIUM_L(: x(x), y(y)),
+              PODIUM_SPLAT(PODIUM_L(: x(s), y(s))))
 PODIUM_VECTOR(3, sizeof(T), PODIUM_L(x, y, z), (T x, T y, T z), PODIUM_L(: x(x), y(y), z(z)),
               PODIUM_SPLAT(PODIUM_L(: x(s), y(s), z(s))))
 PODIUM_VECTOR(4, 4 * sizeof(T), PODIUM_L(x, y, z, w), (T x, T y, T z, T w), PODIUM_L(: x(x), y(y), z(z), w(w)),
               PODIUM_SPLAT(PODIUM_L(: x(s), y(s), z(s), w(s))))
+template <class T, int N> using podium_vector = HIP_vector_type<T, N>;
+#define PODIUM_EACH template <class T, int N> __device__ constexpr podium_vector<T, N>
+#define PODIUM_ONE typename podium_same<T>::type
 #define PODIUM_OPERATOR(op)                                                                              \
-    template <class T, int N>                                                                            \
-    __device__ constexpr HIP_vector_type<T, N>& operator op##=(HIP_vector_type<T, N>& a, HIP_vector_type<T, N> b) { \
+    PODIUM_EACH& operator op##=(podium_vector<T, N>& a, podium_vector<T, N> b) {                         \
         a.x = a.x op b.x;                                                                                \
         if constexpr (N > 1) a.y = a.y op b.y;                                                           \
         if constexpr (N > 2) a.z = a.z op b.z;                                                           \
         if constexpr (N > 3) a.w = a.w op b.w;                                                           \
         return a;                                                                                        \
     }                                                                                                    \
-    template <class T, int N>                                                                            \
-    __device__ constexpr HIP_vector_type<T, N>& operator op##=(HIP_vector_type<T, N>& a, typename podium_same<T>::type b) { \
-        return a op##= HIP_vector_type<T, N>(b);                                                         \
+    PODIUM_EACH& operator op##=(podium_vector<T, N>& a, PODIUM_ONE b) {                                  \
+        return a op##= podium_vector<T, N>(b);                                                           \
     }                                                                                                    \
-    template <class T, int N>                                                                            \
-    __device__ constexpr HIP_vector_type<T, N> operator op(HIP_vector_type<T, N> a, HIP_vector_type<T, N> b) { \
-        return a op##= b;                                                                                \
-    }                                                                                                    \
-    template <class T, int N>                                                                            \
-    __device__ constexpr HIP_vector_type<T, N> operator op(HIP_vector_type<T, N> a, typename podium_same<T>::type b) { \
-        return a op##= b;                                                                                \
-    }                                                                                                    \
-    template <class T, int N>                                                                            \
-    __device__ constexpr HIP_vector_type<T, N> operator op(typename podium_same<T>::type a, HIP_vector_type<T, N> b) { \
-        return HIP_vector_type<T, N>(a) op b;                                                            \
-    }
+    PODIUM_EACH operator op(podium_vector<T, N> a, podium_vector<T, N> b) { return a op##= b; }          \
+    PODIUM_EACH operator op(podium_vector<T, N> a, PODIUM_ONE b) { return a op##= b; }                   \
+    PODIUM_EACH operator op(PODIUM_ONE a, podium_vector<T, N> b) { return podium_vector<T, N>(a) op b; }
 PODIUM_OPERATOR(+)
 PODIUM_OPERATOR(-)
 PODIUM_OPERATOR(*)
@@ -215,7 +210,7 @@ PODIUM_TYPES(double, double)
 VOCABULARY = WAVES + ATOMICS + VECTORS + INTEGERS + MATHEMATICS
 
 INCLUDED = re.compile(r"^([ \t]*)#([ \t]*include[ \t]*[<\"]hip/hip_runtime(?:_api)?\.h[>\"])", re.MULTILINE)
-"""The header that HIP's files begin with. What it declares for a device is there without it, from hipRTC or from here."""
+"""The header that HIP's files begin with. What it declares for a device is there without it: hipRTC's, or from here."""
 
 _UNKNOWN = re.compile(r"(?:use of undeclared identifier|unknown type name|no template named) '(\w+)'")
 _LACKING = re.compile(r"'(hip/[\w./]+|rocwmma/[\w./]+|cuda\w*\.h)' file not found")

@@ -28,7 +28,8 @@ def replay(
     """Judge `file` on the case with the label `case`, whose inputs come from `seed`. `target`: run its machine code for
     that chip in the emulator, Triton's as well.
 
-    Raises UsageError for a case that there is not and a target that is not emulated here, judge.reply.Fault where the submission fails without an answer.
+    Raises UsageError for a case that there is not and a target that is not emulated here, judge.reply.Fault where the
+    submission fails without an answer.
     """
     from harness.judge.evaluate import replay as judge_again  # imports torch
 
