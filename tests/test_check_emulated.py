@@ -3,12 +3,14 @@
 import functools
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from harness import hip
 from harness.emulated import hip as emulated
+from harness.emulated.launches import Launches
 from harness.hip import Module, NoDevice, compilers, ptr
 
 HIP = '''\
@@ -120,6 +122,22 @@ def test_a_file_that_is_compiled_for_one_chip_is_not_said_to_be_compiled_for_oth
     assert (
         code == 0 and "double_all needs a GPU: compiled for gfx90a, not run" in out and "gfx942, gfx950, sm" not in out
     )
+
+
+def test_a_name_of_hip_s_that_is_not_there_is_said_to_be_none_with_its_line(check):
+    source = HIP.replace("2 * x[i]", "cbrtf(x[i])")
+    code, out = check(source, "--target", needing("gfx942"))
+    where = f"mine.py:{line_of(source, 'cbrtf')}: error: use of undeclared identifier 'cbrtf'"
+    assert code == 11 and where in out
+    assert "cbrtf is not there without ROCm's headers: docs/hip.md" in out
+
+
+def test_triton_s_launch_of_an_empty_grid_does_nothing():
+    pytest.importorskip("triton")
+    from harness.emulated.triton_driver import Emulated
+
+    launch = Emulated("gfx942", Launches("gfx942")).launcher_cls(SimpleNamespace(signature={}), SimpleNamespace())
+    assert launch(0, 1, 1, None, None) is None
 
 
 def test_a_source_for_another_emulated_chip_says_how_to_run_it(monkeypatch):

@@ -15,7 +15,7 @@ pytest.importorskip("elftools")
 from harness import hip
 from harness.emulated import hip as emulated
 from harness.hip import CompilationError, Module, int32, ptr
-from harness.hip.prelude import PRELUDE
+from harness.hip.prelude import PRELUDE, program
 from harness.hip.vocabulary import VOCABULARY
 
 ANY = ptr()
@@ -358,6 +358,15 @@ def test_a_source_may_bring_functions_of_these_names():
     assert "0x42080000" in hip.compilers.code_object(own, "gfx942")[1]  # 7 + 8 + 9 + 10
 
 
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx908"])
+def test_the_compiler_warns_of_nothing_in_the_prelude(target):
+    command = hip.compilers.clang_for(target)
+    if command is None:
+        pytest.skip(f"no compiler for {target}")
+    flags = (*hip.compilers._AMD_FLAGS, f"--offload-arch={target}", "-Wall", "-Werror")
+    hip.compilers._run([*command, *flags, "-", "-o", "-"], program("", {}))
+
+
 def test_macros_of_a_module_do_not_reach_into_the_prelude():
     if hip.compilers.missing("gfx942"):
         pytest.skip("no compiler for gfx942")
@@ -380,7 +389,7 @@ def test_a_name_of_hip_s_that_is_not_there_is_answered_by_the_list_of_those_that
     with pytest.raises(CompilationError, match=rf"\n{name} is not there without ROCm's headers: docs/hip.md, \"Names"):
         hip.compilers.compile(f'extern "C" __global__ void k(float* y) {{ {statement} }}', "gfx942")
     with pytest.raises(CompilationError) as typo:
-        hip.compilers.compile('extern "C" __global__ void k(float* y) { z[0] = 1; }', "gfx942")
+        hip.compilers.compile('extern "C" __global__ void k(float* y) { buf[0] = 1; }', "gfx942")
     assert "ROCm's headers" not in str(typo.value)
     with pytest.raises(CompilationError, match=r"hip/hip_fp16.h is not there"):
         hip.compilers.compile("#include <hip/hip_fp16.h>\n", "gfx942")
@@ -403,8 +412,10 @@ def test_the_page_lists_every_name_and_no_other():
             assert f"#define {name} " in PRELUDE
         elif name.startswith("__") and name.endswith("__"):
             assert f"#define {name} " in PRELUDE, name
-    used = sorted(listed - own - macros - {name for name in listed if name.endswith("__")})
-    types = {"uchar", "ushort", "uint", "ulong", "longlong", "ulonglong"}
-    source = "".join(f"typedef {name}4 of_{name};\n" for name in types & set(used))
-    source += "".join(f"using ::{name};\n" for name in used if name.startswith("make_") or name == "__syncthreads")
+    types = {"char", "short", "int", "unsigned", "long", "float", "double"}
+    short = {"uchar", "ushort", "uint", "ulong", "longlong", "ulonglong"}
+    places = {"threadIdx", "blockIdx", "blockDim", "gridDim"}
+    others = listed - types - short - places - macros - {name for name in listed if re.fullmatch(r"__\w+__", name)}
+    source = "".join(f"typedef {name}4 of_{name};\n" for name in sorted((types | short) - {"unsigned"}))
+    source += "namespace listed {\n" + "".join(f"using ::{name};\n" for name in sorted(others)) + "}\n"
     assert hip.compilers.compile(source, "gfx942").kernels == ()

@@ -96,7 +96,6 @@ PODIUM_OWN float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
 
 PODIUM_OWN float expf(float x) { return __builtin_elementwise_exp(x); }
 PODIUM_OWN float exp2f(float x) { return __builtin_elementwise_exp2(x); }
-PODIUM_OWN float exp10f(float x) { return __builtin_elementwise_exp10(x); }
 PODIUM_OWN float logf(float x) { return __builtin_elementwise_log(x); }
 PODIUM_OWN float log2f(float x) { return __builtin_elementwise_log2(x); }
 PODIUM_OWN float log10f(float x) { return __builtin_elementwise_log10(x); }
@@ -105,7 +104,7 @@ PODIUM_OWN float log10f(float x) { return __builtin_elementwise_log10(x); }
 PODIUM_OWN float podium_sine(float x, int quarters) {
     double turn = __builtin_elementwise_roundeven(x * 0x1.45f306dc9c883p-1);
     double r = __builtin_fma(-turn, 0x1.1a62633145c07p-54, __builtin_fma(-turn, 0x1.921fb54442d18p+0, (double)x));
-    int quarter = (int)(turn - 4.0 * __builtin_elementwise_floor(turn * 0.25)) + quarters & 3;
+    int quarter = ((int)(turn - 4.0 * __builtin_elementwise_floor(turn * 0.25)) + quarters) & 3;
     double s = r * r;
     double sine = r + r * s * (-1.0 / 6 + s * (1.0 / 120 + s * (-1.0 / 5040 + s * (1.0 / 362880 - s / 39916800))));
     double cosine = 1.0 + s * (-1.0 / 2 + s * (1.0 / 24 + s * (-1.0 / 720 + s * (1.0 / 40320 - s / 3628800))));
@@ -140,7 +139,7 @@ PODIUM_OWN float powf(float x, float y) {
     if (size == 1.0f) return whole ? sign : __builtin_nanf("");
     if (x < 0.0f && !whole) return __builtin_nanf("");
     long long bits = __builtin_bit_cast(long long, (double)size);
-    long long exponent = bits - 0x3fe6a09e667f3bcdll >> 52;  // of the root of 1/2: m lies between it and the root of 2
+    long long exponent = (bits - 0x3fe6a09e667f3bcdll) >> 52;  // of the root of 1/2: m lies from it to the root of 2
     double m = __builtin_bit_cast(double, bits - (exponent << 52)), a = (m - 1.0) / (m + 1.0), s = a * a;
     double l = 1.0 / 7 + s * (1.0 / 9 + s * (1.0 / 11 + s * (1.0 / 13 + s / 15)));
     l = a * (1.0 + s * (1.0 / 3 + s * (1.0 / 5 + s * l)));
@@ -151,6 +150,7 @@ PODIUM_OWN float powf(float x, float y) {
                    f * (1.0 / 5040 + f * (1.0 / 40320 + f / 362880))))))));
     return sign * (float)(e * __builtin_bit_cast(double, ((long long)n + 1023) << 52));
 }
+PODIUM_OWN float exp10f(float x) { return powf(10.0f, x); }  // clang 19 has no builtin for it
 #define PODIUM_OF_FLOAT(name)                                                                            \
     PODIUM_OWN float name(float x) { return name##f(x); }                                                \
     PODIUM_OWN double name(double) = delete;

@@ -216,7 +216,9 @@ _UNKNOWN = re.compile(r"(?:use of undeclared identifier|unknown type name|no tem
 _LACKING = re.compile(r"'(hip/[\w./]+|rocwmma/[\w./]+|cuda\w*\.h)' file not found")
 _CALLED_SO = re.compile(
     r"(__\w+|(unsafe)?[aA]tomic\w+|hip\w+|make_\w+|(rocwmma|cooperative_groups|cg)|u?(char|short|int|long)\d"
-    r"|bfloat16|half2?|printf|assert|clock(64)?|wall_clock64|\w+f|sin|cos|tan|exp|log|pow|fmod|erfc?|cbrt)"
+    r"|bfloat16|half2?|printf|assert|clock(64)?|wall_clock64"
+    r"|(a?(sin|cos|tan)h?(pi)?|atan2|sincospi|expm1|log1p|logb|r?cbrt|r?hypot|fmod|modf|remainder|fdim|nextafter|ldexp"
+    r"|frexp|scalbn|erfc|erfinv|erfcinv|erfcx|[lt]gamma|normcdf|l?lrint|l?lround|nearbyint|nan)f?)"
 )
 
 
