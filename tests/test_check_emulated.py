@@ -11,7 +11,7 @@ import torch
 from harness import hip
 from harness.emulated import hip as emulated
 from harness.emulated.launches import Launches
-from harness.hip import Module, NoDevice, compilers, ptr
+from harness.hip import CompilationError, Module, NoDevice, compilers, ptr
 
 HIP = '''\
 import torch
@@ -145,6 +145,19 @@ def test_a_source_for_another_emulated_chip_says_how_to_run_it(monkeypatch):
     kernel = Module('extern "C" __global__ void k(float* y) {}', targets=("gfx950",)).kernel("k", [ptr(torch.float32)])
     with pytest.raises(NoDevice, match=r"its source is for gfx950; `check --target gfx950` runs it"):
         kernel(torch.zeros(4), grid=1, block=64)
+
+
+def test_a_source_that_compiles_for_another_emulated_chip_alone_says_how_to_run_it(monkeypatch):
+    needing("gfx942"), needing("gfx950")
+    monkeypatch.setattr(hip, "emulator", functools.partial(emulated.launch, "gfx942"))
+    source = "#ifndef __gfx950__\n#error MI350 alone\n#endif\n" + 'extern "C" __global__ void k(float* y) {}'
+    with pytest.raises(
+        CompilationError, match=r"MI350 alone[^`]*\nit compiles for gfx950: `check --target gfx950` runs"
+    ):
+        Module(source).kernel("k", [ptr(torch.float32)])(torch.zeros(4), grid=1, block=64)
+    with pytest.raises(CompilationError) as nowhere:
+        Module("#error no chip").kernel("k", [ptr(torch.float32)])(torch.zeros(4), grid=1, block=64)
+    assert "it compiles for" not in str(nowhere.value)
 
 
 def test_a_line_of_a_source_is_one_of_the_file_where_it_can_be_found_there():

@@ -7,6 +7,7 @@ A fault names the line of the submission where the source's line can be found in
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
@@ -83,11 +84,22 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
             with of_process(target).compiling():
                 image, assembly = compilers.code_object(module.source, target, module.defines)
             _compiled[key] = CodeObject(image), assembly
+        except CompilationError as error:
+            raise CompilationError(f"{error}{_elsewhere(module)}") from None
         except LookupError as error:
             raise NoDevice(f"it needs a GPU: {error}") from None
         except (Malformed, NotEmulated) as error:
             raise NoDevice(str(error)) from None
     return _compiled[key]
+
+
+def _elsewhere(module: Any) -> str:
+    """For a source that a chip's compiler refuses: a line with an emulated chip that it compiles for, if there is one."""
+    for target in EMULATED_TARGETS:
+        with contextlib.suppress(CompilationError, LookupError):
+            compilers.compile(module.source, target, module.defines)
+            return f'\nit compiles for {target}: `check --target {target}` runs it, and targets=("{target}",) says so'
+    return ""
 
 
 def _in_submission(message: str, module: Any) -> str:
