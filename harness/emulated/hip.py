@@ -94,7 +94,7 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
 
 
 def _elsewhere(module: Any) -> str:
-    """For a source that a chip's compiler refuses: a line with an emulated chip that it compiles for, if there is one."""
+    """Of a source that does not compile for a chip: a line with an emulated one that it does, if there is one."""
     for target in EMULATED_TARGETS:
         with contextlib.suppress(CompilationError, LookupError):
             compilers.compile(module.source, target, module.defines)
