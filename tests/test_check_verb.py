@@ -512,7 +512,7 @@ def test_tritons_machine_code_is_judged_beside_the_interpreter(podium, target):
 
 
 def test_shared_memory_asked_for_at_the_launch_counts(podium):
-    code, out, _ = podium(HIP.replace("SHARED = 0", "SHARED = 70000"), "--target", needing("gfx942"))
+    code, out, _ = podium(HIP.replace("SHARED = 0", "SHARED = 70000"), "--target", needing("gfx942"), "--no-run")
     assert code == 11
     assert f"mine.py:{line_of(HIP, 'double_all(const')}: double_all asks for 70,000 bytes of shared memory" in out
 

@@ -214,13 +214,13 @@ def test_a_launch_that_the_kernel_was_not_compiled_for_is_refused():
     outcome = run(image, "other", (1, 1, 1), (64, 1, 1), [], [])
     assert re.search("no kernel other", outcome.not_emulated)
     outcome = run(image, "probe", (1, 1, 1), (2048, 1, 1), [bytes(8)] * 4, [])
-    assert outcome.not_emulated
+    assert outcome.refused and not outcome.clean
 
 
 def test_a_grid_that_is_too_large_is_named():
     image, _ = code_object(COPY)
     outcome = run(image, "probe", (2**31 - 1, 65535, 65535), (64, 1, 1), [bytes(8)] * 4, [])
-    assert outcome.not_emulated.startswith("probe: the grid (2147483647, 65535, 65535) of blocks (64, 1, 1) is too")
+    assert outcome.refused.startswith("probe: the grid (2147483647, 65535, 65535) of blocks (64, 1, 1) is too")
     outcome = run(image, "probe", (1 << 20, 1 << 5, 1), (64, 1, 1), [bytes(8)] * 4, [])
     assert "(1048576, 32, 1) is too large: 33,554,432 blocks; the emulator runs 16,777,216" in outcome.not_emulated
 

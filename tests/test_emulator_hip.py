@@ -1,6 +1,7 @@
 """Inline HIP in the emulator: kernels written after it stood, and a missing barrier that nothing else sees."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -145,6 +146,22 @@ extern "C" __global__ void meets(const float* x, float* y) {
 }
 """
 
+MEETS_ELSEWHERE = """
+extern "C" __global__ void meets(const float* x, float* y) {
+    if (threadIdx.x < 64) { __syncthreads(); y[0] = 1; }
+    else
+        __syncthreads();
+    y[threadIdx.x] = x[threadIdx.x];
+}
+"""
+
+ADDS_OUTSIDE = """
+extern "C" __global__ void adds(float* x, int at) {
+    float more = 1;
+    atomicAdd(x + at + threadIdx.x, more);
+}
+"""
+
 COUNTS_ITSELF = """
 __device__ int launches = 5;
 extern "C" __global__ void counts(int* y) {
@@ -253,16 +270,71 @@ def test_a_missing_barrier_is_found_and_nothing_in_its_clean_twin(target):
     x, y = numbers(7, 2, 256), torch.empty(2, 256)
     Module(REVERSE.replace("BARRIER", "__syncthreads();")).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=2, block=256)
     assert torch.equal(y, x.flip(1))
-    with pytest.raises(EmulatedFault, match=r"race in shared memory: reverse: it reads byte .* another wave") as caught:
+    with pytest.raises(EmulatedFault, match=r"race in shared memory: reverse: it reads byte ") as caught:
         Module(REVERSE.replace("BARRIER", "")).kernel("reverse", [FLOATS, FLOATS])(x, y, grid=2, block=256)
-    assert "ds_" in str(caught.value) and "line 6" in str(caught.value)
+    other, mine = re.search(
+        r"which wave (\d), lane \d+ wrote \(ds_\w+, line 4 of the source string\) with no barrier, flag or atomic "
+        rf"between \(ds_\w+, line 6 of the source string, workgroup .*, wave (\d), lane \d+, {target}\)",
+        str(caught.value),
+    ).groups()
+    assert other != mine
+
+
+def test_of_two_waves_that_write_one_byte_both_are_named(target):
+    both = """extern "C" __global__ void both(float* y) {
+        __shared__ float tile[4];
+        if (threadIdx.x % 64 == 3) tile[threadIdx.x / 64 / 2] = threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x == 0) y[0] = tile[0];
+    }"""
+    with pytest.raises(EmulatedFault, match=r"it writes byte 0 of .* which wave \d, lane 3 wrote \(ds_\w+, line 3 "):
+        Module(both).kernel("both", [FLOATS])(torch.zeros(4), grid=1, block=128)
+
+
+@pytest.mark.parametrize(
+    "block, shared_bytes, why",
+    [
+        (512, 0, r"k was compiled for blocks of up to 256 threads, not 512"),
+        ((16, 2048), 0, r"k: a grid of \(1, 1, 1\) and blocks of \(16, 2048, 1\): from 1 block"),
+        (64, 200_000, r"k asks for 200,000 bytes of shared memory; a block of gfx\d+ has"),
+    ],
+)
+def test_a_launch_that_a_gpu_would_refuse_fails(target, block, shared_bytes, why):
+    source = 'extern "C" __global__ __launch_bounds__(256) void k(float* y) { y[0] = 1; }'
+    with pytest.raises(hip.LaunchError, match="^launch failed: " + why):
+        Module(source).kernel("k", [FLOATS])(torch.zeros(4), grid=1, block=block, shared_bytes=shared_bytes)
+
+
+def test_a_barrier_that_some_lanes_of_a_wave_skip_is_remarked_and_its_twin_is_not(target):
+    launches = of_process(target)
+    source = """extern "C" __global__ void k(const float* x, float* y, int n) {
+        __shared__ float tile[256];
+        if (threadIdx.x LANES) {
+            tile[threadIdx.x] = x[threadIdx.x];
+            __syncthreads();
+            y[threadIdx.x] = tile[threadIdx.x ^ 64];
+        }
+    }"""
+    x, y = numbers(14, 256), torch.zeros(256)
+
+    def remarks(lanes):
+        launches.remarks.clear()
+        kernel = Module(source.replace("LANES", lanes)).kernel("k", [FLOATS, FLOATS, int32])
+        kernel(x, y, 256, grid=1, block=256)
+        return launches.remarks
+
+    assert not remarks("< 256") and torch.equal(y.view(2, 2, 64), x.view(2, 2, 64).flip(1))
+    (remark,) = remarks("% 2 == 0")
+    assert re.match(r"barrier that some lanes of a wave skip: k: (16 of 32|32 of 64) lanes are not at it", remark)
+    assert "(s_barrier, line 5 of the source string" in remark
 
 
 def test_a_kernel_that_calls_a_function_is_not_accused(target):
     launches = of_process(target)
     x, y, accused = numbers(10, 64), torch.empty(64), list(launches.findings)
     with pytest.raises(
-        hip.NoDevice, match=r"calls of functions are not emulated: calls calls \S*helper\S* \(s_swappc_b64, line 4\)"
+        hip.NoDevice,
+        match=r"calls of functions are not emulated: calls calls \S*helper\S* \(s_swappc_b64, line 4 of the",
     ):
         Module(CALLS).kernel("calls", [FLOATS, FLOATS])(x, y, grid=1, block=64)
     assert launches.findings == accused
@@ -284,10 +356,15 @@ def test_sums_in_both_halves_of_a_register(target):
     assert torch.equal(c, expected)  # small numbers and their quarters: every order of rounding is exact
 
 
-def test_a_barrier_of_the_prelude_is_said_to_be_there(target):
+def test_what_the_prelude_does_is_said_of_the_line_that_calls_it(target):
     x, y = numbers(11, 256), torch.empty(256)
-    with pytest.raises(EmulatedFault, match=r"barrier not reached by all waves: .* line \d+ of the prelude"):
+    with pytest.raises(EmulatedFault, match=r"barrier not reached by all waves: .* \(s_barrier, line 3 of ") as caught:
         Module(MEETS_ALONE).kernel("meets", [FLOATS, FLOATS])(x, y, grid=1, block=256)
+    assert "prelude" not in str(caught.value)
+    with pytest.raises(EmulatedFault, match=r"waves wait at another barrier .*line 3 of the source.*, line 5 of "):
+        Module(MEETS_ELSEWHERE).kernel("meets", [FLOATS, FLOATS])(x, y, grid=1, block=256)
+    with pytest.raises(EmulatedFault, match=r"out-of-range access: adds: .* \(.*atomic.*, line 4 of "):
+        Module(ADDS_OUTSIDE).kernel("adds", [FLOATS, int32])(x, 256, grid=1, block=64)
 
 
 def test_what_depends_on_the_order_of_workgroups_is_found_and_atomics_are_only_remarked(target):

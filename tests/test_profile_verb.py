@@ -6,10 +6,12 @@ files in the formats of ncu 2025.3 and of ROCm 6.3 and 7; the tests marked gpu r
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from harness.profiling import tool as tools
 from harness.profiling.excerpt import Launch, kernels
 from harness.render import document
 from harness.render import profile as rendered
+from harness.temporary import temporary_folder
 from harness.verbs import profile as profiling
 from tests.processes import alive
 
@@ -483,3 +486,24 @@ def test_the_emulator_counts_what_a_kernel_executes_by_line_and_tells_no_time(ca
         assert kernel["instructions"]["vector"] > 0 and kernel["instructions"]["global"] > 0
         assert 0 < sum(kernel["lines"].values()) <= sum(kernel["instructions"].values())
     assert "_ns" not in json.dumps(found)
+
+
+@pytest.mark.slow(ci=True)
+def test_what_a_killed_count_in_the_emulator_leaves_is_removed_by_the_next_command(tmp_path, monkeypatch):
+    pytest.importorskip("tinygrad")
+    path = tmp_path / "mine.py"
+    path.write_text("import time\n\ndef custom_kernel(data):\n    time.sleep(600)\n")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    command = [sys.executable, "-m", "harness", "profile", "kv_replicate", str(path), "--tool", "emulator"]
+    process = subprocess.Popen(command, cwd=CHECKOUT, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        while not list(tmp_path.glob("podium-*/submission.py")):
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    with temporary_folder():
+        assert len(list(tmp_path.glob("podium-*"))) == 1
+    assert not list(tmp_path.glob("podium-*"))

@@ -1,6 +1,7 @@
 """The command line: `python3 -m harness VERB`. Verbs, their options and exit codes; what they do is in `verbs`.
 
-judging      eval (watching: --watch), verify, replay, repro
+judging      eval (watching: --watch), verify
+rejudging    replay, repro
 working      doctor, new, forget, check, profile, import
 looking      leaderboard, show, compare, report, export, problems, schema
 serving      serve, user, submit, status
@@ -18,14 +19,14 @@ from collections.abc import Sequence
 
 import click
 
-from harness.cli import cluster, completion, judging, looking, serving, working
+from harness.cli import cluster, completion, judging, looking, rejudging, serving, working
 from harness.cli.options import verbs
 from harness.command import MODULE, called, typed
 from harness.errors import InfrastructureError, PodiumError
 from harness.render import github
 from harness.render.legible import legible
 
-__all__ = ["cluster", "completion", "judging", "looking", "main", "serving", "verbs", "working"]
+__all__ = ["cluster", "completion", "judging", "looking", "main", "rejudging", "serving", "verbs", "working"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -225,7 +225,8 @@ def check(
 @click.option(
     "--case",
     metavar="CASE",
-    help="A benchmark case's number from 1, or any case in quotes (default: the one with the highest floor).",
+    help="A benchmark case's number from 1, or any case in quotes (default: the one with the highest floor; of "
+    "--tool emulator the smallest CPU test case).",
 )
 @click.option(
     "--tool",

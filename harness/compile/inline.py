@@ -34,6 +34,7 @@ from harness.compile.inputs import Inputs
 from harness.compile.rehearsal import Launched, Rehearsal, follow, needs_torch, rehearse
 from harness.hip import compilers
 from harness.hip.runtime import CompilationError
+from harness.hip.vocabulary import hint
 
 NEEDS_TORCH = {
     "amd": "load_inline's sources include headers; torch builds them, with hipcc and a ROCm build of torch",
@@ -114,7 +115,8 @@ def compile_submission(
 def _kernel(module: hip.Module, report: KernelReport, target: str, text: str, rehearsal: Rehearsal) -> CompiledKernel:
     launched = rehearsal.launched.get((module, report.name), Launched())
     lds_bytes = report.lds_bytes + launched.shared_bytes
-    line = _line_of(module, text, _definition(module.source, report.name))
+    defined = _definition(module.source, report.name)
+    line = None if defined is None else module.line_in(text, defined)
     amd = TARGETS[target].vendor == "amd"
     over = f"{report.name} asks for {lds_bytes:,} bytes of shared memory; a block of {target} has {report.lds_limit:,}"
     waves = occupancy(
@@ -163,8 +165,8 @@ def _kernel_names(source: str) -> list[str]:
 def _not_compiled(module: hip.Module, text: str, log: str) -> CompiledKernel:
     """The compiler's first error, with the line of the file that it is in."""
     found = re.search(r"source(?::(\d+):\d+:|\((\d+)\):) (?:fatal )?error: (.*)", log)
-    message = f"error: {found[3]}" if found else log.strip().splitlines()[0]
-    line = _line_of(module, text, int(found[1] or found[2])) if found else None
+    message = f"error: {found[3]}{hint(found[3])}" if found else log.strip().splitlines()[0]
+    line = module.line_in(text, int(found[1] or found[2])) if found else None
     name = ", ".join(_kernel_names(module.source)) or "(source)"
     return CompiledKernel(
         kernel=name, line=line, configuration=_readable(module.defines), fault=Flaw(message=message, line=line)
@@ -175,18 +177,6 @@ def _definition(source: str, name: str) -> int | None:
     """The line of a source that a kernel's name stands in as it is defined."""
     found = re.search(rf"__global__[^;{{]*?\b{re.escape(name)}\s*\(", source)
     return source.count("\n", 0, found.end()) + 1 if found else None
-
-
-def _line_of(module: hip.Module, text: str, line: int | None) -> int | None:
-    """A line of a module's source as a line of the file: by the whole source, or else the one line, if it is in it."""
-    if line is None:
-        return None
-    at = text.find(module.source)
-    if at >= 0:
-        return text.count("\n", 0, at) + line
-    wanted = module.source.splitlines()[line - 1].strip()
-    same = [number for number, here in enumerate(text.splitlines(), start=1) if here.strip() == wanted]
-    return same[0] if len(same) == 1 else None
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     present("gfx942")     from here on a launch goes to the emulator; a module is compiled once
 
-A fault names the line of the submission where the module's source stands in it, else the line of the source.
+A fault names the line of the submission where the source's line can be found in it, else that of the source string.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import re
 import sys
@@ -21,14 +21,14 @@ from harness.chips.targets import EMULATED_TARGETS
 from harness.emulated.launches import EmulatedFault, of_process
 from harness.emulator import available
 from harness.emulator.code_object import CodeObject
-from harness.emulator.findings import Malformed, NotEmulated
+from harness.emulator.findings import OF_THE_STRING, Malformed, NotEmulated
 from harness.emulator.start import Three
 from harness.hip import CompilationError, NoDevice, compilers
 
 _compiled: dict[tuple[int, str], tuple[CodeObject, str]] = {}
 
 
-OF_THE_SOURCE = re.compile(r"\bline (\d+)\b(?! of the prelude)")
+OF_THE_SOURCE = re.compile(rf"\bline (\d+){OF_THE_STRING}")
 """A line as the emulator's messages name it."""
 
 
@@ -49,30 +49,31 @@ def launch(
 ) -> None:
     """Run one kernel on tensors of the CPU. packed: the arguments, as ctypes values.
 
-    Raises CompilationError, EmulatedFault with the finding, NoDevice for what is not emulated or not installed.
+    Raises CompilationError, EmulatedFault with the finding, LaunchError for a launch that the chip would not do,
+    NoDevice for what is not emulated or not installed.
     """
     image, assembly = _loaded(module, target)
     if kernel not in image.kernels:
         raise CompilationError(f'the source defines no extern "C" __global__ {kernel}')
     launches = of_process(target)
-    arguments = [bytes(value) for value in packed]
+    arguments, told = [bytes(value) for value in packed], len(launches.remarks)
     try:
         launches.run(image, kernel, blocks, threads, arguments, tensors, shared_bytes, assembly)
-    except EmulatedFault:
-        finding = launches.findings[-1] if launches.findings else None
-        if finding is None:
-            raise
-        raise EmulatedFault(str(_in_submission(finding, module.source))) from None
+    except EmulatedFault as fault:
+        raise EmulatedFault(_in_submission(str(fault), module)) from None
     except NoDevice as reason:
-        words = OF_THE_SOURCE.sub(lambda found: f"line {int(found[1]) + _lines_before(module.source)}", str(reason))
-        raise NoDevice(f"{kernel} could not be emulated: {words}") from None
+        raise NoDevice(f"{kernel} could not be emulated: {_in_submission(str(reason), module)}") from None
+    finally:
+        launches.remarks[told:] = [_in_submission(one, module) for one in launches.remarks[told:]]
 
 
 def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
     if target not in EMULATED_TARGETS:
         raise NoDevice(f"there is no GPU, and {target} is not emulated; {', '.join(EMULATED_TARGETS)} are")
     if (refusal := module.refusal(target)) is not None:
-        raise NoDevice(f"it needs another GPU: {refusal}")
+        others = [one for one in EMULATED_TARGETS if module.refusal(one) is None]
+        run = f"; `check --target {others[0]}` runs it" if others else ""
+        raise NoDevice(f"it needs another GPU: {refusal}{run}")
     lacking = available()
     if lacking is not None:
         words, _ = module.offline
@@ -83,6 +84,8 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
             with of_process(target).compiling():
                 image, assembly = compilers.code_object(module.source, target, module.defines)
             _compiled[key] = CodeObject(image), assembly
+        except CompilationError as error:
+            raise CompilationError(f"{error}{_elsewhere(module)}") from None
         except LookupError as error:
             raise NoDevice(f"it needs a GPU: {error}") from None
         except (Malformed, NotEmulated) as error:
@@ -90,21 +93,28 @@ def _loaded(module: Any, target: str) -> tuple[CodeObject, str]:
     return _compiled[key]
 
 
-def _in_submission(finding: Any, source: str) -> Any:
-    """A finding with the line of the submission's file."""
-    if finding.line is None or not (finding.file or "").endswith("source"):
-        return finding
-    return dataclasses.replace(finding, line=finding.line + _lines_before(source))
+def _elsewhere(module: Any) -> str:
+    """Of a source that does not compile for a chip: a line with an emulated one that it does, if there is one."""
+    for target in EMULATED_TARGETS:
+        with contextlib.suppress(CompilationError, LookupError):
+            compilers.compile(module.source, target, module.defines)
+            return f'\nit compiles for {target}: `check --target {target}` runs it, and targets=("{target}",) says so'
+    return ""
 
 
-def _lines_before(source: str) -> int:
-    """How many lines of the submission's file stand before the source; 0 where the file does not hold it as it is."""
+def _in_submission(message: str, module: Any) -> str:
+    """A message with lines of the submission's file, where those of the source can be found in it."""
     path = getattr(sys.modules.get("submission"), "__file__", None)
     if path is None:
-        return 0
+        return message
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError:
-        return 0
-    return text.count("\n", 0, max(text.find(source), 0))
+        return message
+
+    def of_the_file(found: re.Match[str]) -> str:
+        line = module.line_in(text, int(found[1]))
+        return found[0] if line is None else f"line {line}"
+
+    return OF_THE_SOURCE.sub(of_the_file, message)

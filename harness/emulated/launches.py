@@ -1,12 +1,14 @@
 """The launches of one process in the emulator, and what is to be said of them together.
 
 launches = Launches("gfx942")
-launches.run(..)          raises EmulatedFault at a finding that ends a kernel, NoDevice for what is not emulated
+launches.run(..)          raises EmulatedFault at a finding that ends a kernel, LaunchError for a launch that the chip
+                          would not do, NoDevice for what is not emulated
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
@@ -17,10 +19,12 @@ import torch
 
 from harness.emulator import Allocation, KernelFinding, LaunchOutcome, of_pointer, order, run
 from harness.emulator.code_object import CodeObject
+from harness.emulator.encounters import EncounterWatch
+from harness.emulator.findings import RACE, line_of
 from harness.emulator.launch import MAX_INSTRUCTIONS
 from harness.emulator.start import Three
 from harness.emulator.witness import Witness
-from harness.hip import NoDevice
+from harness.hip import LaunchError, NoDevice
 
 TWICE_INSTRUCTIONS = 200_000
 """Launches are run again with other garbage and in another order until so many instructions were run once."""
@@ -90,7 +94,8 @@ class Launches:
         shared_bytes: int,
         assembly: str | None,
     ) -> None:
-        """tensors: what each pointer is of, by the name that messages use. Raises EmulatedFault and NoDevice."""
+        """tensors: what each pointer is of, by the name that messages use. Raises EmulatedFault, LaunchError and
+        NoDevice."""
         memory = allocations(tensors)
         launch = functools.partial(
             run, image, kernel, grid, block, arguments, memory,
@@ -100,6 +105,11 @@ class Launches:
         before = [one.bytes.copy() for one in memory] if again else []
         first = Witness() if again else None
         outcome = launch(fill=1, witness=first, conflicts=self.outcomes is not None)
+        if outcome.findings and outcome.findings[0].kind == RACE:
+            _put(memory, before)
+            encounter = EncounterWatch(outcome.findings[0])
+            launch(fill=1, encounter=encounter)
+            outcome.findings[0] = encounter.named()
         self._keep(kernel, outcome)
         if first is not None:
             after = [one.bytes.copy() for one in memory]
@@ -109,6 +119,7 @@ class Launches:
                 found = self._order(launch, kernel, threads <= lanes, outcome, memory, before, after)
             _put(memory, after)
             if found is not None:
+                found = dataclasses.replace(found, chip=self.target)
                 self.findings.append(found)
                 raise EmulatedFault(str(found))
 
@@ -149,21 +160,26 @@ class Launches:
             if not outcome.atomics:
                 return found
             if not any(one.startswith(f"{kernel} ") for one in self.remarks):
-                where = f", line {found.line}" if found.line else ""
+                where = f", {line_of(found.file, found.line)}" if found.line else ""
                 self.remarks.append(f"{kernel} {found.kind}: {found.message}{where}")
             return None
         return None
 
     def _keep(self, kernel: str, outcome: LaunchOutcome) -> None:
-        """Add up an outcome. Raises EmulatedFault and NoDevice."""
+        """Add up an outcome. Raises EmulatedFault, LaunchError, NoDevice."""
         self.count += 1
         if self.outcomes is not None:
             self.outcomes.append((kernel, outcome))
         for name, number in outcome.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + number
-        self.findings += outcome.findings
-        if outcome.findings:
-            raise EmulatedFault(str(outcome.findings[0]))
+        found = [dataclasses.replace(one, chip=self.target) for one in outcome.findings]
+        self.findings += found
+        remarks = [str(dataclasses.replace(one, workgroup=None, wave=None)) for one in outcome.remarks]
+        self.remarks += [one for one in remarks if one not in self.remarks]
+        if found:
+            raise EmulatedFault(str(found[0]))
+        if outcome.refused is not None:
+            raise LaunchError(f"launch failed: {outcome.refused}")
         if outcome.not_emulated is not None:
             raise NoDevice(outcome.not_emulated)
 

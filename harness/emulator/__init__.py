@@ -19,7 +19,7 @@
     banks, cache_lines                                  by addresses: conflicts in LDS, lines of global memory
     state, start, operands, results, clamps             registers: as a wave begins, as they are read and written
     arithmetic, number_formats                          what the pseudocode's functions do; floats of 8, 6 and 4 bits
-    findings, witness                                   what is wrong with a kernel; what nobody wrote and is used
+    findings, witness, encounters                       what is wrong; what nobody wrote and is used; sides of a race
     native                                              the inner loops in C, which numpy does as well
 
 It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what

@@ -21,8 +21,9 @@ from harness.emulator.cache_lines import LINE_BYTES, touched
 from harness.emulator.clocks import VectorClocks, hears
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
+from harness.emulator.encounters import EncounterWatch
 from harness.emulator.executions import tally
-from harness.emulator.findings import KernelFault, LaunchOutcome, Malformed, NotEmulated
+from harness.emulator.findings import KernelFault, LaunchOutcome, LaunchRefused, Malformed, NotEmulated
 from harness.emulator.machine import Machine
 from harness.emulator.memory import Allocation, GlobalMemory
 from harness.emulator.order import Order, StoreWatch
@@ -64,6 +65,7 @@ def run(
     fill: int = 0,
     witness: Witness | None = None,
     watch: StoreWatch | None = None,
+    encounter: EncounterWatch | None = None,
     conflicts: bool = False,
 ) -> LaunchOutcome:
     """Run one kernel; what it stores is in `memory` afterwards.
@@ -72,8 +74,8 @@ def run(
     memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
     hold the decoded code against. limit: instructions that a wave may run. limit_s: processor time in which
     some wave must end, in seconds. order: None steps all waves together (see `order`). fill: seeds what registers and
-    LDS hold at the start. watch: is told who writes one byte. conflicts: count the passes of LDS,
-    and the cache lines of global memory.
+    LDS hold at the start. watch: is told who writes one byte, encounter: who uses one of LDS. conflicts: count the
+    passes of LDS, and the cache lines of global memory.
 
     Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
     """
@@ -126,8 +128,8 @@ def run(
                     state.clocks = VectorClocks(len(here) * waves, waves, state.lds.shape[1])
                 state.shared = SharedMemory(state.lds, watched=waves > 1, clocks=state.clocks)
                 state.witness = witness.saw if witness else None
-                state.watch = watch
-                if not (witness or watch or conflicts or heard):
+                state.watch, state.encounter = watch, encounter
+                if not (witness or watch or encounter or conflicts or heard):
                     state.doors = _doors(state)
                 start.begin(state, chosen, groups, block, arguments.address, dispatch.address)
                 machine = Machine(program, state, groups, limit, order, limit_s)
@@ -138,6 +140,8 @@ def run(
                     witness.machine = machine
                 if watch:
                     watch.machine = machine
+                if encounter:
+                    encounter.machine = machine
                 try:
                     machine.run()
                 finally:
@@ -146,8 +150,11 @@ def run(
                     outcome.findings += [
                         one for one in machine.findings.values() if one.kind not in {f.kind for f in outcome.findings}
                     ]
+                    outcome.remarks = outcome.remarks or list(machine.remarks.values())
     except KernelFault as fault:
         outcome.findings.append(fault.finding)
+    except LaunchRefused as why:
+        outcome.refused = str(why)
     except (NotEmulated, Malformed) as reason:
         outcome.not_emulated = str(reason)
     except Exception as error:  # bytes that nobody foresaw: a verdict, and never a crash
@@ -197,18 +204,20 @@ def _program(image: CodeObject, kernel: str, base: int, assembly: str | None) ->
 def _check(name: str, target: str, grid: start.Three, block: start.Three, lds: int, most: int) -> None:
     threads = block[0] * block[1] * block[2]
     if min(*grid, *block) < 1 or max(block) > 1024:
-        raise Malformed(f"{name}: a grid of {grid} and blocks of {block}")
+        raise LaunchRefused(
+            f"{name}: a grid of {grid} and blocks of {block}: from 1 block and 1 thread on, up to 1,024"
+        )
     for axis, groups, items in zip("xyz", grid, block):
         if groups * items > MOST_WORK_ITEMS:
             too_large = f"the grid {grid} of blocks {block} is too large in {axis}"
-            raise Malformed(f"{name}: {too_large}: a launch has at most {MOST_WORK_ITEMS:,} threads a dimension")
+            raise LaunchRefused(f"{name}: {too_large}: a launch has at most {MOST_WORK_ITEMS:,} threads a dimension")
     if math.prod(grid) > MOST_WORKGROUPS:
         raise Malformed(
             f"{name}: the grid {grid} is too large: {math.prod(grid):,} blocks; the emulator runs {MOST_WORKGROUPS:,}"
         )
     if threads > most:
-        raise Malformed(f"{name} was compiled for blocks of up to {most:,} threads, not {threads:,}")
+        raise LaunchRefused(f"{name} was compiled for blocks of up to {most:,} threads, not {threads:,}")
     if lds > LDS_BYTES[target]:
-        raise Malformed(
+        raise LaunchRefused(
             f"{name} asks for {lds:,} bytes of shared memory; a block of {target} has {LDS_BYTES[target]:,}"
         )

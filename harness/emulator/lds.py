@@ -17,6 +17,7 @@ from harness.emulator import atomics, lanes, native
 from harness.emulator.arithmetic import U32, U64, Array
 from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import Instruction
+from harness.emulator.encounters import ANOTHER
 from harness.emulator.findings import RACE, NotEmulated
 from harness.emulator.memory import gather
 from harness.emulator.places import fault, numbers, only
@@ -200,6 +201,8 @@ def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tup
         first = int(np.argmax(~inside))
         message = f"byte {int(value[first]):,} of shared memory; the workgroup has {state.shared.size:,}"
         raise fault(state, rows, active, first, message)
+    if state.encounter is not None:
+        state.encounter.saw(state, rows, active, value, size)
     if state.conflicts is not None:
         state.conflicts(value, size, active)
     wave, _ = np.nonzero(active)
@@ -210,7 +213,5 @@ def held(state: State, rows: Rows, active: Array, byte: Array, size: int) -> tup
 def note_race(state: State, rows: Rows, active: Array, index: int, does: str, byte: int) -> None:
     """Tell of a race of the index-th active lane."""
     wave, lane = (int(axis[index]) for axis in np.nonzero(active))
-    message = (
-        f"it {does} byte {byte:,} of shared memory, which another wave used with no barrier, flag or atomic between"
-    )
-    state.note(WaveFault(RACE, message, int(numbers(state, rows)[wave]), lane))
+    message = f"it {does} byte {byte:,} of shared memory, {ANOTHER} with no barrier, flag or atomic between"
+    state.note(WaveFault(RACE, message, int(numbers(state, rows)[wave]), lane, byte))

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.emulator import scalar
 from harness.emulator.arithmetic import Array
-from harness.emulator.findings import BAD_JUMP, BARRIER, ENDLESS, KernelFault, KernelFinding, NotEmulated
+from harness.emulator.findings import BAD_JUMP, BARRIER, DIVERGENT, ENDLESS, KernelFault, KernelFinding, NotEmulated
 from harness.emulator.order import Order
 from harness.emulator.places import numbers
 from harness.emulator.program import DecodedProgram
@@ -50,6 +50,8 @@ class Machine:
         self.done = np.zeros(waves, np.int64)
         self.counts = np.zeros(len(program.instructions), np.int64)
         self.findings: dict[tuple[str, int], KernelFinding] = {}
+        self.remarks: dict[int, KernelFinding] = {}
+        self._begun = state.lanes.copy()
         self.at = 0
         state.note = self._note
         self.rank = np.arange(waves) % state.waves_per_group
@@ -124,6 +126,7 @@ class Machine:
                 self.rank[numbers(state, rows)[taken]] = self.rank.max() + 1  # the others first: it waits for one
             return
         if one.mnemonic == "s_barrier":
+            self._remark_lanes(rows, number)
             state.position[rows] = number + 1
             self.waiting[rows] = True
             self._release(rows)
@@ -140,6 +143,20 @@ class Machine:
             state.witness(addresses, rows, None)
         goals = zip(addresses, numbers(state, rows))
         state.position[rows] = [self._goal(int(address) - program.base, int(row)) for address, row in goals]
+
+    def _remark_lanes(self, rows: Rows, number: int) -> None:
+        """A barrier counts waves: it passes with some of their lanes, and what the source means by it is undefined."""
+        if number in self.remarks:
+            return
+        skipped = self._begun[rows] & ~self.state.lanes[rows]
+        if skipped.any():
+            wave = int(np.argmax(skipped.any(axis=1)))
+            count, most = int(skipped[wave].sum()), int(self._begun[rows][wave].sum())
+            message = (
+                f"{count} of {most} lanes are not at it; hardware counts waves and passes it, HIP leaves it undefined"
+            )
+            fault = WaveFault(DIVERGENT, message, int(numbers(self.state, rows)[wave]))
+            self.remarks[number] = self._finding(fault)
 
     def _goal(self, offset: int, row: int) -> int:
         if offset not in self.program.index:
@@ -171,6 +188,8 @@ class Machine:
                 self._note(WaveFault(BARRIER, f"{int(waiting.sum())} of {per_group} waves wait; {missing}", row))
             self.waiting[waves] = False
             self.state.shared.barrier(int(group))
+            if self.state.encounter is not None:
+                self.state.encounter.met(int(group))
             if self.order is not None:
                 self.rank[waves] = self.order.permutation(per_group)
 
@@ -210,6 +229,7 @@ class Machine:
             group,
             wave,
             found.lane,
+            place=found.place,
         )
 
 

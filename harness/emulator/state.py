@@ -24,6 +24,7 @@ from harness.emulator.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from harness.emulator.clocks import VectorClocks
+    from harness.emulator.encounters import EncounterWatch
     from harness.emulator.order import StoreWatch
 
 Rows = Any
@@ -32,11 +33,14 @@ EXEC, VCC = 126, 106
 
 
 class WaveFault(Exception):
-    """An instruction did what it must not. row: of the state, lane: of its wave; None where none is meant."""
+    """An instruction did what it must not. row: of the state, lane: of its wave; None where none is meant. place: a
+    byte of shared memory."""
 
-    def __init__(self, kind: str, message: str, row: int | None = None, lane: int | None = None) -> None:
+    def __init__(
+        self, kind: str, message: str, row: int | None = None, lane: int | None = None, place: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.kind, self.message, self.row, self.lane = kind, message, row, lane
+        self.kind, self.message, self.row, self.lane, self.place = kind, message, row, lane, place
 
 
 class State:
@@ -44,6 +48,7 @@ class State:
 
     witness(values, rows, lanes): told of every address, stored value and branch, or None; lanes [wave, lane] are those
     that the values are of, None where they are of whole waves. watch: told of every store to global memory, or None.
+    encounter: told of every access to LDS and of barriers, or None.
     conflicts(bytes, size, lanes): told of every access to LDS, or None. touches(addresses, size, lanes): told of every
     vector access to global memory, by `GlobalMemory.aligned` addresses, or None. note(fault): told of what is wrong and
     does not end the run. clocks: which waves have heard of each other, or None. doors: to what is compiled, which tells
@@ -54,6 +59,7 @@ class State:
     shared: SharedMemory
     witness: Callable[[Array, Rows, Array | None], None] | None = None
     watch: StoreWatch | None = None
+    encounter: EncounterWatch | None = None
     conflicts: Callable[[Array, int, Array], None] | None = None
     touches: Callable[[Array, int, Array], None] | None = None
     note: Callable[[WaveFault], None]

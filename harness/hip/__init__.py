@@ -20,7 +20,7 @@ Without a GPU everything works but the launch. In a worker that emulates a chip 
 launch compiles the source for the targets that compilers are found for and raises NoDevice, or CompilationError if none
 of them takes it.
 
-    Module, Kernel ─► prelude     what comes before each source
+    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics: HIP's own names, without ROCm
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
                    ─► compilers   clang and NVRTC for chips that are not here
 '''
@@ -157,6 +157,17 @@ class Module:
         if not self.targets or target in self.targets:
             return None
         return f"its source is for {' and '.join(self.targets)}"
+
+    def line_in(self, text: str, line: int) -> int | None:
+        """A line of the source as one of the file `text`: by the whole source, or else by that line, if it is there
+        once. None where it is not."""
+        at = text.find(self.source)
+        if at >= 0:
+            return text.count("\n", 0, at) + line
+        lines = self.source.splitlines()
+        wanted = lines[line - 1].strip() if 1 <= line <= len(lines) else ""
+        same = [number for number, here in enumerate(text.splitlines(), start=1) if here.strip() == wanted]
+        return same[0] if wanted and len(same) == 1 else None
 
     @functools.cached_property
     def offline(self) -> tuple[str, set[str]]:

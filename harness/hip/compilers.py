@@ -33,6 +33,7 @@ from harness.chips.targets import DEFAULT_TARGETS, TARGETS
 from harness.command import how_to_get_offline
 from harness.hip.prelude import program
 from harness.hip.runtime import NVIDIA, CompilationError, RuntimeCompiler, find_library
+from harness.hip.vocabulary import hint
 
 __all__ = [
     "DEFAULT_TARGETS",
@@ -195,5 +196,6 @@ def _run(command: list[str], text: str = "") -> str:
     except subprocess.TimeoutExpired:
         raise CompilationError(f"{command[0]} took longer than {COMPILE_TIMEOUT_S} s") from None
     if done.returncode:
-        raise CompilationError(f"{Path(command[0]).name}: {(done.stderr + done.stdout).strip()}")
+        log = (done.stderr + done.stdout).strip()
+        raise CompilationError(f"{Path(command[0]).name}: {log}{hint(log)}")
     return done.stdout + done.stderr

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-PRELUDE = r"""#line 1 "prelude"
+from harness.hip.vocabulary import INCLUDED, QUALIFIERS, VOCABULARY
+
+_TEXT = r"""#line 1 "prelude"
+#if defined(PODIUM_NO_HEADERS)  // no lines of their own: an instruction of theirs is at the line that calls them
+#pragma clang attribute push(__attribute__((nodebug)), apply_to = hasType(functionType))
+#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)
+#endif
 #if defined(PODIUM_ON_CPU)
 // Whoever compiles for a CPU has defined what this branch and the next two define.
 #elif defined(__HIP__)
@@ -28,6 +34,7 @@ __device__ inline void __syncthreads() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+QUALIFIERS
 #endif
 #if defined(__GFX9__)
 #define WAVE_SIZE 64
@@ -47,6 +54,9 @@ __device__ inline float exp2_fast(float x) { return __builtin_exp2f(x); }
 #endif
 __device__ inline unsigned short float16_bits(float x) { return __builtin_bit_cast(unsigned short, (_Float16)x); }
 __device__ inline float float16_value(unsigned short x) { return (float)__builtin_bit_cast(_Float16, x); }
+#if defined(PODIUM_NO_HEADERS)
+VOCABULARY
+#endif
 #else
 #define WAVE_SIZE 32
 __device__ inline int lane_id() { int lane; asm("mov.u32 %0, %%laneid;" : "=r"(lane)); return lane; }
@@ -94,7 +104,13 @@ __device__ inline vec<float, 4> mfma_16x16x16_bf16(podium_bf16x4 a, podium_bf16x
     return __builtin_bit_cast(vec<float, 4>, sum);
 }
 #endif
+#if defined(PODIUM_NO_HEADERS)
+#pragma clang attribute pop
+#pragma clang attribute pop
+#endif
 """
+
+PRELUDE = _TEXT.replace("QUALIFIERS\n", QUALIFIERS.lstrip()).replace("VOCABULARY\n", VOCABULARY.lstrip())
 """What every source starts with. Beyond what HIP and CUDA share (threadIdx, __shared__, __syncthreads, ..):
 
     WAVE_SIZE, lane_id()            64 lanes on AMD's gfx9, else 32
@@ -109,6 +125,8 @@ __device__ inline vec<float, 4> mfma_16x16x16_bf16(podium_bf16x4 a, podium_bf16x
 
 
 def program(source: str, defines: Mapping[str, object]) -> str:
-    """The text that a compiler is given: macros, prelude, and the source, whose own first line is line 1."""
+    """The text that a compiler is given: prelude, macros, which are not to reach into it, and the source, whose own
+    first line is line 1."""
     macros = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    return f'{macros}{PRELUDE}#line 1 "source"\n{source}\n'
+    own = INCLUDED.sub(r"\1//\2", source)
+    return f'{PRELUDE}{macros}#line 1 "source"\n{own}\n'

@@ -21,6 +21,7 @@ from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
 from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
+from harness.judge.emulation import SHARE_OF_A_WAVE
 from harness.judge.inputs import Call, Dealer
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault, Raised
@@ -48,13 +49,16 @@ class WrongTimedCall(Fault):
 
 class FailedCall(Fault):
     """A call that gave no answer: `fault` with the case, and with the command that makes the call again. `raised`: it
-    ended with an exception of the submission's own, and its worker can be asked again."""
+    ended with an exception of the submission's own, and its worker can be asked again. It is not where the call took
+    `too_long_s`, as others would, too."""
 
-    def __init__(self, fault: Fault, case: Case, reproduce: str) -> None:
+    def __init__(self, fault: Fault, case: Case, reproduce: str, too_long_s: float | None = None) -> None:
         verdict, message = fault.ending.verdict, fault.ending.message
+        if isinstance(fault, Raised) and too_long_s is not None:
+            message += f"; that took {too_long_s:.0f} s, and no case after it is tried"
         said = (fault.ending.detail or message).strip("\n")
         super().__init__(verdict, message, f"case {case.label}\n{said}\nreproduce: {reproduce}")
-        self.raised = isinstance(fault, Raised)
+        self.raised = isinstance(fault, Raised) and too_long_s is None
         self.check = CaseCheck(case=case, verdict=verdict, tolerance=None, excess={}, error=None)
 
 
@@ -162,7 +166,9 @@ class Caller:
         except Fault as fault:
             if fault.ending.verdict not in OF_THE_CALL:
                 raise
-            raise FailedCall(fault, case, self._reproduce(case, call.seed)) from None
+            took_s = time.monotonic() - dealt
+            long_s = took_s if took_s >= SHARE_OF_A_WAVE * session.limits.call_s else None
+            raise FailedCall(fault, case, self._reproduce(case, call.seed), long_s) from None
         void = self.constants.void(answer, clock.manner, series.case)
         timed = time.monotonic()
         check, tally = self._check(series, call, answer, everything)
@@ -240,7 +246,7 @@ class Caller:
     def _reproduce(self, case: Case, seed: int) -> str:
         device = "cpu" if self._device.kind == "cpu" else self._device.torch_device
         words = [self._problem.argument, self._path, case.label, "--seed", str(seed), "--device", device]
-        return typed("replay", *words)
+        return typed("replay", *words, *(["--target", self.emulates] if self.emulates else []))
 
 
 def worst_of(checks: list[CaseCheck]) -> CaseCheck:

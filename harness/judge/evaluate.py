@@ -157,10 +157,19 @@ def evaluate(
 
 
 def replay(
-    problem: Problem, submission: Submission, device: Device, config: EvalConfig, case: Case, seed: int
+    problem: Problem,
+    submission: Submission,
+    device: Device,
+    config: EvalConfig,
+    case: Case,
+    seed: int,
+    emulation: Emulation = EMULATION,
 ) -> CaseCheck:
     """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
-    assembly = Assembly(open_reference(problem, device), device, config.sampling(device.kind, quick=True))
+    if device.kind == "cpu":
+        emulation.prepare(submission.text)
+    sampling = config.sampling(device.kind, quick=True)
+    assembly = Assembly(open_reference(problem, device), device, sampling, emulation=emulation)
     with assembly.entrant(submission, new_master_seed()) as entrant:
         try:
             with entrant.session() as session:

@@ -12,7 +12,6 @@ import os
 import secrets
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from harness.errors import InfrastructureError, UsageError
 from harness.machine.device import detect
 from harness.model import Case, Problem, Submission, Value, Verdict
 from harness.profiling.process import Unprofiled
+from harness.temporary import temporary_folder
 
 LIMIT_S = 1800.0
 FOUND = "counts.json"
@@ -88,8 +88,8 @@ def counted(
     reference = open_reference(problem, detect(root, "cpu"))
     chosen = case_named(problem, "cpu", case) if case else min(problem.cpu.test, key=reference.most_bytes)
     narrate(f"{submission.name}: one call of {chosen.label} emulated for {target}, unconfined, with your own rights")
-    with tempfile.TemporaryDirectory(prefix="podium-counts-") as folder:
-        path = Path(folder) / "submission.py"
+    with temporary_folder() as folder:
+        path = folder / "submission.py"
         path.write_bytes(submission.source)
         told = Counting(
             root=root.resolve(), problem=problem.name, name=submission.name, submission=path, case=chosen,
@@ -97,7 +97,7 @@ def counted(
         )  # fmt: skip
         checkout = str(Path(__file__).resolve().parents[2])
         environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        environment |= {"PODIUM_EMULATE": target, "PODIUM_EMULATE_TRITON": "1"}
+        environment |= {"PODIUM_EMULATE": target, "PODIUM_EMULATE_TRITON": "1", "TMPDIR": str(folder)}
         environment |= {"PYTHONPATH": os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
         command = [sys.executable, "-m", "harness.profiling.counting", told.model_dump_json()]
         try:
@@ -105,7 +105,7 @@ def counted(
                 command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 errors="replace", timeout=LIMIT_S, check=False,
             )  # fmt: skip
-            counts = Counts.model_validate_json((Path(folder) / FOUND).read_bytes())
+            counts = Counts.model_validate_json((folder / FOUND).read_bytes())
         except subprocess.TimeoutExpired:
             raise Unprofiled(Verdict.TIMEOUT, f"it took longer than {LIMIT_S:g} s", None) from None
         except (OSError, ValidationError):

@@ -7,8 +7,8 @@
 Whoever opens it looks once at all run files (`scan`), or at those that it names. Those whose stamp is not the one that
 they were read with are read again, and what was known of them holds only if their content is still the same. A file
 that is no run is left alone and reported. So is a second file with the id of another, unless it is a copy of it: the
-published one is read, or of two in one tier the first by its path. Where the cache cannot be written (a read-only `results`), its content is
-used from memory.
+published one is read, or of two in one tier the first by its path. Where the cache cannot be written (a read-only
+`results`), its content is used from memory.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 
 from harness.chips.targets import EMULATED_TARGETS
+from harness.command import typed
 from harness.compile.compilation import Flaw
 from harness.model import Verdict, all_tests
 from harness.render import fit, kernels, left_out
@@ -14,7 +16,7 @@ from harness.render.document import Part, Verbatim
 from harness.render.github import command, line_of
 from harness.render.run import totals_of
 from harness.render.tables import printed
-from harness.verbs.check import Checkup, Judgement
+from harness.verbs.checkup import Checkup, Judgement
 
 
 def parts(found: Checkup, width: int | None = None) -> list[Part]:
@@ -22,7 +24,7 @@ def parts(found: Checkup, width: int | None = None) -> list[Part]:
     columns = width or shutil.get_terminal_size((kernels.DEFAULT_WIDTH, 24)).columns
     table = kernels.part(found.compilations, columns)
     together = _wrong_together(found.judgement)
-    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found))
+    told = (Verbatim(_judged(found)), *together, table, _flaws(found), _remarks(found), _how_to_run(found))
     return [*(part for part in told if part), summary(found)]
 
 
@@ -31,6 +33,25 @@ def _remarks(found: Checkup) -> str:
     judgements = [found.judgement, *([found.emulated] if found.emulated else [])]
     lines = dict.fromkeys(remark for one in judgements for remark in one.remarks)
     return "\n".join(f"The emulator remarks: {line}" for line in lines)
+
+
+def _how_to_run(found: Checkup) -> str:
+    """How the machine code is run without the chip, where that was not asked for."""
+    if not found.runnable or found.exit_code:
+        return ""
+    first, *others = found.runnable
+    typed_so = typed("check", found.problem, found.submission.path, "--target", first)
+    also = f" (or {', '.join(others)})" if others else ""
+    return f"To run the machine code in the emulator, without the chip: {typed_so}{also}"
+
+
+def _of_these(found: Checkup, message: str) -> str:
+    """What a process says of a file that it only compiled, with the targets that were asked for: it tries its own."""
+    good = dict.fromkeys(one.target for one in found.compilations if one.kernels and not one.flaws and not one.skipped)
+    words = f"compiled for {', '.join(good)}, not run" if good else "not run"
+    return re.sub(
+        r"(?:compiled for [\w, ]+?|no compiler here)(?:, not for [\w, ]+?)?, not run", words, message, count=1
+    )
 
 
 def commands(found: Checkup) -> list[str]:
@@ -71,7 +92,7 @@ def summary(found: Checkup) -> str:
         chips = list(dict.fromkeys(good))
         parts.append(("compiled, not run: " if not_run else "compiles for ") + ", ".join(chips))
         if not_run and (found.chip in chips or "harness.hip" not in found.submission.text):
-            parts.append(judgement.message)
+            parts.append(_of_these(found, judgement.message))
         amd = [chip for chip in chips if chip.startswith("gfx")]
         if not_run and amd and not set(amd) & set(EMULATED_TARGETS):
             isnt = "is not emulated" if len(amd) == 1 else "are not emulated"
@@ -115,7 +136,7 @@ def _judged(found: Checkup) -> str:
     judgement = found.judgement
     title = f"{found.submission.name} on {found.problem}, "
     if judgement.verdict is Verdict.INFRASTRUCTURE_ERROR:
-        return f"{title}not judged on a CPU: {judgement.message}"
+        return f"{title}not judged on a CPU: {_of_these(found, judgement.message)}"
     cases = case_list(judgement.checks, judgement.cases, judgement.secret_untried)
     if judgement.verdict is Verdict.ACCEPTED:
         met = f", {judgement.tolerances_met}" if judgement.tolerances_met else ""

@@ -23,7 +23,7 @@ from harness.model import CaseCheck, Measurement, Run, Unranked, Verdict
 from harness.records import whole_file
 from harness.render.cases import how_near
 from harness.render.legible import legible
-from harness.verbs.check import Checkup
+from harness.verbs.checkup import Checkup
 
 _ANOTHER = "name another file with --junit"
 AS_A_WHOLE = "the run as a whole"

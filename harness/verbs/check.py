@@ -22,9 +22,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.catalog.config import load_config
 from harness.chips.targets import DEFAULT_TARGETS, EMULATED_TARGETS, TARGETS
@@ -36,71 +34,14 @@ from harness.compile.telling import plain
 from harness.errors import InfrastructureError, UsageError
 from harness.judge.emulation import Emulation
 from harness.machine.device import detect
-from harness.model import Case, CaseCheck, Device, Problem, Submission, Text, Total, Value, Verdict, tolerances_met
+from harness.model import Case, Device, Problem, Submission, Verdict, tolerances_met
 from harness.progress import Narrate
 from harness.sandbox import tiers
 from harness.temporary import temporary_folder
+from harness.verbs.checkup import Checkup, Judgement
 
 PATIENCE_S = 20.0
 """So long a compiler may be at one kernel once the submission has taken too long on its test cases."""
-
-
-class Judgement(Value):
-    """What became of the test cases on this machine's processor. `report`: mismatch report or traceback. `cases`: those
-    that are stated; `checks` has those that were tried, the secret ones among them, of which `secret_untried` were not;
-    `totals` what all of them come to together. `remarks`: the emulator's, which decide nothing."""
-
-    verdict: Verdict
-    message: Text
-    report: Text | None
-    printed: Text
-    cases: tuple[str, ...]
-    checks: tuple[CaseCheck, ...] = ()
-    secret_untried: int = 0
-    totals: tuple[Total, ...] = ()
-    tolerances_met: Text | None = None
-    emulated: Text | None = None
-    remarks: tuple[Text, ...] = ()
-    cached: bool = False
-
-
-@dataclass(frozen=True)
-class Checkup:
-    """All that was found. `compilations`: one a target, in the order asked for; none for a file without kernels.
-    `emulated`: of Triton's kernels as machine code, beside the interpreter's `judgement`. `chip`: the target whose code
-    was to be run here."""
-
-    problem: str
-    submission: Submission
-    judgement: Judgement
-    compilations: tuple[Compilation, ...]
-    emulated: Judgement | None = None
-    chip: str | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """The verdict's where it is against the submission; else 11 if anything does not compile for a target; else 30
-        if it was compiled for no target, for want of a compiler or because it is for others."""
-        if self.judgement.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
-            return self.judgement.verdict.exit_code
-        if self.emulated and self.emulated.verdict not in (Verdict.ACCEPTED, Verdict.INFRASTRUCTURE_ERROR):
-            return self.emulated.verdict.exit_code
-        if any(found.flaws for found in self.compilations):
-            return Verdict.COMPILE_ERROR.exit_code
-        if self.compilations and all(found.skipped for found in self.compilations):
-            return Verdict.INFRASTRUCTURE_ERROR.exit_code
-        return 0
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "problem": self.problem,
-            "submission": self.submission.name,
-            "submission_sha256": self.submission.sha256,
-            "judgement": self.judgement.model_dump(mode="json"),
-            "emulated": self.emulated.model_dump(mode="json") if self.emulated else None,
-            "targets": [found.model_dump(mode="json") for found in self.compilations],
-            "exit_code": self.exit_code,
-        }
 
 
 def check(
@@ -162,7 +103,16 @@ def check(
     if machine_code and not machine_code.flaws and not machine_code.skipped and not hangs:
         slot = _slot(chip, True)
         emulated = _kept_judgement(kept, slot) or judge(Emulation(chip, triton=True), slot)
-    return Checkup(problem.name, submission, judgement, tuple(found[job] for job in jobs), emulated, chip)
+    compilations = tuple(found[job] for job in jobs)
+    runnable = _runnable(compilations, submission) if run and not targets else ()
+    return Checkup(problem.name, submission, judgement, compilations, emulated, chip, runnable)
+
+
+def _runnable(compilations: Sequence[Compilation], submission: Submission) -> tuple[str, ...]:
+    """The targets of those whose code the emulator runs."""
+    good = {one.target for one in compilations if one.kernels and not one.flaws and not one.skipped}
+    known = "harness.hip" in submission.text or "cross_compile" in engines(submission.text)
+    return tuple(target for target in EMULATED_TARGETS if target in good) if known else ()
 
 
 def _be_writable(emit: Path | None) -> None:

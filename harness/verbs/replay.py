@@ -8,7 +8,9 @@ from pathlib import Path
 from harness import catalog
 from harness.catalog.choice import case_named
 from harness.catalog.config import load_config
+from harness.chips.targets import EMULATED_TARGETS
 from harness.errors import UsageError, judging
+from harness.judge.emulation import EMULATION, Emulation
 from harness.machine import lock
 from harness.model import CaseCheck, Device, Problem
 from harness.progress import Narrate
@@ -23,15 +25,29 @@ def one_case(asked: Sequence[str]) -> str:
 
 
 def replay(
-    root: Path, problem: Problem, file: Path, case: str, seed: int, device: Device, narrate: Narrate
+    root: Path,
+    problem: Problem,
+    file: Path,
+    case: str,
+    seed: int,
+    device: Device,
+    narrate: Narrate,
+    target: str | None = None,
 ) -> CaseCheck:
     """Judge `file` on `case`, a label or the number of a benchmark case from 1, whose inputs come from `seed`.
+    `target`: run its machine code for that chip in the emulator, Triton's as well.
 
-    Raises UsageError for a case that there is not, judge.reply.Fault where the submission fails without an answer.
+    Raises UsageError for a case that there is not and a target that is not emulated here, judge.reply.Fault where the
+    submission fails without an answer.
     """
     from harness.judge.evaluate import replay as judge_again  # imports torch
 
     chosen = case_named(problem, device.kind, case)
+    if target is not None and target not in EMULATED_TARGETS:
+        raise UsageError(f"{target} is not emulated", f"{', '.join(EMULATED_TARGETS)} are")
+    if target is not None and device.kind != "cpu":
+        raise UsageError("--target is for a machine without a GPU", "--device cpu emulates the chip")
+    emulation = EMULATION if target is None else Emulation(target, triton=True)
     submission = catalog.load_submission(problem, file)
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s), judging(submission.name):
-        return judge_again(problem, submission, device, load_config(root), chosen, seed)
+        return judge_again(problem, submission, device, load_config(root), chosen, seed, emulation)
