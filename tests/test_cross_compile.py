@@ -30,6 +30,12 @@ from harness.compile.apart import apart
 from harness import catalog
 from harness.compile.cross_compile import WITHOUT_GPU, cross_compiled
 from harness.compile.described import on_targets
+from harness.compile import triton_compiler
+
+def job(arguments, name):
+    if name == "late":
+        triton_compiler.TOTAL_CPU_S = 0.01
+    return cross_compiled(arguments)
 
 os.environ.update(WITHOUT_GPU)
 for name, (problem, target, file) in json.load(sys.stdin).items():
@@ -40,7 +46,7 @@ for name, (problem, target, file) in json.load(sys.stdin).items():
     arguments = argparse.Namespace(
         target=target, inputs=inputs / target, file=Path(file), emit=Path(file).parent / "emit"
     )
-    outcome = apart(lambda: cross_compiled(arguments), cpu_s=200, wall_s=500)
+    outcome = apart(lambda: job(arguments, name), cpu_s=200, wall_s=500)
     print(json.dumps([name, outcome.returned, outcome.printed, outcome.said[-2000:]]))
 """
 
@@ -239,6 +245,7 @@ def documents(tmp_path_factory):
     jobs = {f"kernels {target}": ("prefill", target, str(folder / "kernels.py")) for target in ("gfx942", "sm_90")}
     jobs |= {f"habits {target}": ("prefill", target, str(folder / "habits.py")) for target in ("gfx1100", "sm_90")}
     jobs |= {"hip": ("kv_replicate", "gfx942", str(folder / "hip.py"))}
+    jobs |= {"late": ("prefill", "gfx942", str(folder / "habits.py"))}
     for name, text in WRONG_HOSTS.items():
         (folder / f"{name}.py").write_text(re.sub(r"^ {8}", "", text.strip("\n"), flags=re.MULTILINE))
         jobs[name] = ("prefill", "gfx942", str(folder / f"{name}.py"))
@@ -363,6 +370,13 @@ def test_a_crash_of_the_compiler_names_the_kernel_and_its_last_words():
     late = fault.of_outcome(ForkedCall(None, None, "", ""), "copy (BLOCK=64)", file, 12)
     assert late == fault.CompileFault("the compiler was still at copy (BLOCK=64) when its time was up", 12)
     assert fault.of_outcome(ForkedCall(None, 0, "", "a warning\n"), "copy", file, 12) is None
+
+
+def test_once_the_processor_time_of_all_kernels_is_up_the_others_are_not_compiled(documents):
+    first, *others = documents["late"]["kernels"]
+    assert first["fault"] is None and others
+    for kernel in others:
+        assert kernel["fault"]["message"].endswith("when its time was up"), kernel
 
 
 def test_an_error_in_a_function_that_a_kernel_calls_has_that_function_s_line(documents):

@@ -42,6 +42,10 @@ _WARM = ("torch", "triton.compiler", "triton.language", "harness.compile.compila
 """What compilers import, which takes most of their time where a kernel is small."""
 
 TIMEOUT_S = 300.0
+"""So much processor time one may take, and so long it may be at one thing. Beside other work the same kernels take
+several times as long by the clock."""
+
+LONGEST_S = 1800.0
 POLL_S = 0.02
 TELL_S = 10.0
 SAID_BYTES = 8000
@@ -96,7 +100,7 @@ class Finished:
             where = f", and here at {self.said}" if self.said else ""
             return f"given up: the submission hangs in its test cases{where}"
         if self.status is None:
-            return f"the compiler took longer than {TIMEOUT_S:g} s and was stopped"
+            return f"the compiler took too long, {TIMEOUT_S:g} s of a processor or at one thing, and was stopped"
         if self.status == -signal.SIGKILL:
             return "the compiler was killed: the system does that to a process that takes too much memory"
         how = f"by {name_of_signal(-self.status)}" if self.status < 0 else f"with status {self.status}"
@@ -192,7 +196,10 @@ class _Running:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._status = self._enclosure.wait(0)
             return True
-        return time.monotonic() - self._since > TIMEOUT_S
+        took_s = time.monotonic() - self._since
+        if took_s <= TIMEOUT_S:
+            return False
+        return took_s > LONGEST_S or max(self.stands_s(), self._enclosure.processor_s()) > TIMEOUT_S
 
     def stands_s(self) -> float:
         """How long ago it was that it got on."""
