@@ -762,19 +762,6 @@ def _luminance(colour):
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
-@pytest.fixture
-def chromium(monkeypatch):
-    monkeypatch.setenv("TMPDIR", "/tmp")  # its socket's path must be short
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("Chromium is not installed (Debian and Ubuntu: apt install chromium)")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
-
-
 @pytest.mark.slow(ci=True)
 def test_no_page_is_wider_than_its_window_or_breaks_its_own_policy(server, chromium):
     client = server.person("ada")
