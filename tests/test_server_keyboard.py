@@ -207,3 +207,19 @@ def test_what_happens_live_leaves_the_focus_where_it_is(server, opened):
     page.locator(".facts-list a", has_text="accepted").wait_for()
     assert focus(page)["name"].startswith("BUTTON  Delete")
     assert page.locator("[role=status]").text_content()
+
+
+def test_a_verdict_that_comes_before_the_stream_is_open_is_shown(server, opened):
+    client = server.person("ada")
+    page = opened()
+    server.judge.free.clear()
+    number = server.sent(client)
+    held = []
+    page.route("**/live/**", lambda route: held.append(route))
+    page.goto(f"{server.url}/submission/{number}")
+    served.until(lambda: page.wait_for_timeout(20) or held)
+    server.judge.free.set()
+    server.over(client, number)
+    held[0].continue_()
+    page.locator("[data-state]", has_text="Succeeded").wait_for()
+    page.locator(".facts-list a", has_text="accepted").wait_for()
