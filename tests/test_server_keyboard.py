@@ -1,5 +1,6 @@
-"""The live board by the keyboard alone, in a real Chromium: everything is reached, seen when it is, and stays where it is."""
+"""The live board by the keyboard alone, in a real Chromium: all is reached, seen when it is, and stays where it is."""
 
+import itertools
 import re
 
 import pytest
@@ -30,8 +31,10 @@ HAS_FOCUS = """() => {
         lower: Math.round(box.top + scrollY),
     };
 }"""
-NAME = """part => [part.tagName, part.getAttribute('href') || part.getAttribute('name') || part.getAttribute('aria-label')
-    || '', part.textContent.trim().slice(0, 40)].join(' ')"""
+NAME = """part => [
+    part.tagName, part.getAttribute('href') || part.getAttribute('name') || part.getAttribute('aria-label') || '',
+    part.textContent.trim().slice(0, 40),
+].join(' ')"""
 
 
 @pytest.fixture
@@ -119,7 +122,7 @@ def test_in_the_head_the_focus_never_goes_up_the_page(server, opened, width):
     for _ in range(5):
         page.keyboard.press("Tab")
         heights.append(focus(page)["lower"])
-    assert all(below >= above - 24 for above, below in zip(heights, heights[1:])), heights
+    assert all(below >= above - 24 for above, below in itertools.pairwise(heights)), heights
 
 
 def test_the_first_stop_skips_the_head(server, opened):
