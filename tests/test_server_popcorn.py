@@ -273,6 +273,8 @@ def test_a_removed_submission_leaves_the_board_and_its_author_is_told_the_reason
     assert found["job"] | {"last_heartbeat": None} == {
         "status": "failed", "error": "removed by the organisers: answers from a table", "last_heartbeat": None,
     }  # fmt: skip
+    (listed,) = server.ask("GET", "/user/submissions?leaderboard=double", client)[1]
+    assert listed["podium"]["error"] == found["job"]["error"]  # whatever its verdict was
     assert server.ask("GET", "/submissions/double/CPU")[1] == []
     assert not list(server.root.glob("results/local/**/*.json"))
     assert len(list(server.root.glob("results/removed/**/*.json"))) == 1
