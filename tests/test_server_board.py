@@ -347,6 +347,18 @@ def test_a_competition_may_show_sources_always_or_after_the_deadline(server, any
     assert sees(anybody, after)
 
 
+def test_a_competition_that_has_closed_leads_to_its_board_and_not_to_the_form(server, anybody, monkeypatch):
+    judged_run(server, server.person("ada"), source_with(), board="over")
+    device = next(server.root.glob("results/local/double/*/*.json")).parent.name
+    board, form = f"/board/double/{device}", 'href="/submit?competition=over"'
+    for address in ("/", board):
+        assert form in shown(anybody, address, form).text
+    end(server, monkeypatch)
+    for address in ("/", board):
+        text = anybody.get(address).text
+        assert form not in text and 'href="/submit?competition=open"' in text and "competition=over" in text
+
+
 def test_a_trial_is_its_authors_alone(server, anybody):
     client = server.person("ada")
     ada, eve = Browser(server.port).sign_in(client), Browser(server.port).sign_in(server.person("eve"))
