@@ -226,3 +226,25 @@ def test_a_verdict_that_comes_before_the_stream_is_open_is_shown(server, opened)
     held[0].continue_()
     page.locator("[data-state]", has_text="Succeeded").wait_for()
     page.locator(".facts-list a", has_text="accepted").wait_for()
+
+
+def test_a_verdict_that_comes_while_the_stream_is_cut_is_shown(server, opened):
+    client = server.person("ada")
+    page = opened()
+    server.judge.free.clear()
+    number = server.sent(client)
+    held = []
+
+    def cut_at_once_and_held_from_then_on(route):
+        held.append(route)
+        if len(held) == 1:
+            route.fulfill(content_type="text/event-stream", body="retry: 100\n\n")
+
+    page.route("**/live/**", cut_at_once_and_held_from_then_on)
+    page.goto(f"{server.url}/submission/{number}")
+    served.until(lambda: page.wait_for_timeout(20) or len(held) == 2)
+    server.judge.free.set()
+    server.over(client, number)
+    assert "Succeeded" not in page.locator("[data-state]").text_content()
+    held[1].continue_()
+    page.locator("[data-state]", has_text="Succeeded").wait_for()
