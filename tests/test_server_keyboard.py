@@ -190,7 +190,8 @@ def test_a_file_is_submitted_without_a_mouse_and_can_be_deleted(server, opened, 
     assert server.ask("GET", "/user/submissions/1", server.person("ada"))[0] == 404
 
 
-def test_what_happens_live_leaves_the_focus_where_it_is(server, opened):
+@pytest.mark.parametrize("held", ["BUTTON  Delete", "DIV What happened"])
+def test_what_happens_live_leaves_the_focus_where_it_is(server, opened, held):
     client = server.person("ada")
     server.judge.free.clear()
     number = server.sent(client)
@@ -204,11 +205,11 @@ def test_what_happens_live_leaves_the_focus_where_it_is(server, opened):
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/submission/{number}")
     served.until(lambda: server.serving.hub.listeners)
-    tab_to(page, "BUTTON  Delete")
+    tab_to(page, held)
     server.judge.free.set()
     page.locator("[data-state]", has_text=re.compile("Succeeded")).wait_for()
     page.locator(".facts-list a", has_text="accepted").wait_for()
-    assert focus(page)["name"].startswith("BUTTON  Delete")
+    assert focus(page)["name"].startswith(held)
     assert page.locator("[role=status]").text_content()
 
 

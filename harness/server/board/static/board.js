@@ -61,7 +61,7 @@ async function renewOnce() {
     const held = part.contains(document.activeElement) ? document.activeElement : null;
     part.replaceWith(fresh);
     if (!held) continue;
-    const same = (each) => each.tagName === held.tagName && each.getAttribute("href") === held.getAttribute("href");
+    const same = (each) => ["href", "aria-label"].every((name) => each.getAttribute(name) === held.getAttribute(name));
     [...fresh.querySelectorAll("a, [tabindex]")].find(same)?.focus({ preventScroll: true });
   }
 }
