@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -297,6 +298,19 @@ def lacks(report, programs):
     reason = str(report.longrepr).lower()
     skipped = report.skipped and not hasattr(report, "wasxfail")
     return skipped and any(f"{name} is not installed" in reason for name in programs)
+
+
+@pytest.fixture
+def chromium(monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/tmp")  # its socket's path must be short
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed (Debian and Ubuntu: apt install chromium)")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
 
 
 @pytest.hookimpl(hookwrapper=True)

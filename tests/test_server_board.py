@@ -347,6 +347,18 @@ def test_a_competition_may_show_sources_always_or_after_the_deadline(server, any
     assert sees(anybody, after)
 
 
+def test_a_competition_that_has_closed_leads_to_its_board_and_not_to_the_form(server, anybody, monkeypatch):
+    judged_run(server, server.person("ada"), source_with(), board="over")
+    device = next(server.root.glob("results/local/double/*/*.json")).parent.name
+    board, form = f"/board/double/{device}", 'href="/submit?competition=over"'
+    for address in ("/", board):
+        assert form in shown(anybody, address, form).text
+    end(server, monkeypatch)
+    for address in ("/", board):
+        text = anybody.get(address).text
+        assert form not in text and 'href="/submit?competition=open"' in text and "competition=over" in text
+
+
 def test_a_trial_is_its_authors_alone(server, anybody):
     client = server.person("ada")
     ada, eve = Browser(server.port).sign_in(client), Browser(server.port).sign_in(server.person("eve"))
@@ -762,19 +774,6 @@ def _contrast(one, other):
 def _luminance(colour):
     parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-@pytest.fixture
-def chromium(monkeypatch):
-    monkeypatch.setenv("TMPDIR", "/tmp")  # its socket's path must be short
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("Chromium is not installed (Debian and Ubuntu: apt install chromium)")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
 
 
 @pytest.mark.slow(ci=True)

@@ -3,8 +3,13 @@
 import base64
 import io
 import json
+import os
+import re
+import shutil
+import subprocess
 import urllib.parse
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -264,6 +269,34 @@ def test_the_administrators_commands_do_what_they_say(server):
     assert server.send(client)[0] == 202
 
 
+@pytest.fixture
+def inviting(toy_root):
+    server = Server(toy_root, double=DOUBLE, invited=f"{DOUBLE}entry: invite\n")
+    yield server
+    server.close()
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_invite_codes_are_made_and_used_by_the_lines_of_the_page(inviting):
+    text = (Path(__file__).resolve().parents[1] / "docs/server.md").read_text()
+    make, join = re.findall(r"^\$ (curl .*)$", text, re.MULTILINE)
+    client = inviting.person("ada")
+    assert inviting.send(client, board="invited")[0] == 403
+
+    def typed(line, **words):
+        line = re.sub(r"https?://[a-z0-9.:]+(?=/)", inviting.url, line)
+        for old, new in words.items():
+            assert old in line
+            line = line.replace(old, new)
+        own = {**os.environ, "PODIUM_ADMIN_TOKEN": TOKEN}
+        return json.loads(subprocess.run(["bash", "-ec", line], env=own, check=True, capture_output=True).stdout)
+
+    codes = typed(make, kv_replicate="invited")["codes"]
+    assert len(codes) == 20
+    assert typed(join, **{"podium-…": client, "CODE": codes[0]}) == {"status": "ok", "leaderboards": ["invited"]}
+    assert inviting.send(client, board="invited")[0] == 202
+
+
 def test_a_removed_submission_leaves_the_board_and_its_author_is_told_the_reason(server):
     client = server.person("ada")
     number = server.judged(client)["id"]
@@ -273,6 +306,8 @@ def test_a_removed_submission_leaves_the_board_and_its_author_is_told_the_reason
     assert found["job"] | {"last_heartbeat": None} == {
         "status": "failed", "error": "removed by the organisers: answers from a table", "last_heartbeat": None,
     }  # fmt: skip
+    (listed,) = server.ask("GET", "/user/submissions?leaderboard=double", client)[1]
+    assert listed["podium"]["error"] == found["job"]["error"]  # whatever its verdict was
     assert server.ask("GET", "/submissions/double/CPU")[1] == []
     assert not list(server.root.glob("results/local/**/*.json"))
     assert len(list(server.root.glob("results/removed/**/*.json"))) == 1

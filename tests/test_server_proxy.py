@@ -1,4 +1,4 @@
-"""The server behind a real nginx with TLS, by the very lines that docs/server.md gives."""
+"""The server behind a real nginx and a real Caddy with TLS, by the very lines that docs/server.md gives."""
 
 import contextlib
 import http.client
@@ -23,35 +23,37 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 TOO_OFTEN = 21
 """Registrations from one address, of which the last is refused."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (shutil.which("nginx") and shutil.which("openssl")), reason="nginx is not installed"),
-]
+pytestmark = pytest.mark.slow
 
 
 class Proxy:
-    """nginx before `server`: `port` speaks TLS, with a certificate of its own that `trust` accepts."""
+    """nginx or Caddy before `server`: `port` speaks TLS, with a certificate of its own that `trust` accepts."""
 
-    def __init__(self, server, folder):
-        self.certificate = folder / "cert.pem"
+    def __init__(self, server, folder, program):
+        self._folder, self.certificate = folder, folder / "cert.pem"
         words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
         made = ["openssl", *words.split(), "-keyout", str(folder / "key.pem"), "-out", str(self.certificate)]
         subprocess.run(made, check=True, capture_output=True)
         self.trust = ssl.create_default_context(cafile=str(self.certificate))
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        documented = re.search(r"```\n(server \{\n.*?\n\})\n```", (CHECKOUT / "docs/server.md").read_text(), re.DOTALL)[
-            1
-        ]
-        for pattern, own in (
+        self._process = subprocess.Popen(
+            {"nginx": self._nginx, "caddy": self._caddy}[program](server.url),
+            env={**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)},
+        )
+        until(self._answers)
+
+    def _nginx(self, url):
+        """The command, by the lines of docs/server.md."""
+        folder = self._folder
+        documented = _documented(
+            r"server \{",
             (r"listen 443 ssl", f"listen 127.0.0.1:{self.port} ssl"),
             (r"server_name \S+;", "server_name localhost;"),
             (r"/etc/letsencrypt/\S+/fullchain.pem", str(self.certificate)),
             (r"/etc/letsencrypt/\S+/privkey.pem", str(folder / "key.pem")),
-            (r"http://127.0.0.1:8000", server.url),
-        ):
-            documented, count = re.subn(pattern, own, documented)
-            assert count == 1, pattern
+            (r"http://127.0.0.1:8000", url),
+        )
         temporary = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in
                             ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))  # fmt: skip
         user = "user root;\n" if os.geteuid() == 0 else ""
@@ -60,8 +62,20 @@ class Proxy:
             "events { worker_connections 1024; }\n"
             f"http {{\naccess_log off;\n{temporary}{documented}\n}}\n"
         )
-        self._process = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")])
-        until(self._answers)
+        return ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+
+    def _caddy(self, url):
+        """The command, by the lines of docs/server.md; they leave the certificate to Caddy, which asks the internet."""
+        documented = _documented(
+            r"kernels.example.org \{",
+            (r"kernels.example.org \{", f"localhost:{self.port} {{\ntls {self.certificate} {self._folder}/key.pem"),
+            (r"127.0.0.1:8000", url.removeprefix("http://")),
+        )
+        # No port but this one is opened, and only to this machine.
+        (self._folder / "Caddyfile").write_text(
+            f"{{\nadmin off\nauto_https disable_redirects\ngrace_period 1s\ndefault_bind 127.0.0.1\n}}\n{documented}\n"
+        )
+        return ["caddy", "run", "--config", str(self._folder / "Caddyfile"), "--adapter", "caddyfile"]
 
     def _answers(self):
         assert self._process.poll() is None
@@ -88,12 +102,24 @@ class Proxy:
         self._process.wait(60)
 
 
-@pytest.fixture
-def proxied(toy_root, tmp_path):
+def _documented(begin, *changes):
+    """A block of docs/server.md that begins so, with each change made once."""
+    text = (CHECKOUT / "docs/server.md").read_text()
+    found = re.search(rf"```\n({begin}\n.*?\n\}})\n```", text, re.DOTALL)[1]
+    for pattern, own in changes:
+        found, count = re.subn(pattern, own, found)
+        assert count == 1, pattern
+    return found
+
+
+@pytest.fixture(params=["nginx", "caddy"])
+def proxied(request, toy_root, tmp_path):
+    if not (shutil.which(request.param) and shutil.which("openssl")):
+        pytest.skip(f"{request.param} is not installed")
     server = Server(toy_root, behind_proxy=True)
-    folder = tmp_path / "nginx"
+    folder = tmp_path / "proxy"
     folder.mkdir()
-    proxy = Proxy(server, folder)
+    proxy = Proxy(server, folder, request.param)
     yield server, proxy
     proxy.close()
     server.close()

@@ -58,8 +58,10 @@ def routes(site: Site) -> APIRouter:
 
         def made() -> str:
             shown = show(live, asked)
-            open_for = [c for c in site.serving.competitions().values() if c.problem == live.problem.name]
-            return site.render("board.html.j2", request, who, shown=shown, live=live, asked=asked, open_for=open_for)
+            of_problem = [c for c in site.serving.competitions().values() if c.problem == live.problem.name]
+            return site.render(
+                "board.html.j2", request, who, shown=shown, live=live, asked=asked, of_problem=of_problem
+            )
 
         return unless_known(request, tag, made, HTML, private=who is not None)
 

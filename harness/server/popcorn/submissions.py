@@ -182,5 +182,5 @@ def _listed(row: SubmissionRow, last: RunRow | None) -> dict[str, Any]:
         "submission_time": row.submitted_at,
         "done": row.state.over,
         "runs": [{"gpu_type": row.gpu, "score": score}] if row.state.over else [],
-        "podium": {"state": word_of(row, last), "mode": row.mode.value, "error": row.error},
+        "podium": {"state": word_of(row, last), "mode": row.mode.value, "error": answers.told(row, last)[1]},
     }

@@ -50,7 +50,42 @@ function words(event) {
 
 const OVER = ["succeeded", "failed", "timed_out", "hacked"];
 
-// The page of one submission: its state, how far it is, and at the end the page anew, with the run.
+// What is marked data-renewed, as the page has it now. All else stays as it is, and the focus where it is.
+async function renewOnce() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const part of document.querySelectorAll("[data-renewed]")) {
+    const fresh = page.querySelector(`[data-renewed="${part.dataset.renewed}"]`);
+    if (!fresh || fresh.innerHTML === part.innerHTML) continue;
+    const held = part.contains(document.activeElement) ? document.activeElement : null;
+    part.replaceWith(fresh);
+    if (!held) continue;
+    const same = (each) => ["href", "aria-label"].every((name) => each.getAttribute(name) === held.getAttribute(name));
+    [...fresh.querySelectorAll("a, [tabindex]")].find(same)?.focus({ preventScroll: true });
+  }
+}
+
+let renewing = false;
+let again = false;
+
+// A state that is told while the page is asked for may be younger than that page.
+async function renew() {
+  again = true;
+  if (renewing) return;
+  renewing = true;
+  while (again) {
+    again = false;
+    try {
+      await renewOnce();
+    } catch {
+      // The server is gone: the stream opens again when it is back.
+    }
+  }
+  renewing = false;
+}
+
+// The page of one submission: its state, how far it is, and at the end the run.
 function showOne(place, event) {
   place.querySelector("[data-state]").textContent = words(event);
   const bar = place.querySelector("progress");
@@ -60,7 +95,7 @@ function showOne(place, event) {
     bar.value = event.data.done;
   }
   if (event.kind === "state") announce(words(event));
-  if (event.kind === "state" && OVER.includes(event.data.state)) location.reload();
+  if (event.kind === "state" && OVER.includes(event.data.state)) renew();
 }
 
 // The front page: a line a submission that waits or runs.
@@ -84,11 +119,16 @@ function showAll(place, event) {
   if (event.kind === "record") announce(`submission ${event.submission} is a new best: load the page again to see it`);
 }
 
-const place = document.querySelector("[data-live]");
-if (place) {
-  const source = new EventSource(place.dataset.live);
+const live = () => document.querySelector("[data-live]");
+if (live()) {
+  const source = new EventSource(live().dataset.live);
+  // What happened between the page and its stream, or while the stream was cut, no event tells any more.
+  source.addEventListener("open", renew);
   source.addEventListener("message", (message) => {
+    const place = live();
+    if (!place) return source.close(); // the verdict is shown
     const event = JSON.parse(message.data);
+    if (renewing && event.kind === "state") again = true;
     if (place.querySelector("[data-jobs]")) showAll(place, event);
     else showOne(place, event);
   });
