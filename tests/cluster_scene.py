@@ -362,6 +362,8 @@ def head_died():
     (ROOT / "configs" / "competitions" / "double.yml").write_text(f"title: Twice\nproblem: double\n{limits}")
     database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
     client = database.people.add("grace")
+    with database.connections.reading() as rows:  # "served" leaves one that takes longer than this scene
+        earlier = {number for (number,) in rows("SELECT id FROM submissions")}
     url, server = serve("headless.txt")
     said = {}
 
@@ -400,7 +402,7 @@ def head_died():
         server.kill()
     with database.connections.reading() as rows:
         runs = [run for (run,) in rows("SELECT id FROM runs")]
-        numbers = [number for (number,) in rows("SELECT id FROM submissions")]
+        numbers = [number for (number,) in rows("SELECT id FROM submissions") if number not in earlier]
     each = [len(database.queue.runs(number)) for number in numbers]
     database.close()
     files = [path.stem for path in (ROOT / "results" / "trials").glob("*/*/*.json")]

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ SCENE_S = 900
 
 
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
+def scenes(tmp_path_factory, request):
     """What the scenes found, by name."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is missing: .venv/bin/python -m pip install -c constraints.txt '.[cluster]'")
@@ -28,7 +29,8 @@ def scenes(tmp_path_factory):
         )
     from tests import conftest
 
-    root, folder = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("folder")
+    root, folder = tmp_path_factory.mktemp("root"), Path(tempfile.mkdtemp())  # a socket's path holds 107 bytes
+    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
     for path, text in {
         "configs/eval.yml": conftest.EVAL_YML,
         "configs/devices/cpu.yml": conftest.CPU_YML,
@@ -39,7 +41,7 @@ def scenes(tmp_path_factory):
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    for path in (folder, *folder.parents[:2]):  # submissions are judged by users of their own
+    for path in (folder, root, *root.parents[:2]):  # submissions are judged by users of their own
         path.chmod(path.stat().st_mode | 0o055)
     with open(folder / "log", "w") as log:
         chosen = os.environ.get("PODIUM_SCENES", "").split()  # for whoever works on one of them
