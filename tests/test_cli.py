@@ -82,6 +82,20 @@ def test_a_run_that_is_truncated_after_it_was_indexed_is_on_no_board_list_or_rep
         assert (code, out) == (30, "") and f"{path.name} is no run" in err
 
 
+def test_a_name_whose_later_run_is_spoilt_shows_the_run_before_and_says_so(podium, toy_root):
+    submission = catalog.load_submission(catalog.load_problem(toy_root, "double"), submit(toy_root, "mine", HONEST))
+    ids = [f"20260101T00000{number}-aaaaaa-mine" for number in range(2)]
+    runs = [make_run(run_id, submission_sha256=submission.sha256) for run_id in ids]
+    first, later = (Store(toy_root).write(run, submission) for run in runs)
+    later.write_bytes(later.read_bytes()[:300])
+    for words in (("show", "mine"), ("show", "mine", "--json"), ("compare", "mine", "mine"), ("repro", "mine")):
+        _, _, err = podium(*words)
+        assert err.startswith(f"Left alone in results/: {later.relative_to(toy_root / 'results')}: is no run"), words
+        assert err.count("Left alone") == 1
+    assert ids[0] in podium("show", "mine")[1]
+    assert "Left alone" not in podium("show", first.stem)[2] + podium("show", first.stem[:18])[2]
+
+
 def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
     submit(toy_root, "honest", HONEST)
     code, out, err = podium("eval", "double")

@@ -43,6 +43,7 @@ from harness.records.store import Store
 from harness.records.tables import COLUMNS
 from harness.render import run as rendered
 from harness.verbs.compare import take
+from harness.verbs.eval import _took_before
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -1085,3 +1086,16 @@ def test_names_that_submissions_to_two_problems_have_mean_runs_of_one(tmp_path, 
     ]:
         versions = take(tmp_path, a, b)
         assert [versions.a.id, versions.b.id] == ids
+
+
+def test_how_long_stored_runs_took_is_asked_in_one_look_at_the_files(root, monkeypatch):
+    for number in range(4):
+        Store(root).write(make_run(f"run-{number}"), SUBMISSION)
+    looks, folders = [], scan.folders
+    with monkeypatch.context() as patched:
+        patched.setattr(scan, "folders", lambda results: looks.append(results) or folders(results))
+        with Store(root).index():
+            pass
+        at_once = len(looks)
+        assert _took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
+    assert len(looks) == 2 * at_once

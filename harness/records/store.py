@@ -175,7 +175,15 @@ class Store:
             paths = index.paths()
         if ids[0] not in paths:
             raise UsageError(f"there is no run {ids[0]} any more")
-        path = self._results / paths[ids[0]]
+        return self._load(paths[ids[0]])
+
+    def load(self, entry: Entry) -> Run:
+        """The run of an entry, from its file, without a look at the others. Raises InfrastructureError where that is
+        not there any more or was spoilt."""
+        return self._load(entry.path)
+
+    def _load(self, name: str) -> Run:
+        path = self._results / name
         try:
             return load_run(path)
         except ValueError as error:
