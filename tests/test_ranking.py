@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.model import (
+    DISTURBED,
     ClockOwner,
     Estimate,
     Label,
@@ -152,6 +153,20 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
     said = tables.verdict_line(make_run(score=mine.score_ns), where)
     assert ("not told apart from the best so far (best)" in said) is level
     assert ("as fast as the best so far (best)" in said) is not level
+
+
+@pytest.mark.parametrize(
+    ("unranked", "held"),
+    [(reason, False) for reason in (*DISTURBED, Unranked.IMPRECISE, Unranked.BELOW_FLOOR)] + [(Unranked.QUICK, True)],
+)
+def test_a_score_that_may_be_far_off_is_held_against_no_other(unranked, held):
+    torch, mine = entry("torch", 100, 99, 101), entry("mine", 10, 9, 11, unranked=unranked)
+    where = bearings(mine, rank([torch, mine], ["torch"]), ["torch"], torch)
+    assert where is not None and (where.times_baseline, where.times_best) == ((10.0, 10.0) if held else (None, None))
+    run = make_run(score=10.0, unranked_because=unranked)
+    assert ("as fast as" in tables.verdict_line(run, where)) is held
+    in_turns = bearings(replace(mine, speed_up=3.0), rank([torch], ["torch"]), ["torch"], torch)
+    assert in_turns is not None and in_turns.times_baseline == 3.0
 
 
 def test_the_last_line_says_all_that_is_known_of_a_score():
