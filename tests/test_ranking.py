@@ -169,6 +169,16 @@ def test_a_score_that_may_be_far_off_is_held_against_no_other(unranked, held):
     assert in_turns is not None and in_turns.times_baseline == 3.0
 
 
+def test_a_first_look_that_was_crowded_is_held_against_no_other_in_its_line():
+    where = Bearings(of_limit=None, floor_format=None, times_baseline=1.5, times_best=2.0, best="torch")
+    calm = make_run(score=10.0, unranked_because=Unranked.QUICK)
+    (timed,) = calm.measurements
+    crowded = calm.model_copy(update={"measurements": (timed.model_copy(update={"labels": (Label.CROWDED,)}),)})
+    assert tables.verdict_line(calm, where).count("as fast as") == 2
+    line = tables.verdict_line(crowded, where)
+    assert "as fast as" not in line and line.endswith("not ranked: quick, crowded (show run-1)")
+
+
 def test_the_last_line_says_all_that_is_known_of_a_score():
     accepted, wrong = make_run(score=100.0), make_run(score=None, verdict=Verdict.WRONG_ANSWER)
     where = Bearings(of_limit=0.312, floor_format="mxfp4", times_baseline=1.5, times_best=0.966, best="triton_fp8")
