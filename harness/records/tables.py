@@ -113,8 +113,8 @@ class Tables:
         return bool(known) and {name.rpartition("/")[0] for name in names} <= known
 
     def _take_in(self, names: Collection[str]) -> None:
-        """Take in these files, and those of the same ids that were not read. Their folders are in doubt from then on: one
-        that is as it was when all files were looked at last may have been another in between."""
+        """Take in these files, and those of the same ids that were not read. Their folders are in doubt from then on:
+        one that is as it was when all files were looked at last may have been another in between."""
         if not names:
             return
         with self._database:
