@@ -204,6 +204,19 @@ def test_a_run_is_found_by_the_file_that_it_judged_and_by_no_other_of_its_name(p
     assert code == 2 and "honest.py has no run\n  `eval` judges it" in err
 
 
+def test_a_run_is_found_by_a_file_elsewhere_of_its_name_that_holds_its_source(podium, toy_root):
+    known = catalog.load_submission(catalog.load_problem(toy_root, "double"), submit(toy_root, "honest", HONEST))
+    run = make_run("20260101T000000-1-honest", submission="honest", submission_sha256=known.sha256)
+    Store(toy_root).write(run.model_copy(update={"submission_path": known.path}), known)
+    (toy_root / "elsewhere").mkdir()
+    moved = toy_root / "elsewhere" / "honest.py"
+    moved.write_text(HONEST)
+    code, out, _ = podium("show", str(moved))
+    assert code == 0 and run.id in out
+    moved.write_text(WRONG)
+    assert podium("show", str(moved))[0] == 2
+
+
 def test_show_of_a_problem_lists_its_runs_unless_a_submission_is_called_so(podium, toy_root):
     for number, (problem, name) in enumerate([("double", "mine"), ("other", "yours")]):
         run = make_run(f"20260101T000000-{number}-{name}", submission=name)
