@@ -82,6 +82,20 @@ def test_a_run_that_is_truncated_after_it_was_indexed_is_on_no_board_list_or_rep
         assert (code, out) == (30, "") and f"{path.name} is no run" in err
 
 
+def test_a_name_whose_later_run_is_spoilt_shows_the_run_before_and_says_so(podium, toy_root):
+    submission = catalog.load_submission(catalog.load_problem(toy_root, "double"), submit(toy_root, "mine", HONEST))
+    ids = [f"20260101T00000{number}-aaaaaa-mine" for number in range(2)]
+    runs = [make_run(run_id, submission_sha256=submission.sha256) for run_id in ids]
+    first, later = (Store(toy_root).write(run, submission) for run in runs)
+    later.write_bytes(later.read_bytes()[:300])
+    for words in (("show", "mine"), ("show", "mine", "--json"), ("compare", "mine", "mine"), ("repro", "mine")):
+        _, _, err = podium(*words)
+        assert err.startswith(f"Left alone in results/: {later.relative_to(toy_root / 'results')}: is no run"), words
+        assert err.count("Left alone") == 1
+    assert ids[0] in podium("show", "mine")[1]
+    assert "Left alone" not in podium("show", first.stem)[2] + podium("show", first.stem[:18])[2]
+
+
 def test_eval_judges_what_is_new_and_shows_the_board(podium, toy_root, roomy):
     submit(toy_root, "honest", HONEST)
     code, out, err = podium("eval", "double")
@@ -188,6 +202,19 @@ def test_a_run_is_found_by_the_file_that_it_judged_and_by_no_other_of_its_name(p
     (toy_root / "honest.py").write_text(HONEST)
     code, _, err = podium("show", "honest.py")
     assert code == 2 and "honest.py has no run\n  `eval` judges it" in err
+
+
+def test_a_run_is_found_by_a_file_elsewhere_of_its_name_that_holds_its_source(podium, toy_root):
+    known = catalog.load_submission(catalog.load_problem(toy_root, "double"), submit(toy_root, "honest", HONEST))
+    run = make_run("20260101T000000-1-honest", submission="honest", submission_sha256=known.sha256)
+    Store(toy_root).write(run.model_copy(update={"submission_path": known.path}), known)
+    (toy_root / "elsewhere").mkdir()
+    moved = toy_root / "elsewhere" / "honest.py"
+    moved.write_text(HONEST)
+    code, out, _ = podium("show", str(moved))
+    assert code == 0 and run.id in out
+    moved.write_text(WRONG)
+    assert podium("show", str(moved))[0] == 2
 
 
 def test_show_of_a_problem_lists_its_runs_unless_a_submission_is_called_so(podium, toy_root):

@@ -112,3 +112,14 @@ def test_after_a_long_call_it_is_said_how_long_the_next_takes(toy_root, monkeypa
     lines = []
     evaluate(problem, submission, detect(toy_root, "cpu"), load_config(toy_root), timed=False, narrate=lines.append)
     assert lines.count("1 more of this case, with other values: about 1 s") == 2
+
+
+@pytest.mark.slow(ci=True)
+def test_what_check_gave_a_case_of_time_its_replay_has_as_well(podium, toy_root):
+    slow = TRITON.replace("x = data[0]\n", "x = data[0]\n    __import__('time').sleep(x.numel() // 2000)\n")
+    path = submit(toy_root, "mine", slow)
+    problem = toy_root / "problems" / "double" / "problem.yml"
+    problem.write_text(problem.read_text().replace("call_s: 300", "call_s: 1"))
+    code, out, told = podium("replay", "double", str(path), "rows=64 cols=64", "--seed", "1", "--device", "cpu")
+    assert code == 0 and "is right" in out, out
+    assert told.startswith("Triton kernels are interpreted here"), told

@@ -118,6 +118,13 @@ def test_a_file_that_is_no_run_any_more_is_forgotten_by_what_it_is_called(podium
     assert "Left alone" not in podium("show")[1]
 
 
+def test_of_a_submission_all_runs_are_forgotten_with_those_that_were_spoilt(podium, root):
+    spoilt = sorted(root.glob("results/local/double/test-1000/*-mine.json"))[0]
+    spoilt.write_text("{")
+    assert podium("forget", "mine")[0] == 0
+    assert not spoilt.exists() and not list(root.glob("results/local/double/test-1000/*-mine.json"))
+
+
 @pytest.mark.parametrize("name", ["e", "evil", "evidence-of-everythin"])
 def test_a_beginning_takes_no_file_that_is_no_run(podium, root, name):
     evidence = next(root.glob("results/local/double/test-1000")) / "evidence-of-everything.json"

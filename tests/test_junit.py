@@ -1,10 +1,13 @@
 """`--junit`: what a verb judged, as the XML that CI systems show, whatever the verdict and whatever was printed."""
 
+import io
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from harness.cli import working
 from harness.model import Case, CaseCheck, Ending, Excess, Skipped, Unranked, Verdict
 from harness.render import junit
 from tests.test_cli import HONEST, WRONG, submit
@@ -159,3 +162,23 @@ def test_a_place_that_is_none_is_refused_before_anything_is_judged(podium, toy_r
     assert podium("eval", "double", honest, "--junit", str(toy_root))[0] == 2
     code, _, err = podium("eval", "double", honest, "--watch", "--junit", "report.xml")
     assert code == 2 and "neither --json nor --markdown nor --junit" in err
+
+
+@pytest.mark.parametrize("verb", ["check", "eval"])
+def test_a_file_that_cannot_be_written_costs_nobody_the_verdict(podium, toy_root, verb):
+    wrong = submit(toy_root, "wrong", WRONG)
+    more = ["--quick", "--device", "cpu"] if verb == "eval" else []
+    code, out, err = podium(verb, "double", str(wrong), "--junit", "/dev/full", *more)
+    assert code == 30 and "error: /dev/full cannot be written: No space left on device" in err
+    assert "wrong answer" in out and "reproduce: " in out
+
+
+def test_a_reader_who_has_seen_enough_costs_nobody_the_file(podium, toy_root, monkeypatch):
+    def closed(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(working, "print_parts", closed)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    written = toy_root / "junit.xml"
+    assert podium("check", "double", str(submit(toy_root, "mine", HONEST)), "--junit", str(written))[0] == 0
+    assert ElementTree.parse(written).getroot().tag == "testsuites"

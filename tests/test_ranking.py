@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness import catalog
 from harness.model import (
+    DISTURBED,
     ClockOwner,
     Estimate,
     Label,
@@ -152,6 +153,30 @@ def test_a_run_is_faster_or_slower_than_the_best_so_far_only_if_their_intervals_
     said = tables.verdict_line(make_run(score=mine.score_ns), where)
     assert ("not told apart from the best so far (best)" in said) is level
     assert ("as fast as the best so far (best)" in said) is not level
+
+
+@pytest.mark.parametrize(
+    ("unranked", "held"),
+    [(reason, False) for reason in (*DISTURBED, Unranked.IMPRECISE, Unranked.BELOW_FLOOR)] + [(Unranked.QUICK, True)],
+)
+def test_a_score_that_may_be_far_off_is_held_against_no_other(unranked, held):
+    torch, mine = entry("torch", 100, 99, 101), entry("mine", 10, 9, 11, unranked=unranked)
+    where = bearings(mine, rank([torch, mine], ["torch"]), ["torch"], torch)
+    assert where is not None and (where.times_baseline, where.times_best) == ((10.0, 10.0) if held else (None, None))
+    run = make_run(score=10.0, unranked_because=unranked)
+    assert ("as fast as" in tables.verdict_line(run, where)) is held
+    in_turns = bearings(replace(mine, speed_up=3.0), rank([torch], ["torch"]), ["torch"], torch)
+    assert in_turns is not None and in_turns.times_baseline == 3.0
+
+
+def test_a_first_look_that_was_crowded_is_held_against_no_other_in_its_line():
+    where = Bearings(of_limit=None, floor_format=None, times_baseline=1.5, times_best=2.0, best="torch")
+    calm = make_run(score=10.0, unranked_because=Unranked.QUICK)
+    (timed,) = calm.measurements
+    crowded = calm.model_copy(update={"measurements": (timed.model_copy(update={"labels": (Label.CROWDED,)}),)})
+    assert tables.verdict_line(calm, where).count("as fast as") == 2
+    line = tables.verdict_line(crowded, where)
+    assert "as fast as" not in line and line.endswith("not ranked: quick, crowded (show run-1)")
 
 
 def test_the_last_line_says_all_that_is_known_of_a_score():

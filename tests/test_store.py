@@ -43,6 +43,7 @@ from harness.records.store import Store
 from harness.records.tables import COLUMNS
 from harness.render import run as rendered
 from harness.verbs.compare import take
+from harness.verbs.eval import _took_before
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -1085,3 +1086,43 @@ def test_names_that_submissions_to_two_problems_have_mean_runs_of_one(tmp_path, 
     ]:
         versions = take(tmp_path, a, b)
         assert [versions.a.id, versions.b.id] == ids
+
+
+def test_how_long_stored_runs_took_is_asked_in_one_look_at_the_files(root, monkeypatch):
+    for number in range(4):
+        Store(root).write(make_run(f"run-{number}"), SUBMISSION)
+    looks, folders = [], scan.folders
+    with monkeypatch.context() as patched:
+        patched.setattr(scan, "folders", lambda results: looks.append(results) or folders(results))
+        with Store(root).index():
+            pass
+        at_once = len(looks)
+        assert _took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
+    assert len(looks) == 2 * at_once
+
+
+def test_a_run_that_was_taken_in_alone_and_is_gone_by_the_next_look_is_gone(root, monkeypatch):
+    monkeypatch.setattr(scan, "SETTLED_NS", 0)
+    Store(root).write(make_run("run-1"), SUBMISSION)
+    assert listed_in(root) == ["run-1"]
+    path = Store(root).write(make_run("run-2"), SUBMISSION)
+    assert listed_in(root, [path]) == ["run-1", "run-2"]
+    path.unlink()
+    assert listed_in(root) == ["run-1"]
+
+
+def test_a_copy_is_read_as_soon_as_the_first_of_its_id_is_taken_in_as_gone(root):
+    local = Store(root).write(make_run("run-1"), SUBMISSION)
+    first = Store(root).write(make_run("run-1"), SUBMISSION, tier="published")
+    assert listed_in(root) == ["run-1"]
+    first.unlink()
+    assert listed_in(root, [first]) == ["run-1"]
+    with Store(root).index() as index:
+        assert index.paths() == {"run-1": str(local.relative_to(root / "results"))}
+
+
+def listed_in(root, only=None):
+    """The ids of the runs in the index, brought up to date with all files or with these alone."""
+    names = None if only is None else [str(path.relative_to(root / "results")) for path in only]
+    with Store(root).index(names) as index:
+        return [run.id for run in index.runs()]

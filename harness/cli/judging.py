@@ -154,16 +154,15 @@ def eval_(
                 chosen=chosen,
                 stop_at_first=stop_at_first,
             )
-    if junit:
-        junit_xml.write(junit, [junit_xml.of_run(run, stored=not chosen) for run in runs])
-    if as_json:
-        board = leaderboard.as_json(root, task, here.slug)
-        found = leaderboard.bearings(root, task, runs)
-        where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
-        print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
-    else:
-        _print_outcome(root, task, here, runs, chosen, quick, as_markdown)
-    github.annotate([github.of_run(run) for run in runs])
+    with junit_xml.beside(junit, [junit_xml.of_run(run, stored=not chosen) for run in runs] if junit else []):
+        if as_json:
+            board = leaderboard.as_json(root, task, here.slug)
+            found = leaderboard.bearings(root, task, runs)
+            where = {run.id: asdict(each) if each else None for run, each in zip(runs, found, strict=True)}
+            print_json({"runs": [json.loads(run.model_dump_json()) for run in runs], "bearings": where, **board})
+        else:
+            _print_outcome(root, task, here, runs, chosen, quick, as_markdown)
+        github.annotate([github.of_run(run) for run in runs])
     # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)

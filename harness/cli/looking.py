@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,13 +20,15 @@ from harness.cli.options import (
     print_json,
     print_parts,
     problem_argument,
+    say_what_is_left_alone,
+    say_what_is_spoilt,
     verbs,
     watch_over,
 )
 from harness.errors import INTERRUPTED_EXIT_CODE, UsageError
 from harness.model import OLDER_SOURCE, Run
 from harness.ranking.comparison import LEAST_PAIRS
-from harness.render import boards, colour, document, github, sheet
+from harness.render import boards, colour, github, sheet
 from harness.render.legible import legible
 from harness.render.tables import left_alone, runs
 from harness.verbs import leaderboard as ranked
@@ -74,7 +75,7 @@ def leaderboard(
         found = [board for _, board in read.boards]
         runs_of = (run for board in found for run in ranked.ranked_runs(root, board))
         click.echo(sheet.cases(runs_of) if cases else sheet.boards(found), nl=False)
-        _say_what_is_left_alone(read.faults)
+        say_what_is_left_alone(read.faults)
     else:
         print_parts(boards.parts(root, task, device, cases=cases), as_markdown)
 
@@ -101,24 +102,19 @@ def show(root: Path, run: str | None, as_json: bool, as_markdown: bool, as_csv: 
             print_json({"runs": [asdict(entry) for entry in found], "left_alone": dict(faults)})
         elif as_csv:
             click.echo(sheet.runs(found), nl=False)
-            _say_what_is_left_alone(faults)
+            say_what_is_left_alone(faults)
         else:
             print_parts([*runs(found), *left_alone(faults)], as_markdown)
         return
     if as_csv:
         raise UsageError("--csv lists runs, and one run is no list", "leave out RUN, or print it with --json")
     shown = stored.one(root, run)
+    say_what_is_spoilt(root, [(run, shown)])
     _say_what_has_changed(root, shown)
     if as_json:
         print_json(shown)
     else:
         print_parts(rendered.parts(shown, not_ranked=ranked.why_not_ranked(root, shown)), as_markdown)
-
-
-def _say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
-    """On stderr, where a sheet has no place for it."""
-    for part in left_alone(faults):
-        click.echo(document.text([part]), err=True)
 
 
 def _say_what_has_changed(root: Path, *runs: Run) -> None:
@@ -175,6 +171,7 @@ def compare(
     if pairs is not None and not duel:
         raise UsageError("--pairs applies to a duel only", "add --duel")
     taken = versions.take(root, a, b)
+    say_what_is_spoilt(root, [(a, taken.a), (b, taken.b)])
     _say_what_has_changed(root, taken.a, taken.b)
     if duel:
         watch_over(catalog.problem_of(root, taken.a))

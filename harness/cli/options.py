@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from harness import __version__, catalog, custody
 from harness.catalog import imported
 from harness.command import at_root, called, translated
 from harness.errors import PodiumError, UsageError, did_you_mean
-from harness.model import Problem, Verdict
+from harness.model import Problem, Run, Verdict
 from harness.progress import Narrate
 from harness.render import colour, document, github
 from harness.render.legible import legible
@@ -206,6 +206,21 @@ def narration(as_json: bool) -> Iterator[Narrate]:
         return
     with progress.bar() as shown:
         yield shown
+
+
+def say_what_is_left_alone(faults: Sequence[tuple[str, str]]) -> None:
+    """On stderr, where the result has no place for what lies in results/ and is no run."""
+    from harness.render.tables import left_alone
+
+    for part in left_alone(faults):
+        click.echo(document.text([part]), err=True)
+
+
+def say_what_is_spoilt(root: Path, named: Iterable[tuple[str, Run]]) -> None:
+    """On stderr, where a file that is no run might stand for one of the names in the place of its run."""
+    from harness.verbs import show
+
+    say_what_is_left_alone(list(dict.fromkeys(fault for name, run in named for fault in show.spoilt(root, name, run))))
 
 
 def print_json(document: Any) -> None:

@@ -16,6 +16,7 @@ from harness.cli.options import (
     print_json,
     print_parts,
     problem_argument,
+    say_what_is_spoilt,
     verbs,
     watch_over,
 )
@@ -98,6 +99,7 @@ def repro(root: Path, run: str, device: str, as_json: bool, as_markdown: bool) -
     from harness.verbs import repro as reproduction
 
     recipe = recipes.take(root, run)
+    say_what_is_spoilt(root, [(run, recipe.run)])
     watch_over(recipe.problem)
     here = recipes.device_for(root, recipe.run, device)
     with narration(as_json) as told:

@@ -209,13 +209,12 @@ def check(
             if line:
                 told(line)
         found = checkup.check(root, task, submission, targets, emit, told, stop_at_first, not no_run)
-    if junit:
-        junit_xml.write(junit, [junit_xml.of_checkup(found)])
-    if as_json:
-        print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
-    else:
-        print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
-    github.annotate(rendered.commands(found))
+    with junit_xml.beside(junit, [junit_xml.of_checkup(found)] if junit else []):
+        if as_json:
+            print_json({**found.as_json(), "tools": tools.here(root).model_dump(mode="json")})
+        else:
+            print_parts(rendered.parts(found, UNWRAPPED if as_markdown else None), as_markdown)
+        github.annotate(rendered.commands(found))
     return found.exit_code
 
 

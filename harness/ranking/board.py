@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from harness.model import ClockOwner, Unranked, Verdict, of_limit
+from harness.model import DISTURBED, ClockOwner, Unranked, Verdict, of_limit
 from harness.ranking.fleet import Component
 from harness.records.entry import Entry
 
 CLOSE = 0.02
 """Runs of minutes apart differ by as much when nothing but the machine has changed (docs/experiments.md, E2)."""
+
+FAR_OFF = (*DISTURBED, Unranked.IMPRECISE, Unranked.BELOW_FLOOR)
+"""Why a run is not ranked, where its score may be far off: it is not held against others."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,9 @@ class Board:
 @dataclass(frozen=True)
 class Bearings:
     """Where one run's score lies: `times_baseline` and `times_best` are the best baseline's latency and the best one
-    before it, of `best`, over its own. None where there is nothing to hold it against. `level`: its interval and the
-    best one's overlap, so the ratio tells nothing."""
+    before it, of `best`, over its own. None where there is nothing to hold it against, or where its score may be far
+    off (`FAR_OFF`) and no baseline was timed in turns with it. `level`: its interval and the best one's overlap, so the
+    ratio tells nothing."""
 
     of_limit: float | None
     floor_format: str | None
@@ -109,6 +113,8 @@ def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry |
         return None
     ranked = [standing.entry for standing in board.standings if entry.clock is board.clock]
     others = [other for other in ranked if other.submission != entry.submission]
+    if entry.unranked in FAR_OFF:
+        others, best = [], None
     baseline_ns = min((e.score_ns for e in others if e.submission in baselines and e.score_ns), default=None)
     return Bearings(
         of_limit=of_limit(entry.floor_ns, entry.score_ns),

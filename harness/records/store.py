@@ -115,14 +115,19 @@ class Store:
             ) from None
 
     def _of_file(self, name: str, index: Index) -> dict[str, str]:
-        """By problem the id of the latest run of the file at this path, if it is one and was judged under this root."""
+        """By problem the id of the latest run of the file at this path, if it is one and was judged under this root, or
+        another of its name with the very same source was."""
         if not is_path_of(name, Path(name)):
             return {}
         found = {problem: (run_id, index.entry(run_id)) for problem, run_id in index.latest(Path(name).stem).items()}
         of_file = {
             problem: run_id
             for problem, (run_id, entry) in found.items()
-            if entry and is_path_of(name, self._results.parent / entry.submission_path)
+            if entry
+            and (
+                is_path_of(name, self._results.parent / entry.submission_path)
+                or not self.has_changed(problem, str(Path(name).resolve()), entry.sha256)
+            )
         }
         if not of_file:
             raise UsageError(f"{name} has no run", "`eval` judges it")
@@ -175,7 +180,15 @@ class Store:
             paths = index.paths()
         if ids[0] not in paths:
             raise UsageError(f"there is no run {ids[0]} any more")
-        path = self._results / paths[ids[0]]
+        return self._load(paths[ids[0]])
+
+    def load(self, entry: Entry) -> Run:
+        """The run of an entry, from its file, without a look at the others. Raises InfrastructureError where that is
+        not there any more or was spoilt."""
+        return self._load(entry.path)
+
+    def _load(self, name: str) -> Run:
+        path = self._results / name
         try:
             return load_run(path)
         except ValueError as error:

@@ -113,14 +113,18 @@ class Tables:
         return bool(known) and {name.rpartition("/")[0] for name in names} <= known
 
     def _take_in(self, names: Collection[str]) -> None:
-        """Take in these files alone. No folder's stamp changes, so that the next look at all files looks at theirs."""
+        """Take in these files, and those of the same ids that were not read. Their folders are in doubt from then on:
+        one that is as it was when all files were looked at last may have been another in between."""
         if not names:
             return
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             touched: set[tuple[object, ...]] = set()
-            for name in sorted(names, key=_place):
-                path = self._results / name
+            ids = {name.rpartition("/")[2] for name in names}
+            faults = {path for (path,) in self._database.execute("SELECT path FROM faults")}
+            for name in sorted({*names, *(path for path in faults if path.rpartition("/")[2] in ids)}, key=_place):
+                path, folder = self._results / name, name.rpartition("/")[0]
+                self._database.execute("UPDATE folders SET stamp = ? WHERE path = ?", (scan.IN_DOUBT, folder))
                 if not path.exists():
                     touched |= self._forget({name})
                     continue

@@ -11,9 +11,10 @@ names them.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -44,6 +45,21 @@ def _is_junit(head: bytes) -> bool:
     except (ElementTree.ParseError, ValueError, LookupError, StopIteration):
         return False
     return root.tag in ("testsuites", "testsuite")
+
+
+@contextlib.contextmanager
+def beside(path: Path | None, suites: Iterable[Element]) -> Iterator[None]:
+    """Write `suites` to `path`, if there is one, before what is done within. Raises InfrastructureError behind that: a
+    full disk costs nobody the verdict, nor does a reader who has seen enough of it cost the file."""
+    try:
+        failed = None
+        if path is not None:
+            write(path, suites)
+    except InfrastructureError as error:
+        failed = error
+    yield
+    if failed is not None:
+        raise failed
 
 
 def write(path: Path, suites: Iterable[Element]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from harness.command import page, typed
@@ -206,6 +207,9 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
     best baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
     """
     words = outcome(shown.ending.verdict, shown.unranked_because)
+    crowded = any(Label.CROWDED in measurement.labels for measurement in shown.measurements)
+    if bearings and crowded:  # also of a first look, whose reason not to be ranked is another
+        bearings = replace(bearings, times_baseline=shown.speed_up, times_best=None)
     figures = []
     if shown.score:
         figures.append(in_microseconds(shown.score))
@@ -216,7 +220,6 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
     if bearings and bearings.times_best:
         held = f"{bearings.times_best:.2f} \N{MULTIPLICATION SIGN} as fast as"
         figures.append(f"{'not told apart from' if bearings.level else held} the best so far ({bearings.best})")
-    crowded = any(Label.CROWDED in measurement.labels for measurement in shown.measurements)
     if crowded:
         most = max((each.others_share or 0.0 for each in shown.rounds), default=0.0)
         figures.append(f"while other processes took up to {most:.0%} of the processors")

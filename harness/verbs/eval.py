@@ -173,8 +173,8 @@ def _took_before(store: Store, problem: Problem, device: Device, quick: bool) ->
         of_kind = found.setdefault(entry.unranked == Unranked.INTERPRETED, [])
         same_kind = entry.unranked == Unranked.INTERPRETED or (entry.unranked == Unranked.QUICK) == quick
         if entry.verdict is Verdict.ACCEPTED and same_kind and len(of_kind) < LATEST:
-            with contextlib.suppress(UsageError, InfrastructureError):  # removed or damaged meanwhile
-                of_kind.append(store.read(entry.id, problem.name).duration_s)
+            with contextlib.suppress(InfrastructureError):  # removed or damaged meanwhile
+                of_kind.append(store.load(entry).duration_s)
     return {kind: took_s for kind, took_s in found.items() if took_s}
 
 

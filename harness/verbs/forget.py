@@ -69,8 +69,9 @@ def _named(root: Path, name: str, local: dict[str, Entry | None], runs: Sequence
     if of_file:
         return of_file
     exact = [path for path, run in local.items() if Path(path).stem == name or (run and run.submission == name)]
+    spoilt = [path for path, run in local.items() if run is None and is_of(path, name)]
     if exact:
-        return exact
+        return list(dict.fromkeys([*exact, *spoilt]))
     whole = [run.id for run in runs if run.id == name]
     begun = whole or sorted({run.id for run in runs if name and run.id.startswith(name)}, reverse=True)
     of_submission = any(run.submission == name for run in runs)
@@ -81,7 +82,6 @@ def _named(root: Path, name: str, local: dict[str, Entry | None], runs: Sequence
     found = [path for path, run in local.items() if run and run.id in begun]
     if found:
         return found
-    spoilt = [path for path, run in local.items() if run is None and is_of(path, name)]
     if spoilt:
         return spoilt
     if begun or of_submission:

@@ -14,6 +14,7 @@ from harness.judge.emulation import EMULATION, Emulation
 from harness.machine import lock
 from harness.model import CaseCheck, Device, Problem
 from harness.progress import Narrate
+from harness.verbs.forewarning import of_interpreting
 
 
 def one_case(asked: Sequence[str]) -> str:
@@ -49,5 +50,10 @@ def replay(
         raise UsageError("--target is for a machine without a GPU", "--device cpu emulates the chip")
     emulation = EMULATION if target is None else Emulation(target, triton=True)
     submission = catalog.load_submission(problem, file)
+    if device.kind == "cpu":  # the report may be of a case that `check --case` gave as much longer
+        asked, line = of_interpreting(root, problem, problem.only([chosen], [], partial=True), submission)
+        problem = problem.model_copy(update={"limits": asked.limits})
+        if line:
+            narrate(line)
     with lock.hold_if_gpu(device, narrate, problem.limits.evaluation_s), judging(submission.name):
         return judge_again(problem, submission, device, load_config(root), chosen, seed, emulation)

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import catalog
 from harness.model import Run
 from harness.records.entry import Entry
-from harness.records.store import Store
+from harness.records.store import Store, is_of
 
 
 def one(root: Path, run: str) -> Run:
@@ -30,6 +30,16 @@ def is_problem(root: Path, word: str) -> bool:
         return False
     with Store(root).index() as index:
         return word not in index.submissions()
+
+
+def spoilt(root: Path, name: str, run: Run) -> list[tuple[str, str]]:
+    """The files beside `run`, which `name` stands for, that are no runs and might stand for it if they were, each with
+    why: one of its id, and of a submission's name one that is called as a later run of it."""
+    by_its_name = not run.id.startswith(name)
+    with Store(root).index() as index:
+        faults = [(path, why) for path, why in index.faults() if path.split("/")[1] == run.problem]
+    later = {path for path, _ in faults if by_its_name and Path(path).stem > run.id and is_of(path, run.submission)}
+    return [(path, why) for path, why in faults if path in later or Path(path).stem == run.id]
 
 
 def changed(root: Path, *runs: Run) -> Iterator[str]:
