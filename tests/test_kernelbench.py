@@ -349,6 +349,20 @@ def test_what_no_worker_can_have_is_refused_by_name(square, old, new, complaint)
         square(text.replace(old, new))
 
 
+def test_new_says_what_a_submission_to_a_task_defines(podium):
+    code, _, err = podium("new", str(TASKS / "1_stateless.py"), "mine")
+    assert code == 2 and "write a file with class ModelNew" in err and "custom_kernel" not in err
+
+
+def test_a_task_beside_the_current_directory_is_called_as_it_was_typed(toy_root, monkeypatch):
+    (toy_root / "square.py").write_text(SQUARE)
+    (toy_root / "here").mkdir()
+    monkeypatch.chdir(toy_root / "here")
+    assert catalog.load_problem(toy_root, "../square.py").argument == "../square.py"
+    shutil.copy("../square.py", ".")
+    assert catalog.load_problem(toy_root, "square.py").argument == "./square.py"
+
+
 def test_what_is_no_precision_is_said(podium):
     for said, hint in (("floot16", "did you mean float16"), ("fp4", "valid: bfloat16, float16")):
         code, out, err = podium("eval", f"{TASKS / '2_weights.py'}:{said}", "x.py")
