@@ -771,6 +771,20 @@ class TestVerbs:
         code, out, _ = podium("verify", str(folder))
         assert code == 10 and "wrong/plain is labelled wrong, but got accepted" in out
 
+    @pytest.mark.slow
+    def test_verify_of_several_names_the_problem_of_a_mislabelled_control(self, podium, copy_of):
+        """Solutions of two folders have the same names."""
+        folder = copy_of("vectorsum")
+        (folder / "solutions/correct/of_one_axis.py").unlink()
+        shutil.rmtree(folder / "solutions/wrong")
+        shutil.copytree(folder, folder.parent / "again")
+        named = {folder.name: "one", "again": "other"}
+        listed = [f"{{directory: {directory}, name: {name}}}" for directory, name in named.items()]
+        (folder.parent / "set.yaml").write_text(f"problems: [{', '.join(listed)}]\n")
+        code, out, _ = podium("verify", str(folder.parent / "set.yaml"))
+        faults = re.findall(r"^(\w+): correct/adds_to_what_is_there is labelled correct", out, re.MULTILINE)
+        assert code == 10 and faults == ["one", "other"], out
+
     def test_check_judges_on_the_cpu_and_compiles_nothing(self, podium):
         folder = FOLDERS / "vectoradd"
         code, out, err = podium("check", str(folder), str(folder / "solutions/correct/in_triton.py"))

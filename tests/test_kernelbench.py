@@ -1,6 +1,7 @@
 """Tasks of KernelBench's form: for each kind of task a right and a wrong ModelNew, and what KernelBench lets pass."""
 
 import json
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -19,6 +20,7 @@ from harness.errors import ProblemError, UsageError
 from harness.judge.baselines import Baseline
 from harness.judge.clock import Void
 from harness.judge.evaluate import evaluate
+from harness.judge.kernelbench import _far
 from harness.judge.reference import open_reference
 from harness.judge.sitting import Sitting
 from harness.machine.device import detect
@@ -123,6 +125,56 @@ def test_weights_of_other_names_are_drawn_from_the_same_seed(toy_root):
 def test_a_wrong_output_is_told_from_a_right_one(square, forward, why):
     run = square(forward=forward)
     assert run.ending.verdict is Verdict.WRONG_ANSWER and why in (run.ending.detail or "")
+
+
+def test_a_mismatch_report_of_a_task_is_by_the_tolerance_that_decides(square):
+    """Beside outputs around 0.004 the absolute part is 250 times as small as KernelBench's."""
+    small = SQUARE.replace("return x * x", "return torch.softmax(x.repeat(1, 40), 1)")
+    detail = square(small, "return torch.softmax(x.repeat(1, 40), 1) + 2e-5").ending.detail or ""
+    assert re.search(r"off, by most at \[\d, \d+\]: got 0\.00\d+, due 0\.00\d+, within [4-9]\.\d+e-07", detail), detail
+    assert "960 of 960 elements (100 %) are outside atol 4." in detail and "reference.py" not in detail
+
+
+def test_a_mismatch_report_of_a_task_in_bfloat16_is_by_the_tolerance_of_bfloat16(toy_root):
+    (toy_root / "square.py").write_text(SQUARE)
+    new = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+    (toy_root / "new.py").write_text(new)
+    run = judge(toy_root, Path(f"{toy_root}/square.py:bfloat16"), toy_root / "new.py", timed=False)
+    assert "rtol 0.01" in (run.ending.detail or ""), run.ending.detail
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "worst"),
+    [
+        ([1, 5], [1, 10**11 + 1], (1, "[1]: got 100000000001, due 5")),
+        ([1.0, float("inf")], [1.0, 2.0], (1, "[1]: got 2, due inf, within inf")),
+        ([1.0, 2.0], [float("nan"), 5.0], (2, "[0]: got nan, due 1, within 0.0002")),
+        ([1.0, 2.0], [1.0, 2.0], (0, "")),
+        ([True, False], [True, True], (1, "[1]: got True, due False")),
+    ],
+)
+def test_the_worst_element_is_named(want, got, worst):
+    due = torch.tensor(want)
+    assert _far(due, due, torch.tensor(got)) == worst
+
+
+def test_weights_that_no_seed_changes_are_named_in_the_runs_notes(square):
+    norm = """    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward"""
+    text = SQUARE.replace("    def forward", norm).replace("return x * x", "return self.norm(self.fc(x)) + x")
+    (note,) = square(text).environment["notes"]
+    assert note.startswith("Of Model's state norm.weight, norm.bias begin with one value in all elements"), note
+    assert "notes" not in square().environment
+
+
+def test_a_model_whose_state_has_other_names_says_that_it_does_not_get_the_weights(toy_root):
+    (toy_root / "renamed.py").write_text((TASKS / "right/2_weights.py").read_text().replace("self.fc", "self.layer"))
+    renamed = judge(toy_root, TASKS / "2_weights.py", toy_root / "renamed.py", timed=False).output
+    assert re.search(r"its state is not Model's: it lacks fc\.weight \(.*\) and has layer\.weight \(", renamed), renamed
+    assert not judge(toy_root, TASKS / "2_weights.py", TASKS / "right/2_weights.py", timed=False).output
 
 
 def test_outputs_so_small_that_zeros_are_within_the_tolerance_are_judged_by_their_own_size(square):
@@ -295,6 +347,20 @@ def test_what_no_worker_can_have_is_refused_by_name(square, old, new, complaint)
     assert old in text
     with pytest.raises(ProblemError, match=complaint):
         square(text.replace(old, new))
+
+
+def test_new_says_what_a_submission_to_a_task_defines(podium):
+    code, _, err = podium("new", str(TASKS / "1_stateless.py"), "mine")
+    assert code == 2 and "write a file with class ModelNew" in err and "custom_kernel" not in err
+
+
+def test_a_task_beside_the_current_directory_is_called_as_it_was_typed(toy_root, monkeypatch):
+    (toy_root / "square.py").write_text(SQUARE)
+    (toy_root / "here").mkdir()
+    monkeypatch.chdir(toy_root / "here")
+    assert catalog.load_problem(toy_root, "../square.py").argument == "../square.py"
+    shutil.copy("../square.py", ".")
+    assert catalog.load_problem(toy_root, "square.py").argument == "./square.py"
 
 
 def test_what_is_no_precision_is_said(podium):

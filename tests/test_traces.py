@@ -152,6 +152,32 @@ def test_a_solution_is_a_submission_that_gives_what_its_function_gives(name, pas
     assert all(map(same, data[:-1], expected[:-1]))
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_what_export_writes_can_be_judged_again(name):
+    """Its function calls the custom_kernel of its file, and a submission's custom_kernel calls that function."""
+    form, reference, draw = made(name)
+    own = (CHECKOUT / "submissions" / form.problem / "torch_sdpa.py").read_text()
+    spec = {"entry_point": "main.py::podium_run"}
+    text = solved(form, f"{own}\n\n{form.inwards}", passing=False, spec=spec)
+    submission = module(solution.source_of(form.problem, text, "mine.json").decode())
+    for _ in range(2):
+        data, expected = draw(), draw()
+        found, due = submission.custom_kernel(data), reference.ref_kernel(expected)
+        torch.testing.assert_close(found.float(), due.float(), rtol=2e-2, atol=2e-2)
+        assert all(same(one, other) for one, other in zip(data[3:6], expected[3:6]) if isinstance(one, torch.Tensor))
+
+
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_solutions_function_may_itself_be_called_custom_kernel(passing):
+    form, reference, draw = made("podium_prefill")
+    returned = form.reference.replace("def run(", "def custom_kernel(")
+    passed = f"{form.reference}\n\ndef custom_kernel(*given):\n    given[-1].copy_(run(*given[:-1]))\n"
+    spec = {"entry_point": "main.py::custom_kernel"}
+    text = solved(form, passed if passing else returned, passing=passing, spec=spec)
+    submission = module(solution.source_of("prefill", text, "mine.json").decode())
+    assert same(submission.custom_kernel(draw()), reference.ref_kernel(draw()))
+
+
 def test_a_solution_without_destination_passing_may_name_its_outputs():
     form, reference, draw = made("podium_prefill")
     source = form.reference.replace("return out", 'return {"out": out}')

@@ -194,7 +194,8 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         with narration(as_json) as told:
             results = list(verification.verify(root, task, here, told))
             faults += verification.broken_promises(task, here, told)
-        faults += [fault for result in results for fault in result.faults]
+        of = f"{name}: " if len(tasks) > 1 else ""
+        faults += [f"{of}{fault}" for result in results for fault in result.faults]
         faults += [f"{name}: no accepted control meets the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:

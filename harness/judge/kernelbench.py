@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import secrets
 import types
 from pathlib import Path
@@ -29,7 +30,7 @@ from harness.judge.difference import float64, rel_l2
 from harness.judge.gpumode import FolderReference
 from harness.judge.opinion import Opinion
 from harness.judge.reference import members
-from harness.model import Case
+from harness.model import CHECKER, Case, Problem
 from harness.wire.tree import flatten
 
 INPUT_BITS = 31
@@ -47,6 +48,9 @@ NOISE = 2.0
 
 ALIKE = 2
 """Powers of two by which an element may be larger than another and its error still say what that may be off by."""
+
+MOST_NAMED = 6
+"""Members of Model's state that a note names."""
 
 EXPONENTS = 1100
 """On either side of 0: those of float64, as torch.frexp has them, are within."""
@@ -104,10 +108,18 @@ class TaskReference(FolderReference):
             if (got.shape, got.dtype) != (want.shape, want.dtype):
                 due = f"{want.dtype} {tuple(want.shape)}"
                 return Opinion(False, f"{which} is {got.dtype} {tuple(got.shape)}, and {due} is due")
-            far = _far(want, truth, got)
+            far, worst = _far(want, truth, got)
             if far:
-                return Opinion(False, f"{far:,} of {want.numel():,} elements of {which} are off")
+                return Opinion(False, f"{far:,} of {want.numel():,} elements of {which} are off, by most at {worst}")
         return Opinion(True, "")
+
+    def reported(self, expected: list[torch.Tensor]) -> Problem:
+        known = [(_bound(each), _usual(float64(each))) for each in expected if each.is_floating_point()]
+        if not known:
+            return self.problem
+        bound, most = max(bound for bound, _ in known), max(bound * usual for bound, usual in known)
+        shown = self.problem.tolerances[CHECKER][0].model_copy(update={"rtol": bound, "atol": most})
+        return self.problem.model_copy(update={"tolerances": {CHECKER: (shown,)}})
 
     @property
     def _dtype(self) -> torch.dtype | None:
@@ -207,6 +219,7 @@ class TaskReference(FolderReference):
             flatten(self.setup(), ["argument", "state", "seed", "precision"])
         except TypeError as error:
             raise ProblemError(f"{path}: Model: {error}") from None
+        self._note_what_is_constant()
         inputs = data[0]
         first, again, otherwise = (members(self._forward(self._built[1], (inputs, seed))) for seed in (1, 1, 2))
         if not _near(first, again):
@@ -222,6 +235,16 @@ class TaskReference(FolderReference):
         fault = self._fault_of_checker(case, (inputs, 1))
         if fault is not None:
             raise ProblemError(f"{path}: {fault.replace('check_implementation', 'the comparison with Model')}")
+
+    def _note_what_is_constant(self) -> None:
+        """Weights that no seed changes are no secret, such as those that a LayerNorm begins with."""
+        state = self._built[1].state_dict()
+        drawn = {name: t for name, t in state.items() if t.is_floating_point() and t.itemsize > 1 and t.numel() > 1}
+        alike = [name for name, t in drawn.items() if bool((t == t.flatten()[0]).all())]
+        if alike:
+            more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
+            whatever = "begin with one value in all elements: a ModelNew that leaves them out may be right"
+            self.notes += (f"Of Model's state {', '.join(alike[:MOST_NAMED])}{more} {whatever}.",)
 
     def _twice(self, inputs: Any) -> tuple[torch.Tensor, ...]:
         """What one model gives in its second call."""
@@ -248,18 +271,47 @@ def _near(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> boo
     return all(rel_l2(a.contiguous(), b.contiguous()) < REPEATS for a, b in zip(one, other, strict=True))
 
 
-def _far(want: torch.Tensor, truth: torch.Tensor, got: torch.Tensor) -> int:
-    """How many elements are off by more than they may be."""
-    if not want.is_floating_point():
-        return int((want != got).sum())
-    exact, mine, theirs = float64(truth), float64(want), float64(got)
-    bound = kernelbench.TOLERANCE if want.itemsize >= 4 else kernelbench.HALF_TOLERANCE
+def _bound(want: torch.Tensor) -> float:
+    return kernelbench.TOLERANCE if want.itemsize >= 4 else kernelbench.HALF_TOLERANCE
+
+
+def _usual(exact: torch.Tensor) -> float:
+    """How large its elements are, and at most 1: as much of the bound may be missed absolutely."""
     finite = exact.isfinite()
-    usual = float(exact[finite].square().mean().sqrt()) if bool(finite.any()) else 1.0
-    allowed = bound * min(usual, 1.0) + bound * exact.abs() + NOISE * _noise(exact, mine)
+    return min(float(exact[finite].square().mean().sqrt()), 1.0) if bool(finite.any()) else 1.0
+
+
+def _far(want: torch.Tensor, truth: torch.Tensor, got: torch.Tensor) -> tuple[int, str]:
+    """How many elements are off by more than they may be, and the worst of them, in words."""
+    if not want.is_floating_point():
+        wrong = want != got
+        return int(wrong.sum()), _in_words(wrong, (got.double() - want.double()).abs(), got, want)
+    exact, mine, theirs = float64(truth), float64(want), float64(got)
+    bound, finite = _bound(want), exact.isfinite()
+    allowed = bound * _usual(exact) + bound * exact.abs() + NOISE * _noise(exact, mine)
     same = (theirs == mine) | (theirs.isnan() & mine.isnan())
     near = finite & ((theirs - exact).abs() <= allowed)  # every number is within infinity of infinity
-    return int((~same & ~near).sum())
+    wrong = ~same & ~near
+    times = ((theirs - exact).abs() / allowed).nan_to_num(nan=math.inf, posinf=math.inf)
+    return int(wrong.sum()), _in_words(wrong, times, theirs, exact, allowed)
+
+
+def _in_words(
+    wrong: torch.Tensor,
+    by: torch.Tensor,
+    got: torch.Tensor,
+    due: torch.Tensor,
+    allowed: torch.Tensor | None = None,
+) -> str:
+    """Where of the `wrong` elements is the one that is off `by` most, and what it may be."""
+    if not bool(wrong.any()):
+        return ""
+    flat = int(torch.where(wrong, by.double(), -1.0).argmax())
+    place = ", ".join(str(int(index)) for index in torch.unravel_index(torch.tensor(flat), wrong.shape))
+    within = "" if allowed is None else f", within {float(allowed.flatten()[flat]):.3g}"
+    values = (tensor.flatten()[flat].item() for tensor in (got, due))
+    mine, right = (f"{value:.8g}" if isinstance(value, float) else str(value) for value in values)
+    return f"[{place}]: got {mine}, due {right}{within}"
 
 
 def _noise(exact: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:

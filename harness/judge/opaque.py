@@ -27,7 +27,7 @@ from harness.judge.seeds import Seeds
 from harness.judge.selection import Selection
 from harness.judge.stage import Snapshot, Span, claimed
 from harness.judge.tally import Tally
-from harness.model import CHECKER, Case, CaseCheck, Excess, Verdict
+from harness.model import CHECKER, Case, CaseCheck, Excess, Problem, Verdict
 from harness.wire.arena import ALIGNMENT, countable, extent, is_apart, room
 from harness.wire.protocol import MAX_FRAME_BYTES
 from harness.wire.tree import flatten
@@ -250,11 +250,11 @@ def _differences(expected: list[torch.Tensor], output: Any) -> list[Difference] 
     return found
 
 
-def _compared(reference: FolderReference, case: Case, expected: list[torch.Tensor], output: Any) -> CheckedCall | str:
+def _compared(problem: Problem, case: Case, expected: list[torch.Tensor], output: Any) -> CheckedCall | str:
     differences = _differences(expected, output)
     if isinstance(differences, str):
         return differences
-    tolerances = reference.problem.tolerances_for(case)
+    tolerances = problem.tolerances_for(case)
     for difference in differences:
         difference.mismatches = dict.fromkeys(tolerances, 0)
     read(differences, tolerances, keep=False)
@@ -269,11 +269,15 @@ def _ours(reference: FolderReference, case: Case, expected: list[torch.Tensor] |
     """The lines of a mismatch report between the case and how to reproduce it."""
     if expected is None:
         return []
-    compared = _compared(reference, case, expected, output)
+    problem = reference.reported(expected)
+    compared = _compared(problem, case, expected, output)
     if isinstance(compared, str):
         return [compared]
-    lines = mismatch.report(reference.problem, case, compared, "").splitlines()[1:-1]
-    return lines or ["beside ref_kernel's own output it is within the tolerance that reference.py states"]
+    lines = mismatch.report(problem, case, compared, "").splitlines()[1:-1]
+    foreign = reference.problem.foreign
+    if not lines and foreign is not None and "reference" in foreign.modules:
+        return ["beside ref_kernel's own output it is within the tolerance that reference.py states"]
+    return lines
 
 
 def _held_against(
@@ -281,7 +285,7 @@ def _held_against(
 ) -> CaseCheck:
     """By the tolerances of podium.yml."""
     assert expected is not None
-    compared = _compared(reference, case, expected, output)
+    compared = _compared(reference.problem, case, expected, output)
     if isinstance(compared, str):
         return _refused(reference, case, [compared], reproduce)
     met = compared.tolerance

@@ -188,7 +188,10 @@ class Problem(Value):
         if self.foreign.called is not None:
             return self.foreign.called
         address = Path(self.foreign.address)
-        return f"./{address.relative_to(Path.cwd())}" if address.is_relative_to(Path.cwd()) else str(address)
+        if not address.is_relative_to(Path.cwd()):
+            return str(address)
+        near = address.relative_to(Path.cwd())
+        return str(near) if near.parts[:1] == ("..",) else f"./{near}"
 
     @property
     def every_case(self) -> tuple[Case, ...]:

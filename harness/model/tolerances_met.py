@@ -15,7 +15,7 @@ _WITHOUT_A_VALUE = {
     "bitwise": "some bits differ",
     "nan_or_inf": "NaN or Inf is where none belongs",
     "structure": "not the tensor that was asked for",
-    "checker": "the problem's checker refuses it",
+    "checker": "the problem refuses it",
 }
 
 

@@ -47,6 +47,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
         parts.append(Table(_RANKED_HEADERS, rows, below))
     else:
         parts.append("Nothing is ranked here yet.")
+        parts += map(Prose, terms(problem, device_name))
     verified = [entry for entry in ranked.unranked if entry.verdict is Verdict.ACCEPTED]
     if verified:
         rows = [[e.submission, error_figure(e.error), e.tolerance, e.runs or "", e.unranked, e.flags] for e in verified]
@@ -61,14 +62,17 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
 
 def of_another_form(problem: Problem, device_name: str) -> list[str]:
     """What a board of a problem in another project's form lacks or does otherwise."""
-    said = []
-    if problem.foreign is not None:
-        said += problem.foreign.terms(device_name, datetime.now(UTC))
+    said = terms(problem, device_name)
     if problem.foreign is not None and not problem.foreign.cost:
         said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
     if problem.ranking == "mean":
         said.append("score: the arithmetic mean over the cases, as the problem asks for it.")
     return said
+
+
+def terms(problem: Problem, device_name: str) -> list[str]:
+    """For which devices and until when its competition is, as far as that is not now and here."""
+    return problem.foreign.terms(device_name, datetime.now(UTC)) if problem.foreign is not None else []
 
 
 def secret_cases(problem: Problem) -> list[Part]:

@@ -16,6 +16,22 @@ from harness.traces.forms import Form, of_problem
 
 LANGUAGES = ("python", "triton")
 
+_OWN_KERNEL = """
+
+podium_own, podium_within = globals().get("custom_kernel"), []
+
+
+def custom_kernel(data, *more, **named):
+    if podium_within:  # called by the function above, which means the file's own
+        return podium_own(data, *more, **named)
+    podium_within.append(True)
+    try:
+        return podium_judged(data)
+    finally:
+        podium_within.clear()
+"""
+"""Follows a file that has a `custom_kernel` itself, as those that `export` writes have."""
+
 
 class _Source(BaseModel):
     path: str
@@ -54,10 +70,10 @@ def source_of(problem: str, text: bytes, path: str) -> bytes:
     if solution.sources[0].path != file:
         raise UsageError(f"{path} enters {file}, which is not among its sources")
     content = solution.sources[0].content.rstrip("\n")
-    return f"{content}\n{_appended(form, function, solution.spec.destination_passing_style)}".encode()
+    return f"{content}\n{_appended(form, content, function, solution.spec.destination_passing_style)}".encode()
 
 
-def _appended(form: Form, function: str, destination_passing: bool) -> str:
+def _appended(form: Form, content: str, function: str, destination_passing: bool) -> str:
     if destination_passing:
         call = f"""
             outputs = [torch.empty_like(like) for like in likes]
@@ -73,9 +89,12 @@ def _appended(form: Form, function: str, destination_passing: bool) -> str:
             return list(found) if isinstance(found, (tuple, list)) else [found]
         """
     body = textwrap.indent(textwrap.dedent(call).strip("\n"), "    ")
+    outwards = form.outwards
+    if "custom_kernel" in content:
+        outwards = outwards.replace("def custom_kernel(", "def podium_judged(") + _OWN_KERNEL
     return (
         "\n\n# What follows is Podium's: it calls the above as its Definition says.\n"
-        f"import torch\n\n\ndef podium_called(arguments, likes):\n{body}\n\n\n{form.outwards}"
+        f"import torch\n\n\ndef podium_called(arguments, likes):\n{body}\n\n\n{outwards}"
     )
 
 

@@ -53,7 +53,12 @@ def _template(problem: Problem) -> Path:
     for language in ("python", "triton"):
         if language in files:
             return files[language]
-    raise ProblemError(f"{problem.argument} has no template in Python or Triton", "write a file with custom_kernel")
+    wanted = (
+        "class ModelNew, of Model's constructor and forward"
+        if problem.foreign.form == "kernelbench"
+        else "custom_kernel"
+    )
+    raise ProblemError(f"{problem.argument} has no template in Python or Triton", f"write a file with {wanted}")
 
 
 def next_steps(problem: Problem, called: str, path: Path) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+MOST_NAMED = 6
+"""Members of a state that a sentence names."""
 
 
 class ModelCall:
@@ -19,7 +22,7 @@ class ModelCall:
     def set_up(self, data: Any) -> None:
         """`data`: the constructor's arguments, the state of the judge's model, the seed that it was built with, and the
         precision that it was cast to, if it was. A model whose state has other names or shapes keeps what it has drawn
-        from that seed itself."""
+        from that seed itself, and what it printed says so."""
         init, state, seed, precision = data
         with self._around():
             torch.manual_seed(seed)
@@ -28,6 +31,8 @@ class ModelCall:
             own = model.state_dict()
             if {name: t.shape for name, t in own.items()} == {name: t.shape for name, t in state.items()}:
                 model.load_state_dict(state)
+            else:
+                print(_not_loaded(own, state), flush=True)
             self._model = model.to(self._device)
 
     def __call__(self, data: Any) -> Any:
@@ -36,3 +41,19 @@ class ModelCall:
             torch.manual_seed(int(seed))
         with torch.no_grad():
             return self._model(*inputs)
+
+
+def _not_loaded(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> str:
+    """Why a model does not get the judge's weights, in words."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in own.items()}
+    due = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    unlike = [f"{name} {due[name]}" for name in due if shapes.get(name) != due[name]]
+    besides = [f"{name} {shapes[name]}" for name in shapes if due.get(name) != shapes[name]]
+    has = f"has {_listed(besides)}" if besides else "has nothing else"
+    lacks = f"lacks {_listed(unlike)}" if unlike else "lacks nothing"
+    why = f"its state is not Model's: it {lacks} and {has}"
+    return f"podium: ModelNew keeps the weights that it has drawn itself, because {why}"
+
+
+def _listed(named: list[str]) -> str:
+    return ", ".join(named[:MOST_NAMED]) + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")
