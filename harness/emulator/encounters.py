@@ -78,7 +78,7 @@ class EncounterWatch:
         for use in reversed(self._uses):
             wave = use.row % state.waves_per_group
             heard = state.clocks is not None and use.when <= state.clocks.known[mine.row][wave]
-            together = use.reads and mine.reads or use.atomic and mine.atomic
+            together = (use.reads and mine.reads) or (use.atomic and mine.atomic)
             if use.row != mine.row and not heard and not together:
                 one = self.machine.program.instructions[use.at]
                 self._other = use, f"which wave {wave}, lane {use.lane} {{}} ({one.where()})"
