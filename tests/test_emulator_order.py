@@ -96,3 +96,18 @@ def test_so_are_those_in_shared_memory(body, word):
     launches, _, _ = launched(body, grid=1, block=256)
     (remark,) = launches.remarks
     assert f"it uses {word}, and what those leave depends on the order by nature" in remark
+
+
+READ_BESIDE_A_SWAP = """
+    __shared__ int count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    int seen = count;
+    atomicCAS(&count, 0, 5);
+    y[threadIdx.x] = seen;
+"""
+
+
+def test_of_a_race_with_an_atomic_the_read_is_named_and_no_other_atomic():
+    with pytest.raises(EmulatedFault, match=r"it changes byte 0 .* wave 3, lane 63 read \(ds_read_b32, line"):
+        launched(READ_BESIDE_A_SWAP, grid=1, block=256)
