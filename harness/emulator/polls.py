@@ -27,6 +27,7 @@ FIRST_GUESS = 64
 """So many instructions before a compare-and-swap the load of its first guess may stand."""
 
 _LOAD = re.compile(r"^(ds_(read|load)|flat_load|global_load|buffer_load)_(?!.*lds)")
+_WIDE = ((("mfma", "wmma"), 32), (("96", "128", "x3", "x4", "read2", "2addr"), 4), (("64", "x2"), 2))
 _FIRST_LOADS = ("ds_read_b32", "ds_read_b64", "ds_load_b32", "ds_load_b64")
 _MEMORY = ("DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "VFLAT", "VGLOBAL", "VSCRATCH")
 _CACHES = ("buffer_inv", "buffer_wbl2", "buffer_gl0_inv", "buffer_gl1_inv")
@@ -78,8 +79,7 @@ def _guesses(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> s
 
 def _overwritten(one: Instruction) -> set[int]:
     """The registers that an instruction writes, and no neighbour of one that holds 32 bits."""
-    matrix = "mfma" in one.mnemonic or "wmma" in one.mnemonic
-    count = 32 if matrix else 4 if one.encoding.startswith(_MEMORY) else 2 if "64" in one.mnemonic else 1
+    count = next((number for words, number in _WIDE if any(word in one.mnemonic for word in words)), 1)
     written = {one.fields[name] for name in _RESULTS if name in one.fields}
     return {register + more for register in written for more in range(count)}
 
