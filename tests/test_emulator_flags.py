@@ -137,6 +137,20 @@ LOAD = "__hip_atomic_load(&flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP)
 SWAP = """[&] { int was = 1; __hip_atomic_compare_exchange_strong(&flag, &was, 1, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE,
                                                               __HIP_MEMORY_SCOPE_WORKGROUP); return was; }()"""
 
+MAXIMUM = """
+extern "C" __global__ void probe(const float* x, float* y, int* in_global) {
+    __shared__ int top;
+    if (threadIdx.x == 0) top = 0;
+    __syncthreads();
+    int old = top, assumed, mine = __float_as_int(x[threadIdx.x]);
+    SWAP
+    __syncthreads();
+    y[threadIdx.x] = __int_as_float(THEN);
+}
+"""
+AGAIN = "do { assumed = old; old = atomicCAS(&top, assumed, max(mine, assumed)); } while (assumed != old);"
+ONCE = "assumed = 0; atomicCAS(&top, 0, mine);"
+
 LDS_FLAG, GLOBAL_FLAG = {"WHERE": "&flag"}, {"WHERE": "in_global"}
 WAITED = {"WAITING": "while", "BODY": "{}"}
 FIRST, LATER = {"BEFORE": STORE, "AFTER": ""}, {"BEFORE": "", "AFTER": STORE}
@@ -149,6 +163,7 @@ RIGHT = {
     "the last of a count": (TICKET, {"STORE": STORE, "LAST": "256 / W - 1"}),
     "back and forth": (BACK_AND_FORTH, {"EMPTY": IS_EMPTY}),
     "a lock": (LOCK, {"TAKE": TAKE}),
+    "a guess that a compare-and-swap checks": (MAXIMUM, {"SWAP": AGAIN, "THEN": "top"}),
 }
 RACY = {
     "the flag is set before the data": (FLAG, LDS_FLAG | WAITED | LATER),
@@ -158,6 +173,7 @@ RACY = {
     "the first of a count reads": (TICKET, {"STORE": STORE, "LAST": "0"}),
     "nothing tells that the tile is free": (BACK_AND_FORTH, {"EMPTY": ""}),
     "the lock is not taken": (LOCK, {"TAKE": ""}),
+    "a value that no compare-and-swap checks": (MAXIMUM, {"SWAP": ONCE, "THEN": "old + assumed"}),
 }
 
 
@@ -201,6 +217,8 @@ def test_waves_that_hand_over_by_flags_are_not_accused(name, target):
         width = 32 if target == "gfx1100" else 64
         if name == "a lock":
             assert (y == sum(range(1, 257, width))).all()
+        elif "top" in RIGHT[name][0]:
+            assert (y == 256).all()
         else:
             rounds = 256 if "tile[256]" in RIGHT[name][0] else width
             expected = np.arange(1, 257, dtype=np.float32).reshape(-1, rounds)[:, ::-1].reshape(-1)

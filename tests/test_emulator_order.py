@@ -37,13 +37,13 @@ def compiled(body: str) -> tuple[CodeObject, str]:
     return CodeObject(image), assembly
 
 
-def launched(body: str, grid: int) -> tuple[Launches, torch.Tensor, torch.Tensor]:
+def launched(body: str, grid: int, block: int = 64) -> tuple[Launches, torch.Tensor, torch.Tensor]:
     image, assembly = compiled(body)
     x, y, counts = torch.arange(64.0), torch.zeros(64), torch.zeros(4, dtype=torch.int32)
     tensors = [("x", x), ("y", y), ("counts", counts)]
     pointers = [one.data_ptr().to_bytes(8, "little") for _, one in tensors]
     launches = Launches("gfx942", again=True)
-    launches.run(image, "probe", (grid, 1, 1), (64, 1, 1), pointers, tensors, 0, assembly)
+    launches.run(image, "probe", (grid, 1, 1), (block, 1, 1), pointers, tensors, 0, assembly)
     return launches, y, counts
 
 
@@ -73,3 +73,41 @@ def test_tickets_and_sums_of_floats_are_remarked_and_not_accused(body, word):
     launches, _, _ = launched(body, grid=12)
     (remark,) = launches.remarks
     assert f"it uses {word}, and what those leave depends on the order by nature" in remark
+
+
+SHARED_SUM = """
+    __shared__ float sums[7];
+    if (threadIdx.x < 7) sums[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(&sums[threadIdx.x % 7], x[threadIdx.x % 64] * 1.1f);
+    __syncthreads();
+    if (threadIdx.x < 7) y[threadIdx.x] = sums[threadIdx.x];
+"""
+SHARED_TICKETS = """
+    __shared__ int count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    if (threadIdx.x % 8 == 0) y[atomicAdd(&count, 1)] = threadIdx.x;
+"""
+
+
+@pytest.mark.parametrize(("body", "word"), [(SHARED_TICKETS, "ds_add_rtn_u32"), (SHARED_SUM, "ds_add_f32")])
+def test_so_are_those_in_shared_memory(body, word):
+    launches, _, _ = launched(body, grid=1, block=256)
+    (remark,) = launches.remarks
+    assert f"it uses {word}, and what those leave depends on the order by nature" in remark
+
+
+READ_BESIDE_A_SWAP = """
+    __shared__ int count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    int seen = count;
+    atomicCAS(&count, 0, 5);
+    y[threadIdx.x] = seen;
+"""
+
+
+def test_of_a_race_with_an_atomic_the_read_is_named_and_no_other_atomic():
+    with pytest.raises(EmulatedFault, match=r"it changes byte 0 .* wave 3, lane 63 read \(ds_read_b32, line"):
+        launched(READ_BESIDE_A_SWAP, grid=1, block=256)

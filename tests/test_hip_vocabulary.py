@@ -44,6 +44,8 @@ extern "C" __global__ void votes(const int* x, uint64_t* y) {
     y[2 * n + i] = 0;
     if (x[i] & 1) y[2 * n + i] = __activemask();
     y[3 * n + i] = warpSize * 1000 + __lane_id();
+    y[4 * n + i] = __all_sync(~0ull, x[i] > -100) + 2 * __all_sync(0x8000000000000001ull, x[i] > -100)
+                   + 4 * (__ballot_sync(~0ull, 1) == __activemask()) + 8 * __all_sync(1ull, x[i] > 100);
 }
 extern "C" __global__ __launch_bounds__(256) void block_sum(const float* x, float* y) {
     __shared__ float parts[64];
@@ -91,6 +93,15 @@ extern "C" __global__ void of_float(const float* x, float* y) {
 extern "C" __global__ void tickets(unsigned* x, unsigned* y) {
     y[threadIdx.x] = atomicInc(x, 9);
     y[blockDim.x + threadIdx.x] = atomicDec(x + 1, 9);
+}
+extern "C" __global__ void shared_tickets(unsigned* x, unsigned* y) {
+    __shared__ unsigned up, down;
+    if (threadIdx.x == 0) { up = 3; down = 3; }
+    __syncthreads();
+    atomicInc(&up, 9);
+    y[threadIdx.x] = atomicDec(&down, 9);
+    __syncthreads();
+    if (threadIdx.x == 0) { x[0] = up; x[1] = down; }
 }
 """)
 
@@ -185,7 +196,7 @@ def test_shuffles_stay_in_groups_of_their_width(target, width, amount):
 
 
 def test_votes_have_a_bit_for_each_lane_of_the_wave(target):
-    wave, x, y = lanes(target), numbers(2, 128).int(), torch.zeros(4, 128, dtype=torch.int64)
+    wave, x, y = lanes(target), numbers(2, 128).int(), torch.zeros(5, 128, dtype=torch.int64)
     x[:wave] = x[:wave].abs()
     WAVES.kernel("votes", [INTS, ANY])(x, y, grid=1, block=128)
 
@@ -199,6 +210,7 @@ def test_votes_have_a_bit_for_each_lane_of_the_wave(target):
     assert (found[1] == np.repeat((whole > 6).any(1) + 2 * (whole >= 0).all(1) + 4, wave)).all()
     assert (found[2] == np.where(x & 1, mask(x & 1), 0)).all()
     assert (found[3] == wave * 1000 + np.arange(128) % wave).all()
+    assert (found[4] == 7).all()
 
 
 def test_a_reduction_as_hip_s_tutorials_write_it(target):
@@ -235,6 +247,31 @@ def test_counters_that_wrap_around(target):
     up, down = [(3 + step) % 10 for step in range(33)], [(3 - step) % 10 for step in range(33)]
     assert [sorted(row) for row in y.tolist()] == [sorted(up[:32]), sorted(down[:32])]
     assert x.tolist() == [up[32], down[32]]
+
+
+def test_counters_in_shared_memory_that_many_waves_use_do_not_race(target):
+    x, y = torch.zeros(2, dtype=torch.int32), torch.zeros(256, dtype=torch.int32)
+    ATOMICS.kernel("shared_tickets", [INTS, INTS])(x, y, grid=1, block=256)
+    assert x.tolist() == [(3 + 256) % 10, (3 - 256) % 10]
+    assert sorted(y.tolist()) == sorted((3 - step) % 10 for step in range(256))
+
+
+def test_places_are_values_and_constants_have_their_names(target):
+    source = """
+    extern "C" __global__ void k(float* y, double* z) {
+        dim3 here = blockIdx, one, of(2, 3);
+        uint3 thread = threadIdx;
+        size_t i = thread.x + here.x * (size_t)blockDim.x;
+        float2 zeros = -make_float2(y[i], 0.0f);
+        y[i] = i == 0 ? -INFINITY : i == 1 ? NAN : i == 2 ? of.x * 100 + of.y * 10 + of.z + one.y : zeros.x;
+        if (i == 4) y[i] = tanhf(zeros.x);
+        if (i == 5) y[i] = sizeof(size_t);
+    }
+    """
+    y = torch.zeros(64)
+    Module(source).kernel("k", [FLOATS, ANY])(y, torch.zeros(1), grid=2, block=32)
+    assert y[0] == -math.inf and math.isnan(y[1]) and y[2] == 232 and y[5] == 8
+    assert all(value == 0 and math.copysign(1, value) == -1 for value in [*y[3:5].tolist(), *y[6:].tolist()])
 
 
 def test_vectors_are_aligned_and_add_value_by_value(target):
@@ -381,6 +418,9 @@ def test_macros_of_a_module_do_not_reach_into_the_prelude():
         ("__half2 h;", "__half2"),
         ("y[0] = cbrtf(2.0f);", "cbrtf"),
         ("y[0] = clock64();", "clock64"),
+        ("uint32_t n;", "uint32_t"),
+        ("y[0] = FLT_MAX;", "FLT_MAX"),
+        ("float* p = NULL;", "NULL"),
     ],
 )
 def test_a_name_of_hip_s_that_is_not_there_is_answered_by_the_list_of_those_that_are(statement, name):

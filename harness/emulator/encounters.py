@@ -34,6 +34,7 @@ class Use:
     at: int
     when: int
     reads: bool
+    atomic: bool
 
 
 class EncounterWatch:
@@ -57,11 +58,12 @@ class EncounterWatch:
         waves, lanes = (axis[hit] for axis in np.nonzero(active))
         mnemonic = self.machine.program.instructions[self.machine.at].mnemonic
         reads = mnemonic.startswith(("ds_read", "ds_load"))
+        atomic = not reads and not mnemonic.startswith(("ds_write", "ds_store"))
         new = []
         for row, lane in zip(numbers(state, rows)[waves].tolist(), lanes.tolist()):
             if tuple(self.machine.groups[row // state.waves_per_group].tolist()) == self._finding.workgroup:
                 when = int(state.clocks.now[row]) + 1 if state.clocks else 0
-                new.append(Use(row, lane, self.machine.at, when, reads))
+                new.append(Use(row, lane, self.machine.at, when, reads, atomic))
         self._uses += new
         mine = [use for use in new if self._is_it(use, state)]
         if mine:
@@ -76,7 +78,8 @@ class EncounterWatch:
         for use in reversed(self._uses):
             wave = use.row % state.waves_per_group
             heard = state.clocks is not None and use.when <= state.clocks.known[mine.row][wave]
-            if use.row != mine.row and not heard and not (use.reads and mine.reads):
+            together = (use.reads and mine.reads) or (use.atomic and mine.atomic)
+            if use.row != mine.row and not heard and not together:
                 one = self.machine.program.instructions[use.at]
                 self._other = use, f"which wave {wave}, lane {use.lane} {{}} ({one.where()})"
                 return

@@ -1,4 +1,4 @@
-"""What waves executed: by unit of the chip, by source line, and which atomics on global memory were among it."""
+"""What waves executed: by unit of the chip, by source line, and which atomics were among it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,19 @@ def class_of(instruction: Instruction) -> str:
     return "scalar" if name.startswith("s_") else "global"
 
 
-def _commutes(one: Instruction) -> bool:
-    """Whether an atomic on global memory leaves the same in any order: one on integers that returns nothing."""
-    found = re.search(r"_atomic_(?:p?k?_?)(add|sub|[su]?min|[su]?max|and|or|xor)(?:_[uib]\d+)?(?:_x2)?$", one.mnemonic)
-    return found is not None and not returns_atomic(one)
+_ATOMIC = re.compile(r"_atomic_|^ds_(add|r?sub|inc|dec|min|max|and|or|xor|pk_add|wrxchg|storexchg|cmpst|cmpstore)_")
+_COMMUTES = re.compile(
+    r"_atomic_(?:p?k?_?)(add|sub|[su]?min|[su]?max|and|or|xor)(?:_[uib]\d+)?(?:_x2)?$"
+    r"|^ds_(add|sub|min|max|and|or|xor)_[uib]\d+$"
+)
+
+
+def _by_order(one: Instruction) -> bool:
+    """Whether an instruction is an atomic, and not one on integers that returns nothing: those leave the same in any
+    order."""
+    if not _ATOMIC.search(one.mnemonic):
+        return False
+    return returns_atomic(one) or not _COMMUTES.search(one.mnemonic)
 
 
 def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[tuple[str, int], int], list[str]]:
@@ -35,7 +44,7 @@ def tally(program: DecodedProgram, counts: Array) -> tuple[dict[str, int], dict[
     by_line: dict[tuple[str, int], int] = {}
     for one, count in zip(program.instructions, counts):
         if count:
-            if "_atomic_" in one.mnemonic and not _commutes(one):
+            if _by_order(one):
                 atomics[one.mnemonic] = None
             by_class[class_of(one)] = by_class.get(class_of(one), 0) + int(count)
             if one.line:

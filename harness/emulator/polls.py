@@ -1,11 +1,14 @@
 """Which loads of a kernel wait for a flag: they are read again and again until what they give lets the wave go on.
 
-    polls(instructions, goals) ─► positions of such loads
+    polls(instructions, goals) ─► positions of such loads, and of those that a compare-and-swap checks
 
 A compiler's code does not say that a load is atomic: `ds_read_b32` it is, as for any data. But an ordinary load from a
 fixed address is never left inside a loop that stores nothing. So a load polls if it stands in a loop that changes no
 memory and meets no barrier, its address is the same in each round, and a branch of the loop depends on what it gives.
 LLVM puts a copy of the first round before such a loop: a load spelt alike that decides whether the loop is entered.
+
+A loop around a compare-and-swap begins with a load of LDS as well: what it gives is the first guess, which the
+compare-and-swap checks. So sources write what no atomic does (a maximum of floats), and LLVM what a chip lacks.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ SCC = -1
 BEFORE_THE_LOOP = 16
 """So many instructions before a loop its copy of the first round may begin."""
 
+FIRST_GUESS = 64
+"""So many instructions before a compare-and-swap the load of its first guess may stand."""
+
 _LOAD = re.compile(r"^(ds_(read|load)|flat_load|global_load|buffer_load)_(?!.*lds)")
+_WIDE = ((("mfma", "wmma"), 32), (("96", "128", "x3", "x4", "read2", "2addr"), 4), (("64", "x2"), 2))
+_FIRST_LOADS = ("ds_read_b32", "ds_read_b64", "ds_load_b32", "ds_load_b64")
 _MEMORY = ("DS", "FLAT", "GLOBAL", "SCRATCH", "MUBUF", "VFLAT", "VGLOBAL", "VSCRATCH")
 _CACHES = ("buffer_inv", "buffer_wbl2", "buffer_gl0_inv", "buffer_gl1_inv")
 _SOURCES = ("src0", "src1", "src2", "vsrc0", "vsrc1", "ssrc0", "ssrc1", "srcx0", "srcy0", "vsrcx1", "vsrcy1")
@@ -46,7 +54,34 @@ def polls(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> froz
                 first = _first_round(instructions, instructions[at], start)
                 if first is not None:
                     found.add(first)
-    return frozenset(found)
+    return frozenset(found | _guesses(instructions, goals))
+
+
+def _guesses(instructions: Sequence[Instruction], goals: Mapping[int, int]) -> set[int]:
+    """Loads before a loop whose value is what the loop's compare-and-swap on LDS, at that place, compares with."""
+    found: set[int] = set()
+    for end, start in goals.items():
+        for at in range(start, end + 1):
+            one = instructions[at]
+            if not one.mnemonic.startswith(("ds_cmpst_rtn_b", "ds_cmpstore_rtn_b")):
+                continue
+            guess = one.fields["data0" if one.mnemonic.startswith("ds_cmpst_") else "data1"]
+            held = {guess, guess + 1} if one.mnemonic.endswith("64") else {guess}
+            for before in range(at - 1, max(at - FIRST_GUESS, 0) - 1, -1):
+                load = instructions[before]
+                alike = all(load.fields.get(n) == one.fields.get(n) for n in ("addr", "offset0", "offset1"))
+                if load.mnemonic in _FIRST_LOADS and alike and load.fields["vdst"] == guess and before < start:
+                    found.add(before)
+                if _overwritten(load) & (held | {one.fields["addr"]}) or load.mnemonic in ("s_barrier", "s_endpgm"):
+                    break
+    return found
+
+
+def _overwritten(one: Instruction) -> set[int]:
+    """The registers that an instruction writes, and no neighbour of one that holds 32 bits."""
+    count = next((number for words, number in _WIDE if any(word in one.mnemonic for word in words)), 1)
+    written = {one.fields[name] for name in _RESULTS if name in one.fields}
+    return {register + more for register in written for more in range(count)}
 
 
 def _first_round(instructions: Sequence[Instruction], load: Instruction, start: int) -> int | None:

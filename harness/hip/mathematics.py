@@ -118,7 +118,7 @@ PODIUM_OWN float tanhf(float x) {
     float z = x * x, large = 1.0f - 2.0f / (expf(2.0f * fabsf(x)) + 1.0f);
     float p = fmaf(fmaf(fmaf(fmaf(-5.70498872745e-3f, z, 2.06390887954e-2f), z, -5.37397155531e-2f), z,
                         1.33314422036e-1f), z, -3.33332819422e-1f);  // Cephes, tanhf
-    return fabsf(x) < 0.625f ? fmaf(p * z, x, x) : copysignf(large, x);
+    return copysignf(fabsf(x) < 0.625f ? fmaf(p * z, x, x) : large, x);
 }
 PODIUM_OWN float erff(float x) {
     float t = fabsf(x), s = x * x;

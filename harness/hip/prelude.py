@@ -21,7 +21,12 @@ _TEXT = r"""#line 1 "prelude"
 #define __constant__ __attribute__((constant))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(1, threads)))
-struct podium_dim3 { unsigned x, y, z; };
+template <class T, int N> struct HIP_vector_type;
+struct podium_dim3 {
+    unsigned x, y, z;
+    __device__ constexpr podium_dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+    __device__ inline operator HIP_vector_type<unsigned, 3>() const;
+};
 #define PODIUM_XYZ(f) (podium_dim3{f##_x(), f##_y(), f##_z()})
 #define threadIdx PODIUM_XYZ(__builtin_amdgcn_workitem_id)
 #define blockIdx PODIUM_XYZ(__builtin_amdgcn_workgroup_id)
@@ -74,6 +79,11 @@ __device__ inline float float16_value(unsigned short bits) {
 }
 #endif
 
+#if !defined(INFINITY) && !defined(PODIUM_ON_CPU)  // neither hipRTC nor NVRTC has them
+#define INFINITY __builtin_bit_cast(float, 0x7f800000u)
+#define NAN __builtin_bit_cast(float, 0x7fc00000u)
+#endif
+
 // N values that are loaded and stored at once.
 template <class T, int N> struct alignas(N * sizeof(T)) vec { T at[N]; };
 typedef vec<unsigned, 4> bytes16;
@@ -118,6 +128,7 @@ PRELUDE = _TEXT.replace("QUALIFIERS\n", QUALIFIERS.lstrip()).replace("VOCABULARY
     exp2_fast(float)                one instruction; results under 2^-126 are 0
     float16_bits, float16_value     between float and the bits of a float16 or bfloat16,
     bfloat16_bits, bfloat16_value   rounded to nearest even
+    INFINITY, NAN                   of float
     bfloat16_low, bfloat16_high     the two bfloat16 of a 32-bit word
     vec<T, N>, bytes8, bytes16      N values, aligned as a whole: one load, one store
     HAS_MFMA_BF16                   defined where there is mfma_16x16x16_bf16(a, b, c)

@@ -17,6 +17,7 @@ QUALIFIERS = r"""
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
 typedef podium_dim3 dim3;
+typedef __SIZE_TYPE__ size_t;
 #define PODIUM_OWN template <class = void> __device__ inline
 template <class T> struct podium_same { typedef T type; };
 template <class T, class... Ts> inline constexpr bool podium_among = (__is_same(T, Ts) || ...);
@@ -76,9 +77,12 @@ PODIUM_MASKED __shfl_down_sync(Mask, T value, unsigned delta, int width = WAVE_S
     PODIUM_MASK; return __shfl_down(value, delta, width); }
 PODIUM_MASKED __shfl_xor_sync(Mask, T value, int lanes, int width = WAVE_SIZE) {
     PODIUM_MASK; return __shfl_xor(value, lanes, width); }
-PODIUM_MASKED __ballot_sync(Mask mask, T predicate) { PODIUM_MASK; return __ballot(predicate != 0) & mask; }
+// Of a wave of 32 lanes the upper half of a mask says nothing.
+template <class Mask> __device__ inline unsigned long long podium_lanes(Mask mask) {
+    PODIUM_MASK; return mask & (~0ull >> (64 - WAVE_SIZE)); }
+PODIUM_MASKED __ballot_sync(Mask mask, T predicate) { return __ballot(predicate != 0) & podium_lanes(mask); }
 PODIUM_MASKED __any_sync(Mask mask, T predicate) { return (int)(__ballot_sync(mask, predicate) != 0); }
-PODIUM_MASKED __all_sync(Mask mask, T predicate) { return (int)(__ballot_sync(mask, predicate) == mask); }
+PODIUM_MASKED __all_sync(Mask mask, T predicate) { return (int)(__ballot_sync(mask, predicate) == podium_lanes(mask)); }
 
 PODIUM_OWN void __threadfence_block() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup"); }
 PODIUM_OWN void __threadfence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
@@ -120,20 +124,15 @@ __device__ inline T atomicCAS(T* address, typename podium_same<T>::type old, typ
 }
 // Up to `last`, then 0 again; down to 0, then `last` again.
 PODIUM_OWN unsigned atomicInc(unsigned* address, unsigned last) {
-    unsigned old = *(volatile unsigned*)address, before;
-    do old = atomicCAS(address, before = old, old >= last ? 0u : old + 1u); while (old != before);
-    return old;
+    return __builtin_amdgcn_atomic_inc32(address, last, __ATOMIC_RELAXED, "agent");
 }
 PODIUM_OWN unsigned atomicDec(unsigned* address, unsigned last) {
-    unsigned old = *(volatile unsigned*)address, before;
-    do old = atomicCAS(address, before = old, old == 0 || old > last ? last : old - 1u); while (old != before);
-    return old;
+    return __builtin_amdgcn_atomic_dec32(address, last, __ATOMIC_RELAXED, "agent");
 }
 """
 
 VECTORS = r"""
 // Of 2 and 4 values aligned as a whole, of 3 as one value. Arithmetic goes value by value.
-template <class T, int N> struct HIP_vector_type;
 #define PODIUM_VECTOR(N, alignment, members, arguments, given, splat)                                    \
     template <class T> struct alignas(alignment) HIP_vector_type<T, N> {                                 \
         T members;                                                                                       \
@@ -172,7 +171,11 @@ PODIUM_OPERATOR(-)
 PODIUM_OPERATOR(*)
 PODIUM_OPERATOR(/)
 template <class T, int N> __device__ constexpr HIP_vector_type<T, N> operator-(HIP_vector_type<T, N> a) {
-    return HIP_vector_type<T, N>(T(0)) - a;
+    a.x = -a.x;  // not 0 - x: that of 0.0 is -0.0
+    if constexpr (N > 1) a.y = -a.y;
+    if constexpr (N > 2) a.z = -a.z;
+    if constexpr (N > 3) a.w = -a.w;
+    return a;
 }
 template <class T, int N> __device__ constexpr bool operator==(HIP_vector_type<T, N> a, HIP_vector_type<T, N> b) {
     bool same = a.x == b.x;
@@ -205,6 +208,7 @@ PODIUM_TYPES(longlong, long long)
 PODIUM_TYPES(ulonglong, unsigned long long)
 PODIUM_TYPES(float, float)
 PODIUM_TYPES(double, double)
+inline __device__ podium_dim3::operator HIP_vector_type<unsigned, 3>() const { return uint3(x, y, z); }
 """
 
 VOCABULARY = WAVES + ATOMICS + VECTORS + INTEGERS + MATHEMATICS
@@ -216,7 +220,8 @@ _UNKNOWN = re.compile(r"(?:use of undeclared identifier|unknown type name|no tem
 _LACKING = re.compile(r"'(hip/[\w./]+|rocwmma/[\w./]+|cuda\w*\.h)' file not found")
 _CALLED_SO = re.compile(
     r"(__\w+|(unsafe)?[aA]tomic\w+|hip\w+|make_\w+|(rocwmma|cooperative_groups|cg)|u?(char|short|int|long)\d"
-    r"|bfloat16|half2?|printf|assert|clock(64)?|wall_clock64"
+    r"|bfloat16|half2?|printf|assert|clock(64)?|wall_clock64|abort|mem(cpy|set)|signbit"
+    r"|u?int(8|16|32|64)_t|u(char|short|int|long)|NULL|[A-Z]+_(MAX|MIN|EPSILON)|M_\w+"
     r"|(a?(sin|cos|tan)h?(pi)?|atan2|sincospi|expm1|log1p|logb|r?cbrt|r?hypot|fmod|modf|remainder|fdim|nextafter|ldexp"
     r"|frexp|scalbn|erfc|erfinv|erfcinv|erfcx|[lt]gamma|normcdf|l?lrint|l?lround|nearbyint|nan)f?)"
 )
