@@ -172,14 +172,15 @@ def test_the_table_of_a_chart_opens_without_a_mouse(server, opened):
 
 def test_a_file_is_submitted_without_a_mouse_and_can_be_deleted(server, opened, tmp_path):
     (tmp_path / "mine.py").write_text(served.RIGHT)
-    page = opened()
+    page, choosers = opened(), []
+    page.on("filechooser", lambda chooser: choosers.append(chooser))
     page.goto(server.url + "/submit")
     tab_to(page, "SELECT mode")
     page.keyboard.type("leaderboard")
     tab_to(page, "INPUT file")
-    with page.expect_file_chooser() as chooser:
-        page.keyboard.press("Enter")
-    chooser.value.set_files(tmp_path / "mine.py")
+    page.keyboard.press("Enter")
+    served.until(lambda: choosers or page.wait_for_timeout(50))
+    choosers[0].set_files(tmp_path / "mine.py")
     tab_to(page, "BUTTON  Submit")
     page.keyboard.press("Enter")
     page.wait_for_url("**/submission/*")

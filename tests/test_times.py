@@ -35,7 +35,8 @@ def test_a_time_that_no_call_takes_is_in_no_new_run(where, ns):
 @pytest.mark.parametrize("where", ["sample", "latency", "score"])
 @pytest.mark.parametrize("ns", NONE_THAT_A_CALL_TAKES)
 def test_a_run_of_version_1_is_read_whatever_it_holds(tmp_path, where, ns):
-    path = tmp_path / "20260101-run.json"
+    path = tmp_path / "double" / "test-1000" / "20260101-run.json"
+    path.parent.mkdir(parents=True)
     path.write_text(json.dumps(timed(ns, where, version=1)))
     assert load_run(path).schema_version == 1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from harness.command import page
 from harness.hip.mathematics import INTEGERS, MATHEMATICS
 
 QUALIFIERS = r"""
@@ -235,5 +236,5 @@ def hint(log: str) -> str:
     is_or_are = "is" if len(found) == 1 else "are"
     return (
         f"\n{', '.join(sorted(found))} {is_or_are} not there without ROCm's headers: "
-        'docs/hip.md, "Names of HIP", lists what is'
+        f'{page("hip")}, "Names of HIP", lists what is'
     )

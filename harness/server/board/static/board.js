@@ -68,8 +68,9 @@ async function renewOnce() {
 
 let renewing = false;
 let again = false;
+const told = [];
 
-// A state that is told while the page is asked for may be younger than that page.
+// What is told while the page is asked for may be younger than that page: it is shown once that stands.
 async function renew() {
   again = true;
   if (renewing) return;
@@ -83,6 +84,7 @@ async function renew() {
     }
   }
   renewing = false;
+  told.splice(0).forEach(show);
 }
 
 // The page of one submission: its state, how far it is, and at the end the run.
@@ -120,16 +122,22 @@ function showAll(place, event) {
 }
 
 const live = () => document.querySelector("[data-live]");
-if (live()) {
-  const source = new EventSource(live().dataset.live);
+const source = live() && new EventSource(live().dataset.live);
+
+function show(event) {
+  const place = live();
+  if (!place) source.close(); // the verdict is shown
+  else if (place.querySelector("[data-jobs]")) showAll(place, event);
+  else showOne(place, event);
+}
+
+if (source) {
   // What happened between the page and its stream, or while the stream was cut, no event tells any more.
   source.addEventListener("open", renew);
   source.addEventListener("message", (message) => {
-    const place = live();
-    if (!place) return source.close(); // the verdict is shown
     const event = JSON.parse(message.data);
-    if (renewing && event.kind === "state") again = true;
-    if (place.querySelector("[data-jobs]")) showAll(place, event);
-    else showOne(place, event);
+    if (!renewing) return show(event);
+    told.push(event);
+    if (event.kind === "state") again = true;
   });
 }
