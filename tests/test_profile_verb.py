@@ -504,6 +504,10 @@ def test_what_a_killed_count_in_the_emulator_leaves_is_removed_by_the_next_comma
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    with temporary_folder():
-        assert len(list(tmp_path.glob("podium-*"))) == 1
+    until = time.monotonic() + 60
+    left = 2
+    while left > 1:  # what it had begun dies a moment later, and holds the folder so long
+        assert time.monotonic() < until
+        with temporary_folder():
+            left = len(list(tmp_path.glob("podium-*")))
     assert not list(tmp_path.glob("podium-*"))
