@@ -76,13 +76,18 @@ def test_it_is_told_before_anything_is_judged(podium, toy_root, verb):
     assert "rows=64 cols=64 is 128 times" in lines[0] and "--case 'rows=4 cols=8'" in lines[0]
 
 
+def slow_beside_its_limit(root):
+    """The path of a right kernel that takes two seconds on the benchmark case, where a call has one."""
+    problem = root / "problems" / "double" / "problem.yml"
+    problem.write_text(problem.read_text().replace("call_s: 300", "call_s: 1"))
+    slow = TRITON.replace("x = data[0]\n", "x = data[0]\n    __import__('time').sleep(x.numel() // 2000)\n")
+    return submit(root, "mine", slow)
+
+
 @pytest.mark.slow(ci=True)
 def test_a_right_kernel_may_take_as_much_longer_as_its_case_has_more_work(podium, toy_root):
     """On a case of 128 times the work of the largest test case, with a second for a call: it takes two."""
-    slow = TRITON.replace("x = data[0]\n", "x = data[0]\n    __import__('time').sleep(x.numel() // 2000)\n")
-    path = submit(toy_root, "mine", slow)
-    problem = toy_root / "problems" / "double" / "problem.yml"
-    problem.write_text(problem.read_text().replace("call_s: 300", "call_s: 1"))
+    path = slow_beside_its_limit(toy_root)
     code, out, _ = podium("check", "double", str(path), "--case", "1", "--target", "sm_90")
     assert code == 0 and "right" in out, out
 
@@ -116,10 +121,7 @@ def test_after_a_long_call_it_is_said_how_long_the_next_takes(toy_root, monkeypa
 
 @pytest.mark.slow(ci=True)
 def test_what_check_gave_a_case_of_time_its_replay_has_as_well(podium, toy_root):
-    slow = TRITON.replace("x = data[0]\n", "x = data[0]\n    __import__('time').sleep(x.numel() // 2000)\n")
-    path = submit(toy_root, "mine", slow)
-    problem = toy_root / "problems" / "double" / "problem.yml"
-    problem.write_text(problem.read_text().replace("call_s: 300", "call_s: 1"))
+    path = slow_beside_its_limit(toy_root)
     code, out, told = podium("replay", "double", str(path), "rows=64 cols=64", "--seed", "1", "--device", "cpu")
     assert code == 0 and "is right" in out, out
     assert told.startswith("Triton kernels are interpreted here"), told

@@ -120,5 +120,6 @@ def _sampling(run: Run) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
-    return float(value) if known and isinstance(value, int | float) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < 1e6 else None
