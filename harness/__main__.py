@@ -28,6 +28,15 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted: the unfinished run is not stored, earlier runs are kept", file=sys.stderr)
         return EXIT_INTERRUPTED
+    finally:
+        forget_where_ctrl_c_came()
+
+
+def forget_where_ctrl_c_came() -> None:
+    """Have this process end with its own exit code. Where Ctrl-C came in the midst of code that is compiled from text, as
+    a dataclass is, CPython ends `python3 -m` by that signal although it was caught; any other such code takes it back
+    (run_eval_code_obj of Python/pythonrun.c)."""
+    exec("")
 
 
 def take_over(missing: str | None) -> int:

@@ -503,6 +503,28 @@ sys.meta_path.insert(0, Watches())
     assert "Traceback" not in done.stderr
 
 
+def test_ctrl_c_in_code_that_is_compiled_from_text_ends_it_with_an_exit_code_and_not_by_a_signal(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import sys
+class Watches:
+    def find_spec(self, name, *others):
+        if name == "click":
+            exec("import signal; signal.raise_signal(signal.SIGINT)")
+sys.meta_path.insert(0, Watches())
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "leaderboard", "mla"],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 130 and "interrupted" in done.stderr
+
+
 @pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     "moment",
