@@ -12,7 +12,7 @@ the clock     clocks (which one), clock (a CPU's), sandwich and hold (a GPU's), 
               constants, clock_calibration and null_worker (what timing itself takes), pace, sitting, timed_process,
               bounds, anchor, conditions
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
-              ratios (all calls), mismatch and hints (the report), death (how a process ended)
+              ratios (all calls), mismatch, ranges and hints (the report), death (how a process ended)
 limits        deadline (the evaluation's and a process's; a single call's is `Limits.call_s`, kept by session)
 other forms   foreign (which one), gpumode, kernelbench, guest (limits on their code), checker and opaque (who decides),
               opinion (what a folder's checker says), copies, canaries, scope, baselines; emulation, profiled
