@@ -8,7 +8,7 @@
     launch        a launch, in batches ─► machine   waves, barriers, limits; executions counts
     program       a kernel's instructions, each made a step once
     code_object   ELF, descriptor, metadata, lines      decoding    bytes to instructions, by tinygrad's tables
-    chips         which of the tables' instructions a chip lacks
+    chips         those that are emulated: whose tables are theirs, and which instructions of them they lack
     pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
     semantics     what an instruction does: the pseudocode or a correction, by handwritten, division and conversions
     vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does

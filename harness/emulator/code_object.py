@@ -14,13 +14,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.emulator.chips import CHIPS, called
 from harness.emulator.findings import Malformed, NotEmulated
-
-TARGETS = {0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100"}
-"""e_flags & 0xff (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h): the chips that are emulated."""
-
-ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
-"""Which of tinygrad's tables are a chip's."""
 
 NT_AMDGPU_METADATA = 32
 MAX_BYTES = 64 << 20
@@ -69,11 +64,11 @@ class KernelCode:
 
     @property
     def rdna(self) -> bool:
-        return ARCHITECTURE[self.target] == "rdna3"
+        return CHIPS[self.target].rdna
 
 
 class CodeObject:
-    """An ELF file for one of `TARGETS`. image: its loadable segments as they lie in memory, from address 0 on.
+    """An ELF file for one of `CHIPS`. image: its loadable segments as they lie in memory, from address 0 on.
     variables: addresses and sizes of those that a kernel may write."""
 
     def __init__(self, data: bytes) -> None:
@@ -95,10 +90,11 @@ class CodeObject:
         elf = ELFFile(io.BytesIO(data))
         if elf["e_machine"] != "EM_AMDGPU":
             raise Malformed("it is not for an AMD GPU")
-        flags = elf["e_flags"] & 0xFF
-        if flags not in TARGETS:
-            raise NotEmulated(f"its chip (e_flags 0x{flags:x}) is not emulated; {', '.join(TARGETS.values())} are")
-        self.target = TARGETS[flags]
+        machine = elf["e_flags"] & 0xFF
+        target = called(machine)
+        if target is None:
+            raise NotEmulated(f"its chip (e_flags 0x{machine:x}) is not emulated; {', '.join(CHIPS)} are")
+        self.target = target
         loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
         size = max((segment["p_vaddr"] + segment["p_memsz"] for segment in loads), default=0)
         if size > MAX_BYTES:
@@ -163,7 +159,7 @@ class CodeObject:
         system = ("private_segment", "", "", "", "", "", "", "workgroup_id_x", "workgroup_id_y", "workgroup_id_z")
         enabled |= {word for bit, word in enumerate(system) if word and rsrc2 >> bit & 1}
         enabled |= {"workgroup_info"} if rsrc2 >> 10 & 1 else set()
-        cdna = ARCHITECTURE[self.target] == "cdna"
+        cdna = not CHIPS[self.target].rdna
         wave_size = 64 if cdna else 32 if properties >> 10 & 1 else 64
         granule = 8 if cdna or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
         arguments = tuple(

@@ -18,6 +18,7 @@ from harness.emulator import native, start
 from harness.emulator.arithmetic import Array
 from harness.emulator.banks import BANKS, passes
 from harness.emulator.cache_lines import LINE_BYTES, touched
+from harness.emulator.chips import CHIPS
 from harness.emulator.clocks import VectorClocks, hears
 from harness.emulator.code_object import CodeObject
 from harness.emulator.decoding import available
@@ -45,7 +46,6 @@ MOST_WORK_ITEMS = 2**32 - 1
 MAX_INSTRUCTIONS = 5_000_000
 """So many instructions a wave may run: the bundled kernels' longest stays below a tenth of it."""
 
-LDS_BYTES = {"gfx942": 64 << 10, "gfx950": 160 << 10, "gfx1100": 64 << 10}
 MAX_THREADS = 1024
 
 
@@ -217,7 +217,7 @@ def _check(name: str, target: str, grid: start.Three, block: start.Three, lds: i
         )
     if threads > most:
         raise LaunchRefused(f"{name} was compiled for blocks of up to {most:,} threads, not {threads:,}")
-    if lds > LDS_BYTES[target]:
+    if lds > CHIPS[target].lds_bytes:
         raise LaunchRefused(
-            f"{name} asks for {lds:,} bytes of shared memory; a block of {target} has {LDS_BYTES[target]:,}"
+            f"{name} asks for {lds:,} bytes of shared memory; a block of {target} has {CHIPS[target].lds_bytes:,}"
         )
