@@ -30,7 +30,7 @@ from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.render.figures import error_figure, microseconds, percent
-from harness.render.tables import OF_THE_LIMIT
+from harness.render.notes import OF_THE_LIMIT
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()
