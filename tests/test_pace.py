@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from harness.judge import bounds, constants
+from harness.judge import bounds, null_calls
 from harness.judge.clock import Answer, Void
-from harness.judge.constants import (
+from harness.judge.null_calls import (
     ASKED_LATE_NS,
     CALLS,
     CUT_NS,
@@ -229,7 +229,7 @@ class TestTheConstants:
         assert FakeDevice().measured().void(late, Manner.SANDWICH, SMALL) is Void.SLOW_TO_ARM
 
     def test_the_mean_of_null_calls_is_never_nothing(self):
-        assert constants.constant(Manner.STOPPED, [0.0, 0.0]).latency_ns > 0
+        assert null_calls.constant(Manner.STOPPED, [0.0, 0.0]).latency_ns > 0
 
 
 class TestASitting:

@@ -12,7 +12,7 @@ import functools
 import re
 from typing import Any
 
-from harness.emulator.code_object import ARCHITECTURE
+from harness.emulator.chips import CHIPS
 from harness.emulator.conversions import WRITTEN  # those of `handwritten` and `division`, and its own
 from harness.emulator.decoding import Instruction, spelled
 from harness.emulator.findings import NotEmulated
@@ -83,7 +83,7 @@ def of_mnemonic(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
         if "TARGET" in reads:
             apply = functools.partial(apply, target=target)
         return Semantics(reads, writes, by_name(apply), "")
-    architecture = ARCHITECTURE[target]
+    architecture = CHIPS[target].tables
     code = _pcode(architecture).get(op) or _by_name(architecture).get(mnemonic)
     if code is None:
         raise NotEmulated(mnemonic)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.judge.constants import Constants
+from harness.judge.null_calls import Constants
 from harness.judge.pace import Pace
 from harness.judge.sitting import Sitting
 from harness.model import Device, Manner

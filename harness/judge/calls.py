@@ -19,10 +19,10 @@ from harness.command import typed
 from harness.judge import hints
 from harness.judge.checked_call import changes, overruns
 from harness.judge.clock import Answer, Clock, Void
-from harness.judge.constants import Constants
 from harness.judge.deadline import Deadline
 from harness.judge.emulation import SHARE_OF_A_WAVE
 from harness.judge.inputs import Call, Dealer
+from harness.judge.null_calls import Constants
 from harness.judge.reference import Reference
 from harness.judge.reply import Fault, Raised
 from harness.judge.seeds import Seeds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.judge.clock import Answer, Void
-from harness.judge.constants import GATED_ABOVE_NS, LONG_ABOVE_NS
+from harness.judge.null_calls import GATED_ABOVE_NS, LONG_ABOVE_NS
 from harness.model import Manner
 
 
