@@ -1,6 +1,6 @@
-"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Both are stored by their values.
+"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Files store them by value.
 
-A stored run may hold others, of an older Podium (`tick-limited`): those stay the text that they are.
+A stored run of an older Podium may hold other marks (`tick-limited`). They stay plain text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class Label(enum.StrEnum):
-    """What to know of one case's latency."""
+    """A remark on one case's latency."""
 
     HOST_BOUND = "host-bound"
     COPIED = "copied"
@@ -22,16 +22,16 @@ class Label(enum.StrEnum):
 
     @property
     def why(self) -> str:
-        """How a case comes by it."""
+        """Why a case gets this label."""
         return _LABELLED[self]
 
 
 class Unranked(enum.StrEnum):
-    """Why a run is not ranked. Of several reasons a run has the first that holds, in the order of `evaluate`.
+    """Why a run is not ranked. If several reasons hold, a run has the first one in the order of `evaluate`.
 
-    unjudged: this machine cannot judge it, a kernel that cannot be interpreted, say; no verdict on the submission, but
-    judging again here would end the same way. noisy: of schema version 1 only. of an older revision: a board says so,
-    no run does.
+    unjudged: this machine cannot judge the run, for example because a kernel cannot be interpreted. This is not a
+    verdict on the submission, but judging again here would end the same way. noisy: schema version 1 only. of an older
+    revision: shown by boards, never stored in a run.
     """
 
     UNJUDGED = "unjudged"
@@ -58,10 +58,11 @@ class Unranked(enum.StrEnum):
 
 
 DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED)
-"""The machine's fault: another attempt may be ranked."""
+"""Reasons that are the machine's fault: another attempt may be ranked."""
 
 OLDER_SOURCE = "older source"
-"""The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
+"""The mark that boards show if a submission's file has changed since it was judged. The run stays ranked: it is true of
+the source that it judged."""
 
 _VOIDED = "more than a tenth of the calls, or a quarter of one case's, had to be taken again"
 _CROWDED = "other processes took the processors meanwhile"
