@@ -1,4 +1,4 @@
-"""Formulas of a case's parameters, as podium.yml gives them for costs: `2 * m * n * k`, `4 * (m + n)`."""
+"""Formulas of a case's parameters, which podium.yml uses for costs: `2 * m * n * k`, `4 * (m + n)`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_CHARS = 1000
 
 
 def value(formula: str, parameters: Mapping[str, Any]) -> float:
-    """What `formula` comes to: numbers, parameters that are numbers, + - * / // and parentheses.
+    """The value of `formula`. It may contain numbers, parameters that are numbers, + - * / // and parentheses.
 
-    Raises ProblemError for anything else, and where it divides by zero or comes out negative.
+    Raises ProblemError for anything else, for a division by zero and for a negative value.
     """
     try:
         tree = ast.parse(formula[:_MOST_CHARS], mode="eval").body

@@ -73,7 +73,7 @@ _LABELLED = {
     Label.COPIED: "an output was not allocated by torch in the call, so it was copied within the timed interval",
     Label.CROWDED: _CROWDED,
     Label.VOIDED: _VOIDED,
-    Label.IMPRECISE: "its processes differ by more than a score may that is ranked",
+    Label.IMPRECISE: "its processes differ by more than a ranked score allows",
     Label.LATENCY_BOUND: "a launch alone takes as long as half the floor",
     Label.TOO_SHORT: "it takes less than the clock's bound on a CPU, 150 µs, and counts with that",
     Label.WORKER_TIMED: _WORKER_TIMED,

@@ -29,8 +29,8 @@ SPREAD_CONFIDENCE = 0.8
 
 @dataclass(frozen=True)
 class Ratio:
-    """One latency over another, with its confidence interval. Without an interval, for want of values, low and high are
-    None."""
+    """One latency over another, with its confidence interval. `low` and `high` are None if there are too few values for
+    an interval."""
 
     value: float
     low: float | None = None
