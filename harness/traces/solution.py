@@ -1,6 +1,6 @@
-"""A Solution in FlashInfer's form, as the source of a submission.
+"""Turns a Solution in FlashInfer's form into the source of a submission.
 
-Its one source file stands as it is; what calls it as its Definition says is appended.
+Its one source file stays unchanged. Code that calls it as its Definition says is appended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def custom_kernel(data, *more, **named):
     finally:
         podium_within.clear()
 """
-"""Follows a file that has a `custom_kernel` itself, as those that `export` writes have."""
+"""Appended to a file that defines `custom_kernel` itself, as the files that `export` writes do."""
 
 
 class _Source(BaseModel):
@@ -45,7 +45,7 @@ class _Spec(BaseModel):
 
 
 class Solution(BaseModel):
-    """What is read of a Solution; the rest of it is ignored."""
+    """The parts of a Solution that are read. The rest is ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -56,7 +56,8 @@ class Solution(BaseModel):
 
 
 def source_of(problem: str, text: bytes, path: str) -> bytes:
-    """The submission that a Solution's JSON is. Raises UsageError where it is none, or none of `problem`."""
+    """The source of the submission in a Solution's JSON. Raises UsageError if it is not a Solution, or not for
+    `problem`."""
     solution = _read(text, path)
     form = _form(problem, solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
@@ -128,5 +129,5 @@ Language = Literal["python", "triton"]
 
 
 def language_of(source: bytes) -> Language:
-    """Which of its languages FlashInfer's form calls a submission's."""
+    """The language of a submission, as FlashInfer's form names it."""
     return "triton" if b"import triton" in source or b"from triton" in source else "python"
