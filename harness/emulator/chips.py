@@ -1,9 +1,10 @@
-"""Which instructions of the tables a chip lacks: they serve a family of chips, and have those of its later ones.
+"""Which instructions of the tables a chip lacks. A table serves a family of chips and includes instructions of later
+ones.
 
     lacks("gfx1100", "s_add_f32")  ─► True: the scalar floats came with RDNA 3.5
 
-So says LLVM's assembler for each chip ("instruction not supported on this GPU"), which is asked for every mnemonic of
-the tables in tests/test_emulator_chips.py.
+The source is LLVM's assembler for each chip ("instruction not supported on this GPU"). tests/test_emulator_chips.py
+asks it for every mnemonic of the tables.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ _LATER = {
     "gfx1100": r"""s_(add|sub|mul|min|max|fmac|fmaak|fmamk|ceil|floor|trunc|rndne)_f(16|32) | s_cmp_\w+_f(16|32)
         | s_cvt_ | \w+_load_lds_ | flat_atomic_csub""",
 }
-"""Regular expressions that begin a mnemonic. Of gfx950's one is of the earlier chip: it has no xf32 any more."""
+"""Regular expressions for the beginning of a mnemonic. One of gfx950's is of the earlier chip, because gfx950 has no
+xf32."""
 
 
 @functools.cache
 def lacks(target: str, mnemonic: str) -> bool:
-    """Whether a chip has no such instruction, though its table does."""
+    """True if a chip lacks an instruction that its table has."""
     return re.match(_LATER[target], mnemonic, re.VERBOSE) is not None

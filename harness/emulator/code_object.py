@@ -1,10 +1,10 @@
-"""Reading an AMD code object: its kernels, what their registers hold at the start, their arguments and source lines.
+"""Reads an AMD code object: its kernels, their initial registers, arguments and source lines.
 
     CodeObject(bytes).kernel("scale") ─► KernelCode: descriptor, code, arguments, lines
 
 Sources: LLVM's "User Guide for AMDGPU Backend": "Kernel Descriptor" (64 bytes in .rodata under NAME.kd), "Code Object
-V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". The bytes may be anything: what does not fit is
-Malformed.
+V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". Arbitrary bytes are accepted as input; invalid
+ones raise Malformed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from harness.emulator.findings import Malformed, NotEmulated
 
 TARGETS = {0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100"}
-"""e_flags & 0xff (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h): the chips that are emulated."""
+"""The emulated chips by e_flags & 0xff (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h)."""
 
 ARCHITECTURE = {"gfx942": "cdna", "gfx950": "cdna", "gfx1100": "rdna3"}
-"""Which of tinygrad's tables are a chip's."""
+"""The set of tinygrad's tables for each chip."""
 
 NT_AMDGPU_METADATA = 32
 MAX_BYTES = 64 << 20
@@ -28,7 +28,7 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Argument:
-    """One piece of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
+    """One part of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
 
     offset: int
     size: int
@@ -38,7 +38,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One kernel. base: the address of its code in the image; code: its bytes, to the end of its function."""
+    """One kernel. base: the address of its code in the image. code: its bytes, to the end of its function."""
 
     name: str
     target: str
@@ -51,11 +51,11 @@ class KernelCode:
     vgprs: int
     user_sgprs: int
     enabled: frozenset[str]
-    """Of the descriptor's bits: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
+    """Names of the descriptor's bits that are set: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
     kernarg_preload: tuple[int, int]
-    """SGPRs that hold arguments at the start, and the first argument dword they hold."""
+    """The number of SGPRs that hold arguments at the start, and the first argument dword in them."""
     workitem_id: int
-    """How many of the work item's ids are given: 0 is x, 1 is x and y, 2 all."""
+    """The highest of the work item's ids that is given: 0 is x, 1 is x and y, 2 is all."""
     float_mode: int
     ieee_mode: bool
     dx10_clamp: bool
@@ -65,7 +65,7 @@ class KernelCode:
     lines: dict[int, tuple[str, int]] = field(repr=False, default_factory=dict)
     """Byte offset of an instruction in `code` ─► file and line."""
     functions: dict[int, str] = field(repr=False, default_factory=dict)
-    """Where each function of the code object begins, this kernel among them, as a byte offset ─► its symbol."""
+    """Byte offset of each function of the code object, including this kernel ─► its symbol."""
 
     @property
     def rdna(self) -> bool:
@@ -73,8 +73,8 @@ class KernelCode:
 
 
 class CodeObject:
-    """An ELF file for one of `TARGETS`. image: its loadable segments as they lie in memory, from address 0 on.
-    variables: addresses and sizes of those that a kernel may write."""
+    """An ELF file for one of `TARGETS`. image: its loadable segments as in memory, from address 0. variables: addresses
+    and sizes of the segments that a kernel may write."""
 
     def __init__(self, data: bytes) -> None:
         """Raises Malformed, or NotEmulated for another chip."""
@@ -82,7 +82,7 @@ class CodeObject:
             self._read(data)
         except (Malformed, NotEmulated):
             raise
-        except Exception as error:  # whatever the ELF reader makes of bytes that are no ELF
+        except Exception as error:  # the ELF reader raises various errors for bytes that are not ELF
             raise Malformed(f"it is no code object: {type(error).__name__}: {error}") from None
 
     def _read(self, data: bytes) -> None:
@@ -128,7 +128,7 @@ class CodeObject:
         return [str(entry.get(".name")) for entry in self.metadata.get("amdhsa.kernels", []) if isinstance(entry, dict)]
 
     def kernel(self, name: str) -> KernelCode:
-        """Raises Malformed without such a kernel, or if what it says of itself cannot be."""
+        """The kernel `name`. Raises Malformed if there is none or if its data are impossible."""
         try:
             return self._kernel(name)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
@@ -165,7 +165,7 @@ class CodeObject:
         enabled |= {"workgroup_info"} if rsrc2 >> 10 & 1 else set()
         cdna = ARCHITECTURE[self.target] == "cdna"
         wave_size = 64 if cdna else 32 if properties >> 10 & 1 else 64
-        granule = 8 if cdna or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
+        granule = 8 if cdna or wave_size == 32 else 4  # gfx90a and later CDNA, and RDNA in wave32 (LLVM, as above)
         arguments = tuple(
             Argument(int(one[".offset"]), int(one[".size"]), str(one[".value_kind"]), str(one.get(".name", "")))
             for one in entry.get(".args", [])
@@ -213,7 +213,8 @@ class CodeObject:
 
 
 class MessagePack:
-    """The part of MessagePack that metadata use: maps, arrays, strings, integers, booleans, nil (msgpack.org, spec)."""
+    """The part of MessagePack that the metadata use: maps, arrays, strings, integers, booleans, nil (msgpack.org,
+    spec)."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -266,7 +267,7 @@ class MessagePack:
 
 
 def _lines(elf: Any) -> dict[int, tuple[str, int]]:
-    """Address ─► file and line, for each row of the line table. Empty where there is none, or where it is broken."""
+    """Address ─► file and line, for each row of the line table. Empty if the table is missing or broken."""
     found: dict[int, tuple[str, int]] = {}
     try:
         if not elf.has_dwarf_info():
@@ -283,6 +284,6 @@ def _lines(elf: Any) -> dict[int, tuple[str, int]]:
                     number = state.file - first
                     name = files[number].name if 0 <= number < len(files) else b""
                     found[state.address] = (name.decode("utf-8", "replace"), state.line)
-    except Exception:  # a line table is a help, and no part of the program
+    except Exception:  # line numbers only improve messages
         return {}
     return found

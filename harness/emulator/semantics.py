@@ -1,9 +1,9 @@
-"""What an instruction does: by AMD's pseudocode, or as written by hand where that is prose, wrong, or too slow.
+"""What an instruction does: AMD's pseudocode, or handwritten where that is prose, wrong or too slow.
 
-    of(instruction, target, bits of its D0) ─► Semantics; raises NotEmulated that says where it stands
+    of(instruction, target, bits of its D0) ─► Semantics; raises NotEmulated with the instruction's place
 
-`CORRECTIONS` names each instruction whose pseudocode is not followed because it is wrong, and says how that is known.
-`WRITTEN` also has those whose pseudocode cannot be translated (functions, other lanes' modes, 65 bits).
+`CORRECTIONS` lists each instruction whose pseudocode is wrong, with the evidence. `WRITTEN` also has instructions whose
+pseudocode cannot be translated (functions, other lanes' modes, 65 bits).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CORRECTIONS = {
     "v_cvt_f32_bf16": "32'F({ S0.b16, 16'0 }) would convert the bit pattern as an integer.",
     "s_brev_b32": "The slice [0 : 31] means bits in reverse.",
 }
-"""Pseudocode that is not followed, and how it is known to be wrong."""
+"""Pseudocode that is not followed, and the evidence that it is wrong."""
 
 
 @functools.cache
@@ -70,13 +70,14 @@ def _pcode(architecture: str) -> dict[Any, str]:
 
 @functools.cache
 def _by_name(architecture: str) -> dict[str, str]:
-    """By mnemonic: CDNA's v_floor_f32_e64 has a key of its own, and its pseudocode stands at v_floor_f32_e32's."""
+    """The pseudocode by mnemonic. CDNA's v_floor_f32_e64 has its own key, but its pseudocode is under v_floor_f32_e32.
+    """
     return {spelled(op): code for op, code in _pcode(architecture).items() if op.name.startswith("V_")}
 
 
 @functools.cache
 def of_mnemonic(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
-    """Raises NotEmulated with the mnemonic."""
+    """The semantics of a mnemonic. Raises NotEmulated with the mnemonic."""
     if mnemonic in WRITTEN:
         reads, writes, apply = WRITTEN[mnemonic]
         if "TARGET" in reads:
@@ -107,7 +108,7 @@ def by_name(apply: Apply) -> Apply:
 
 
 def of(instruction: Instruction, target: str, d0_bits: int) -> Semantics:
-    """The semantics of a decoded instruction. Raises NotEmulated that says where it stands."""
+    """The semantics of a decoded instruction. Raises NotEmulated with its place."""
     try:
         return of_mnemonic(instruction.mnemonic, instruction.op, target, d0_bits)
     except NotEmulated:
