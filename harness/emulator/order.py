@@ -146,7 +146,7 @@ def said(
     kind = ORDER_OF_WORKGROUPS if one_wave or len({one.workgroup for one in stores}) > 1 else ORDER
     writers = list(dict.fromkeys((one.workgroup, one.wave) for one in stores))
     if atomics:
-        message += f"; it uses {', '.join(atomics)}, whose results depend on the order by nature"
+        message += f"; it uses {', '.join(atomics)}, and what those leave depends on the order by nature"
     elif len(writers) > 1:
         message += f"; {len(writers)} waves write it, first that of workgroup {writers[0][0]}, wave {writers[0][1]}"
     else:
