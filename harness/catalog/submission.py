@@ -51,7 +51,8 @@ def load_submission(problem: Problem, path: Path, name: str | None = None) -> Su
 
 
 def submission_of(problem: Problem, source: bytes, name: str, path: str) -> Submission:
-    """The submission `name` with this `source`. Messages use `path` for its lines. Raises UsageError if it is too long."""
+    """The submission `name` with this `source`. Messages use `path` for its lines. Raises UsageError if it is too
+    long."""
     _check_size(source, path)
     return Submission(
         name=name, problem=problem.name, sha256=hashlib.sha256(source).hexdigest(), source=source, path=path
@@ -100,7 +101,8 @@ def controls(problem: Problem) -> Iterator[tuple[Submission, Verdict]]:
 
 
 def _file_that_is_meant(problem: Problem, path: Path) -> str | None:
-    """A hint for a missing file: a similar file beside it or, for a name without a folder, a submission to `problem`."""
+    """A hint for a missing file: a similar file beside it or, for a name without a folder, a submission to
+    `problem`."""
     siblings = {str(other) for other in path.parent.glob("*.py")} if path.parent.is_dir() else set()
     own = Path("submissions", problem.name)
     files = (problem.root or problem.folder.parents[1]).joinpath(own).glob("*.py")

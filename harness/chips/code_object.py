@@ -122,7 +122,8 @@ def _kernel(
 
 
 def _vgprs(kernel: dict[str, Any], assembly: str, target: str) -> int:
-    """A kernel's architectural VGPRs. The metadata gives them together with the AGPRs, as a sum or as the larger count."""
+    """A kernel's architectural VGPRs. The metadata gives them together with the AGPRs, as a sum or as the larger
+    count."""
     both: int = kernel[".vgpr_count"]
     if not TARGETS[target].separate_agprs:
         return both - int(kernel.get(".agpr_count", 0))
@@ -131,7 +132,8 @@ def _vgprs(kernel: dict[str, Any], assembly: str, target: str) -> int:
 
 
 def _threads(entry: str) -> int:
-    """The largest block that a PTX entry is compiled for: the product of its .reqntid or .maxntid, up to three factors."""
+    """The largest block that a PTX entry is compiled for: the product of its .reqntid or .maxntid, up to three
+    factors."""
     stated = re.search(r"\.(?:req|max)ntid ([\d, ]+)", entry)
     if not stated:
         return _DEFAULT_THREADS

@@ -76,7 +76,8 @@ class Launches:
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """Count the block's processor time as a compiler's work. It covers this process and children that it waits for."""
+        """Count the block's processor time as a compiler's work. It covers this process and children that it waits
+        for."""
         before = sum(os.times()[:4])
         try:
             yield

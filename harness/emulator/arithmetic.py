@@ -219,7 +219,8 @@ def ldexp(value: Array, power: Array) -> Array:
 
 
 def exact(function: Any, value: Array) -> Array:
-    """A function computed in float64 and rounded to the value's type. For functions that the hardware gives to 1 ulp."""
+    """A function computed in float64 and rounded to the value's type. For functions that the hardware gives to 1
+    ulp."""
     if value.dtype == F64:
         return function(value)
     return function(value.astype(F64)).astype(value.dtype)
@@ -231,7 +232,8 @@ def divided(a: Array, b: Array) -> Array:
 
 
 def byte_permute(data: Array, selector: Array) -> Array:
-    """BYTE_PERMUTE of v_perm_b32. data has 64 bits. A selector of 8 to 11 repeats a sign, 12 gives 0, higher ones 0xff."""
+    """BYTE_PERMUTE of v_perm_b32. data has 64 bits. A selector of 8 to 11 repeats a sign, 12 gives 0, higher ones
+    0xff."""
     data, selector = data.astype(U64), selector.astype(U64)
     byte = data >> (np.minimum(selector, U64(7)) * U64(8)) & U64(255)
     sign = data >> ((np.clip(selector, 8, 11) - U64(8)) * U64(16) + U64(15)) & U64(1)

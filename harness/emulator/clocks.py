@@ -41,7 +41,8 @@ def returns_atomic(one: Instruction) -> bool:
 
 
 class VectorClocks:
-    """waves: in all workgroups together. size: bytes of LDS per workgroup. polling: True while the current load polls."""
+    """waves: in all workgroups together. size: bytes of LDS per workgroup. polling: True while the current load
+    polls."""
 
     def __init__(self, waves: int, waves_per_group: int, size: int) -> None:
         self.waves_per_group, self.size, self.polling = waves_per_group, size, False

@@ -187,7 +187,8 @@ def _ds_atomic(
 
 
 def local(state: State, rows: Rows, register: int, offset: int, size: int, active: Array) -> tuple[Array, Array, Array]:
-    """For each active lane: its workgroup, the byte in its LDS, and its wave's number in the workgroup, counted from 1."""
+    """For each active lane: its workgroup, the byte in its LDS, and its wave's number in the workgroup, counted from
+    1."""
     return held(state, rows, active, state.vector[register, rows][active] + U32(offset), size)
 
 

@@ -13,7 +13,8 @@ from harness.emulator.state import Rows, State
 
 
 def refuse_overflow(raw: Array, name: str) -> None:
-    """Raises NotEmulated for a float16 infinity under MODE.FP16_OVFL, whose effect is not emulated. Other values pass."""
+    """Raises NotEmulated for a float16 infinity under MODE.FP16_OVFL, whose effect is not emulated. Other values
+    pass."""
     halves = np.stack([np.asarray(raw) & U32(0x7FFF), np.asarray(raw) >> U32(16) & U32(0x7FFF)])
     if (halves == 0x7C00).any():
         raise NotEmulated(f"an infinity in {name} with MODE.FP16_OVFL set is not emulated")

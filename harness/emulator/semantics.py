@@ -70,7 +70,8 @@ def _pcode(architecture: str) -> dict[Any, str]:
 
 @functools.cache
 def _by_name(architecture: str) -> dict[str, str]:
-    """The pseudocode by mnemonic. CDNA's v_floor_f32_e64 has its own key, but its pseudocode is under v_floor_f32_e32."""
+    """The pseudocode by mnemonic. CDNA's v_floor_f32_e64 has its own key, but its pseudocode is under
+    v_floor_f32_e32."""
     return {spelled(op): code for op, code in _pcode(architecture).items() if op.name.startswith("V_")}
 
 

@@ -104,7 +104,8 @@ class SharedMemory:
         return raced
 
     def begin_atomic(self, groups: Array, offsets: Array, waves: Array) -> None:
-        """Called before atomics of these lanes, so that knowledge that plain stores left at their places is not lost."""
+        """Called before atomics of these lanes, so that knowledge that plain stores left at their places is not
+        lost."""
         if self.watched and self.clocks:
             rows = self.clocks.rows(groups, waves)
             self.clocks.tick(rows)

@@ -110,7 +110,8 @@ class Scalar:
 
 
 def ptr(*dtypes: torch.dtype, alignment: int = 1, contiguous: bool = True) -> Pointer:
-    """A tensor argument of one of `dtypes` (default: any). Its first element lies at a multiple of `alignment` bytes."""
+    """A tensor argument of one of `dtypes` (default: any). Its first element lies at a multiple of `alignment`
+    bytes."""
     return Pointer(dtypes, alignment, contiguous)
 
 
@@ -136,7 +137,8 @@ class Module:
         modules.append(self)
 
     def kernel(self, name: str, signature: Mapping[str, Any] | Sequence[Any]) -> Kernel:
-        """The `extern "C" __global__` function `name`. `signature`: the types of its arguments, with or without names."""
+        """The `extern "C" __global__` function `name`. `signature`: the types of its arguments, with or without
+        names."""
         return Kernel(self, name, signature)
 
     def loaded(self, gpu: Gpu, device: int) -> ctypes.c_void_p:

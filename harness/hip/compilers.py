@@ -137,7 +137,8 @@ def missing(target: str) -> str | None:
 
 @functools.cache
 def clang_for(target: str) -> tuple[str, ...] | None:
-    """The command of the first clang that supports `target`: ROCm's, the newest of the system's, or the one in ziglang."""
+    """The command of the first clang that supports `target`: ROCm's, the newest of the system's, or the one in
+    ziglang."""
     for command in _clangs():
         with contextlib.suppress(CompilationError, OSError):
             _run([*command, *_AMD_FLAGS, f"--offload-arch={target}", "-", "-o", "-"], program("", {}))

@@ -199,7 +199,8 @@ class Gpu:
 
 @functools.cache
 def visible_gpu() -> Gpu | None:
-    """The GPUs that torch uses, or None if there is none. It asks the driver, because torch may be patched to pretend."""
+    """The GPUs that torch uses, or None if there is none. It asks the driver, because torch may be patched to
+    pretend."""
     vendor = AMD if torch.version.hip else NVIDIA if torch.version.cuda else None
     if vendor is None:
         return None

@@ -202,7 +202,8 @@ PARTS = {
 
 
 def split(values: Array, count: int, nearest: Callable[[Array], Array]) -> list[Array]:
-    """`values` as a sum of `count` parts. Each part is the nearest value to the remainder that the earlier parts leave."""
+    """`values` as a sum of `count` parts. Each part is the nearest value to the remainder that the earlier parts
+    leave."""
     parts = []
     for _ in range(count):
         parts.append(nearest(values))

@@ -30,7 +30,8 @@ class CardDriver(DriverBase):
         )
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
-        """Load a binary. Returns the module, the function, its registers, its spills, and its most threads per block."""
+        """Load a binary. Returns the module, the function, its registers, its spills, and its most threads per
+        block."""
         raise NotImplementedError
 
     @classmethod

@@ -83,7 +83,8 @@ ABSENT = object()
 
 @cache
 def replacements() -> tuple[tuple[Any, str, Any], ...]:
-    """(owner, attribute, its value inside the context). Built on the first entry, from the functions as they are then."""
+    """(owner, attribute, its value inside the context). Built on the first entry, from the functions as they are
+    then."""
     factories: list[tuple[Any, str]] = [(torch, fn.__name__) for fn in torch.utils._device._device_constructors()]
     factories += [(torch, name) for name in LIKE] + [(torch.Tensor, name) for name in NEW]
     redirected = [

@@ -42,7 +42,8 @@ class Extent:
 
 
 class BoundedPointer(tl.pointer_type):
-    """A pointer type with the memory that it may reach: one extent, or several if a kernel has chosen between pointers."""
+    """A pointer type with the memory that it may reach: one extent, or several if a kernel has chosen between
+    pointers."""
 
     def __init__(self, like: tl.pointer_type, extents: tuple[Extent, ...]) -> None:
         super().__init__(like.element_ty, like.address_space, like.const)
@@ -69,7 +70,8 @@ class Provenance:
 
 
 def of_both(made: TensorHandle, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
-    """`made`, which combines pointers of `lhs` and `rhs`, with the extents of both. Unbounded if either is unbounded."""
+    """`made`, which combines pointers of `lhs` and `rhs`, with the extents of both. Unbounded if either is
+    unbounded."""
     kind = made.dtype
     if isinstance(kind, tl.pointer_type):
         if isinstance(lhs.dtype, BoundedPointer) and isinstance(rhs.dtype, BoundedPointer):

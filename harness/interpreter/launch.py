@@ -83,7 +83,8 @@ def refusal_in(error: BaseException | None) -> CannotInterpret | OutOfBounds | N
 
 
 def implicit_cvt(arg: Any) -> Any:
-    """Replaces `_implicit_cvt`: turns a kernel argument that is not constexpr into the tensor that it is on a device."""
+    """Replaces `_implicit_cvt`: turns a kernel argument that is not constexpr into the tensor that it is on a
+    device."""
     if isinstance(arg, bool):
         return tl.tensor(TensorHandle(np.array([arg], np.bool_), tl.int1), tl.int1)
     if isinstance(arg, float):

@@ -82,7 +82,8 @@ def unpacked(operand: TensorHandle, format: Any, axis: int) -> Array:
 
 
 def spread(scale: TensorHandle, k: int) -> Array:
-    """The float32 factor of every element along K, from one scale per block: [..., rows, K / block] to [..., rows, K]."""
+    """The float32 factor of every element along K, from one scale per block: [..., rows, K / block] to [..., rows,
+    K]."""
     if scale.dtype.scalar.is_fp8():
         factor = decode(scale.data, scale.dtype.scalar)
     else:

@@ -127,7 +127,8 @@ def extreme_number(pick: np.ufunc, values: Array, axis: int | None, keep_dims: b
 
 
 def first_index(values: Array, best: Array, indices: Array, axis: int | None) -> Array:
-    """The smallest of `indices` at which `values` equals the `best` of its slice. If all are NaN, the smallest of all."""
+    """The smallest of `indices` at which `values` equals the `best` of its slice. If all are NaN, the smallest of
+    all."""
     chosen = (values == best) | np.isnan(best)
     return np.where(chosen, indices, np.iinfo(indices.dtype).max).min(axis=axis, keepdims=True)
 

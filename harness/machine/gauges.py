@@ -35,7 +35,8 @@ def slowed(before: dict[str, str], after: dict[str, str]) -> str | None:
 
 
 def others(device: Device, ours: set[int]) -> list[str]:
-    """The other processes that compute on the card, by name and process id. `ours` holds the process ids to leave out."""
+    """The other processes that compute on the card, by name and process id. `ours` holds the process ids to leave
+    out."""
     found = _SMI[device.kind].processes(device) if device.kind in _SMI else {}
     return [f"{name} ({number})" for number, name in found.items() if number not in ours]
 

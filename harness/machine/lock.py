@@ -240,7 +240,8 @@ def _described(pid: int) -> str:
 
 
 def _holder(lock: int) -> int | None:
-    """The process that has locked the file, if /proc tells (proc_locks(5)). For another container's process it shows 0."""
+    """The process that has locked the file, if /proc tells (proc_locks(5)). For another container's process it shows
+    0."""
     file = os.fstat(lock)
     try:
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

@@ -112,7 +112,8 @@ def rank(
 
 
 def bearings(entry: Entry, board: Board, baselines: Sequence[str], best: Entry | None) -> Bearings | None:
-    """The bearings of `entry` on `board`, or None if the entry has no score. `best` is the best ranked run before it."""
+    """The bearings of `entry` on `board`, or None if the entry has no score. `best` is the best ranked run before
+    it."""
     if entry.score_ns is None:
         return None
     ranked = [standing.entry for standing in board.standings if entry.clock is board.clock]

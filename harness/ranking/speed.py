@@ -36,7 +36,8 @@ class Speed(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Noise:
-    """How far the log-ratio of a source to itself can be from 0 on a device. `source` says where the number comes from."""
+    """How far the log-ratio of a source to itself can be from 0 on a device. `source` says where the number comes
+    from."""
 
     log_ratio: float
     calibrated: bool
@@ -87,7 +88,8 @@ def judge(ratio: Ratio, noise: Noise, labels: Sequence[str] = (), doubtful: str 
 
 
 def _between(low: float, high: float) -> str:
-    """Both ends of an interval. If either end needs a factor, both are factors: `÷2.4 to -21 %` would be hard to read."""
+    """Both ends of an interval. If either end needs a factor, both are factors: `÷2.4 to -21 %` would be hard to
+    read."""
     factors = _takes_factor(low) or _takes_factor(high)
     return " to ".join(_factor(end) if factors else _signed(end) for end in (low, high))
 

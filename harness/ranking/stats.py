@@ -186,7 +186,8 @@ def _with_interval(value: float, freedom: float, standard_error: float, confiden
 
 
 def _spread(values: Sequence[float], first: int | None) -> tuple[float, int]:
-    """The variance of the logarithms of the `first` values (None: of all), and its degrees of freedom: 0 for one value."""
+    """The variance of the logarithms of the `first` values (None: of all), and its degrees of freedom: 0 for one
+    value."""
     logs = np.log(np.asarray(values[:first], dtype=float))
     return (float(logs.var(ddof=1)), logs.size - 1) if logs.size > 1 else (0.0, 0)
 

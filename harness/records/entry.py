@@ -63,7 +63,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class CaseFigures:
-    """A run's figures for one case, without its samples. Times are in nanoseconds; `floor_ns` is the floor of `format`."""
+    """A run's figures for one case, without its samples. Times are in nanoseconds; `floor_ns` is the floor of
+    `format`."""
 
     case: Case
     latency_ns: float

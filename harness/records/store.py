@@ -183,7 +183,8 @@ class Store:
         return self._load(paths[ids[0]])
 
     def load(self, entry: Entry) -> Run:
-        """The run of an entry, read from its file alone. Raises InfrastructureError if the file is missing or damaged."""
+        """The run of an entry, read from its file alone. Raises InfrastructureError if the file is missing or
+        damaged."""
         return self._load(entry.path)
 
     def _load(self, name: str) -> Run:

@@ -108,7 +108,8 @@ class Tables:
             self._settle_all(touched)
 
     def _knows(self, names: Collection[str]) -> bool:
-        """True if all other files and these files' folders were read before. False for an index that was just created."""
+        """True if all other files and these files' folders were read before. False for an index that was just
+        created."""
         known = {path for (path,) in self._database.execute("SELECT path FROM folders")}
         return bool(known) and {name.rpartition("/")[0] for name in names} <= known
 
