@@ -176,7 +176,7 @@ class TestWhatASetSays:
         path = checkout / "problems/small.yaml"
         path.write_text(path.read_text().replace("2025-06-30 23:59", stated))
         code, out, err = podium("import", str(path))
-        assert code == 2 and not out and f"problems.0.deadline: {stated!r} is no time" in err
+        assert code == 2 and not out and f"problems.0.deadline: {stated!r} is not a time" in err
 
     def test_task_yml_may_name_gpus_and_the_set_file_wins(self, toy_root, checkout):
         for name in ("vectoradd", "prefixsum"):

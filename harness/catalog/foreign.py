@@ -72,7 +72,7 @@ def _with_precision(path: Path) -> tuple[Path, Precision | None]:
         return path, None
     known = get_args(Precision)
     if said not in known:
-        raise UsageError(f"{said!r} is no precision of a task", did_you_mean(said, known))
+        raise UsageError(f"{said!r} is not a precision of a task", did_you_mean(said, known))
     return path.with_name(name), cast(Precision, said)
 
 

@@ -43,5 +43,5 @@ def _value(node: ast.expr, parameters: Mapping[str, Any]) -> Any:
         number = parameters.get(node.id)
         if isinstance(number, int | float):
             return number
-        raise ProblemError(f"{node.id} in a formula is no number of the case", did_you_mean(node.id, parameters))
+        raise ProblemError(f"{node.id} in a formula is not a number of the case", did_you_mean(node.id, parameters))
     raise ProblemError(f"a formula cannot have {ast.unparse(node)!r}", "it has numbers, parameters, + - * / // and ()")

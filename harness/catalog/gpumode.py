@@ -87,7 +87,7 @@ def load_folder(root: Path, folder: Path) -> Problem:
     listed = set_file.listing(folder)
     name = ours.name or (listed.name if listed is not None else folder.name)
     if not _NAME.fullmatch(name):
-        raise ProblemError(f"{folder}: {name!r} cannot be a problem's name", "give another: name in podium.yml")
+        raise ProblemError(f"{folder}: {name!r} cannot be a problem's name", "set another name in podium.yml")
     return Problem(
         name=f"{name}-gpumode" if name in problem_names(root) else name,
         title=name,

@@ -53,7 +53,7 @@ def load_task(root: Path, path: Path, precision: Precision | None = None) -> Pro
     level = path.parent.name if re.fullmatch(r"level\d", path.parent.name) else ""
     name = "_".join(filter(None, (ours.name or "_".join(filter(None, (level, path.stem))), precision)))
     if not _NAME.fullmatch(name):
-        raise ProblemError(f"{path}: {name!r} cannot be a problem's name", f"give another: name in {own.name}")
+        raise ProblemError(f"{path}: {name!r} cannot be a problem's name", f"set another name in {own.name}")
     return Problem(
         name=f"{name}-kernelbench" if name in problem_names(root) else name,
         title=name,
@@ -107,7 +107,7 @@ def constants_of(path: Path, text: str) -> dict[str, CaseValue]:
     for name, kind in _NEEDED.items():
         if there.get(name) is not kind:
             what = "class" if kind is ast.ClassDef else "function"
-            raise ProblemError(f"{path} is no task of KernelBench's form: it has no {what} {name}")
+            raise ProblemError(f"{path} is not a task of KernelBench's form: it has no {what} {name}")
     found: dict[str, CaseValue] = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -56,7 +56,7 @@ class PodiumFile(_Strict):
     @model_validator(mode="after")
     def _an_oracle_for_something(self) -> PodiumFile:
         if self.oracle and not self.tolerances:
-            raise ValueError("oracle needs tolerances: the folder's own checker computes what it compares with")
+            raise ValueError("oracle needs tolerances: the folder's own checker computes its expected values itself")
         return self
 
     @property

@@ -261,7 +261,7 @@ def _check_sampled_rows(path: Path, problem: Problem, outline: _Outline) -> None
         return
     name = sampled.parameter
     if name not in outline.parameters:
-        message = f"{path}: sampled_rows.parameter: {name} is no parameter of generate_input"
+        message = f"{path}: sampled_rows.parameter: {name} is not a parameter of generate_input"
         raise ProblemError(message, did_you_mean(name, outline.parameters))
     for case in problem.every_case:
         if not isinstance(case.parameters.get(name), int):
@@ -287,14 +287,18 @@ def _check_names(path: Path, problem: Problem) -> None:
             raise ProblemError(f"{path}: {key} names {twice[0]} twice")
     for name in problem.in_place:
         if name not in problem.inputs:
-            raise ProblemError(f"{path}: in_place names {name}, which is no input", did_you_mean(name, problem.inputs))
+            raise ProblemError(
+                f"{path}: in_place names {name}, which is not an input", did_you_mean(name, problem.inputs)
+            )
     described = {*problem.outputs, *problem.in_place}
     for name in described - problem.axes.keys():
         raise ProblemError(f"{path}: axes does not name the axes of {name}")
     for name in problem.axes:
         if name not in described and name.partition(".")[0] not in problem.inputs:
             known = [*problem.outputs, *problem.inputs]
-            raise ProblemError(f"{path}: axes names {name}, which is no output and no input", did_you_mean(name, known))
+            raise ProblemError(
+                f"{path}: axes names {name}, which is neither an output nor an input", did_you_mean(name, known)
+            )
 
 
 def _check_tolerances(path: Path, problem: Problem) -> None:

@@ -33,7 +33,7 @@ def _time(stated: Any) -> Any:
             return datetime.strptime(text.strip(), form).replace(tzinfo=UTC)
         except ValueError:
             continue
-    raise ValueError(f"{stated!r} is no time: write 2025-06-30 23:59 or 2025-06-30")
+    raise ValueError(f"{stated!r} is not a time: write 2025-06-30 23:59 or 2025-06-30")
 
 
 Time = Annotated[datetime | None, BeforeValidator(_time)]

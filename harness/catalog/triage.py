@@ -42,7 +42,7 @@ def scan(source: str) -> tuple[Finding, ...]:
         patterns = json.loads(done.stdout)["matched_patterns"]
         found = [Finding(rule=p["pattern"], severity=p["severity"], what=p["evidence"]) for p in patterns]
     except subprocess.TimeoutExpired:
-        return (_unscanned(f"the scanner did not come to an end in {SCAN_S:g} s"),)
+        return (_unscanned(f"the scanner did not finish in {SCAN_S:g} s"),)
     except (subprocess.CalledProcessError, ValueError, KeyError, TypeError):
         return (_unscanned("the scanner failed on this source"),)
     return tuple(dict.fromkeys(found))[:MAX_FINDINGS]

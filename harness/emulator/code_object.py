@@ -83,7 +83,7 @@ class CodeObject:
         except (Malformed, NotEmulated):
             raise
         except Exception as error:  # the ELF reader raises various errors for bytes that are not ELF
-            raise Malformed(f"it is no code object: {type(error).__name__}: {error}") from None
+            raise Malformed(f"it is not a code object: {type(error).__name__}: {error}") from None
 
     def _read(self, data: bytes) -> None:
         from elftools.elf.constants import P_FLAGS
@@ -132,7 +132,7 @@ class CodeObject:
         try:
             return self._kernel(name)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
-            raise Malformed(f"what it says of {name} cannot be read: {type(error).__name__}: {error}") from None
+            raise Malformed(f"its data on {name} cannot be read: {type(error).__name__}: {error}") from None
 
     def _kernel(self, name: str) -> KernelCode:
         entries = [entry for entry in self.metadata.get("amdhsa.kernels", []) if entry.get(".name") == name]
@@ -171,7 +171,7 @@ class CodeObject:
             for one in entry.get(".args", [])
         )
         if any(one.offset < 0 or one.size < 0 or one.offset + one.size > kernarg for one in arguments):
-            raise Malformed(f"{name} has arguments outside its {kernarg} bytes of them")
+            raise Malformed(f"{name} has arguments outside its {kernarg} bytes for them")
         if lds > 160 << 10 or scratch > 16 << 20 or kernarg > 1 << 16:
             raise Malformed(f"{name} asks for {lds:,} bytes of LDS, {scratch:,} of scratch, {kernarg:,} of arguments")
         lines = {address - base: line for address, line in self._lines.items() if base <= address < base + size}

@@ -83,12 +83,12 @@ def decode(kernel: KernelCode) -> list[Instruction]:
             instruction = _placed(kernel.code[at : at + 24], at, ARCHITECTURE[kernel.target], line)
         except Exception:  # the tables raise various errors for unknown bytes
             word = int.from_bytes(kernel.code[at : at + 4], "little")
-            what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is no known instruction"
+            what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is not a known instruction"
             raise NoInstruction(what, word, at) from None
         for name in filter(None, (instruction.mnemonic, instruction.mnemonic_y)):
             if lacks(kernel.target, name):
                 word = int.from_bytes(kernel.code[at : at + 4], "little")
-                what = f"the {name} at 0x{at:x} of {kernel.name} is no instruction of {kernel.target}"
+                what = f"the {name} at 0x{at:x} of {kernel.name} is not an instruction of {kernel.target}"
                 raise NoInstruction(what, word, at)
         found.append(instruction)
         at += instruction.size

@@ -155,9 +155,7 @@ class Machine:
         if skipped.any():
             wave = int(np.argmax(skipped.any(axis=1)))
             count, most = int(skipped[wave].sum()), int(self._begun[rows][wave].sum())
-            message = (
-                f"{count} of {most} lanes are not at it; hardware counts waves and passes it, HIP leaves it undefined"
-            )
+            message = f"{count} of {most} lanes do not reach it; hardware counts waves and lets it pass, HIP leaves it undefined"
             fault = WaveFault(DIVERGENT, message, int(numbers(self.state, rows)[wave]))
             self.remarks[number] = self._finding(fault)
 
@@ -167,7 +165,7 @@ class Machine:
             if offset in kernel.functions:  # only the kernel's own code is decoded
                 called = f"{kernel.name} calls {kernel.functions[offset]} ({one.where()})"
                 raise NotEmulated(f"calls of functions are not emulated: {called}")
-            message = f"it goes to byte {offset:,}, where no instruction begins"
+            message = f"it jumps to byte {offset:,}, where no instruction begins"
             raise KernelFault(self._finding(WaveFault(BAD_JUMP, message, row)))
         return self.program.index[offset]
 

@@ -108,7 +108,7 @@ class GlobalMemory:
                     offset = int(addresses[first]) - self.allocations[one].address
                     if any(0 <= offset - start < length for start, length in self.allocations[one].variables):
                         raise NotEmulated("a store to a variable of the source (__device__) is not emulated")
-                    what = f"{self.allocations[one].name}, which is not to be written"
+                    what = f"{self.allocations[one].name}, which must not be written"
                     raise Outside(first, int(addresses[first]), size, f"in {what}")
         if numbers.size == 1:
             return [(int(numbers[0]), np.ones(addresses.shape, np.bool_))]

@@ -148,7 +148,7 @@ def said(
     if atomics:
         message += f"; it uses {', '.join(atomics)}, and what those leave depends on the order by nature"
     elif len(writers) > 1:
-        message += f"; {len(writers)} waves write it, first that of workgroup {writers[0][0]}, wave {writers[0][1]}"
+        message += f"; {len(writers)} waves write it, the first in workgroup {writers[0][0]}, wave {writers[0][1]}"
     else:
         message += "; one wave writes it, so it read what others write, without synchronization"
     last = stores[-1] if stores else None

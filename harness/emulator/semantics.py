@@ -22,34 +22,34 @@ from harness.emulator.terms import Untranslatable
 
 CORRECTIONS = {
     "v_div_scale_f32": "The pseudocode begins with VCC = 0 for the whole wave and compares with DENORM as if it were a "
-    "number; meant is a lane's bit, and `is a denormal`. D0 is S0 where no branch scales. Where both 1/S1 and S2/S1 "
-    "are denormals, S1 is near the largest float, and 2^64 times it is infinite: meant is 2^-64. With that LLVM's "
-    "division is correctly rounded, denormals included (tests/test_emulator_instructions.py).",
-    "v_div_fmas_f32": "2^32 does not undo v_div_scale's 2^64: the scale is 2^64 or 2^-64, by the exponent of S2. "
+    "number. It means the lane's bit, and `is a denormal`. D0 is S0 if no branch scales. If both 1/S1 and S2/S1 are "
+    "denormals, S1 is near the largest float and 2^64 times it is infinite: 2^-64 is meant. With these corrections "
+    "LLVM's division is correctly rounded, denormals included (tests/test_emulator_instructions.py).",
+    "v_div_fmas_f32": "2^32 does not undo v_div_scale's 2^64. The scale is 2^64 or 2^-64, by the exponent of S2. "
     "Evidence as above.",
-    "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number, and UNDERFLOW and OVERFLOW are results: zero "
-    "and infinity in rounding to nearest even; a quotient that overflows arrives as NaN. Evidence as above.",
+    "v_div_fixup_f32": "32'F(0xffc00000) is a bit pattern, not a number. UNDERFLOW and OVERFLOW are results: zero and "
+    "infinity when rounding to nearest even. A quotient that overflows arrives as NaN. Evidence as above.",
     "v_div_scale_f64": "as v_div_scale_f32, with 2^128",
     "v_div_fmas_f64": "as v_div_fmas_f32, with 2^128",
     "v_div_fixup_f64": "as v_div_fixup_f32",
-    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
-    "by the instruction's title, `round to nearest even integer`.",
+    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer. The title, "
+    "`round to nearest even integer`, means rint.",
     "v_rndne_f16": "as v_rndne_f32",
     "v_rndne_f64": "as v_rndne_f32",
-    "v_ldexp_f32": "S0 * 2 ** S1 overflows where the power is out of range and the product is not.",
+    "v_ldexp_f32": "S0 * 2 ** S1 overflows if the power is out of range, even if the product is not.",
     "v_ldexp_f16": "as v_ldexp_f32",
     "v_ldexp_f64": "as v_ldexp_f32",
-    "v_rsq_f16": "1 / sqrt(S0) would be rounded twice, which the hardware's 1 ulp has no room for.",
-    "v_fract_f32": "S0 - floor(S0) rounds to 1 for a small negative number. LLVM has the instruction for "
+    "v_rsq_f16": "1 / sqrt(S0) would be rounded twice, for which the hardware's 1 ulp leaves no room.",
+    "v_fract_f32": "S0 - floor(S0) rounds to 1 for a small negative number. LLVM uses the instruction for "
     "min(x - floor(x), the largest number below 1) (AMDGPUCodeGenPrepare.cpp, matchFractPat).",
     "v_fract_f16": "as v_fract_f32",
     "v_fract_f64": "as v_fract_f32",
-    "v_frexp_exp_i32_f32": "The exponent's bits are those of no power for zero and denormals; by its title it is C's "
-    "frexp, and LLVM makes one instruction of that.",
+    "v_frexp_exp_i32_f32": "The exponent field of zero and of denormals is not their power of two. By its title the "
+    "instruction is C's frexp, and LLVM compiles frexp to it.",
     "v_frexp_exp_i16_f16": "as v_frexp_exp_i32_f32",
     "v_frexp_exp_i32_f64": "as v_frexp_exp_i32_f32",
-    "v_lerp_u8": "The sum of two bytes has nine bits; that of byte slices would lose the highest.",
-    "v_cvt_pk_u16_u32": "u32_to_u16 is held at the ends of its type: so LLVM takes v_cvt_pk_i16_i32 for a clamp "
+    "v_lerp_u8": "The sum of two bytes has nine bits. A sum of byte slices would lose the highest.",
+    "v_cvt_pk_u16_u32": "u32_to_u16 saturates: LLVM uses v_cvt_pk_i16_i32 as a clamp "
     "(AMDGPUPreLegalizerCombiner.cpp, matchClampI64ToI16).",
     "v_cvt_pk_i16_i32": "as v_cvt_pk_u16_u32",
     "v_fmac_dx9_zero_f32": "S2 is D0: the instruction has no third operand.",

@@ -210,9 +210,7 @@ class Kernel:
         ]
         for label, kind in zip(self._labels, self._types):
             if not isinstance(kind, Pointer | Scalar):
-                raise TypeError(
-                    f"{label}: {kind!r} is no type of an argument: use ptr(dtype), int32, int64, float32, .."
-                )
+                raise TypeError(f"{label}: {kind!r} is not an argument type: use ptr(dtype), int32, int64, float32, ..")
         self._tensors = [number for number, kind in enumerate(self._types) if isinstance(kind, Pointer)]
         self._functions: dict[int, ctypes.c_void_p] = {}
         self._granted: dict[int, int] = {}

@@ -211,7 +211,7 @@ def visible_gpu() -> Gpu | None:
         return None
     library = find_library(vendor.compiler)
     if library is None:
-        raise LaunchError(f"there is a GPU, but no {vendor.compiler[-1]} to compile for it")
+        raise LaunchError(f"there is a GPU, but there is no {vendor.compiler[-1]} to compile for it")
     torch.cuda.init()
     return Gpu(vendor, driver, RuntimeCompiler(library, vendor))
 

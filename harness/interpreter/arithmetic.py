@@ -146,7 +146,7 @@ class Arithmetic:
             return TensorHandle(encode_bf16(values if values.dtype.kind == "f" else values.astype(np.float32)), target)
         if target.is_fp8():
             if source.is_fp8() or values.dtype not in (np.float16, np.float32):
-                raise CannotInterpret(f"a cast from {source} to {target}, for which Triton emits no code")
+                raise CannotInterpret(f"a cast from {source} to {target}, which Triton does not compile")
             return TensorHandle(float8(target).encode(values), target)
         dtype = _get_np_dtype(target)
         if values.dtype.kind == "f" and dtype.kind in "iu":
@@ -168,7 +168,7 @@ def operand(handle: TensorHandle) -> Array:
     """The values of `handle` for computing: float32 for bf16. Raises CannotInterpret for fp8."""
     kind = handle.dtype.scalar
     if kind.is_fp8():
-        raise CannotInterpret(f"arithmetic on {kind}, for which Triton emits no code: cast it to a wider type first")
+        raise CannotInterpret(f"arithmetic on {kind}, which Triton does not compile: cast it to a wider type first")
     return decode_bf16(handle.data) if kind.is_bf16() else handle.data
 
 

@@ -62,7 +62,9 @@ class CompilerMeaning(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) > 1 and not COMPARES_CHAINS:
-            raise CannotInterpret(f"`{ast.unparse(node)}`: triton {triton.__version__} compiles no chained comparison")
+            raise CannotInterpret(
+                f"`{ast.unparse(node)}`: triton {triton.__version__} does not compile a chained comparison"
+            )
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -50,7 +50,7 @@ class DeviceFile(Value):
 def detect(root: Path, wanted: str = "auto") -> Device:
     """The device that `wanted` names: auto, cpu, cuda, cuda:1. Raises UsageError if it is not on this machine."""
     if not re.fullmatch(r"auto|cpu|(cuda|rocm)(:\d+)?", wanted):
-        raise UsageError(f"{wanted!r} is no device", "give cpu, cuda, cuda:1 or auto")
+        raise UsageError(f"{wanted!r} is not a device", "give cpu, cuda, cuda:1 or auto")
     if wanted == "cpu" or (wanted == "auto" and not driver_present()):
         return _cpu(root)
     index = int(wanted.partition(":")[2] or 0)

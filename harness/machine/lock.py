@@ -201,7 +201,7 @@ def _opened(path: Path) -> int:
     lock = os.open(path, _FLAGS)
     if not stat.S_ISREG(os.fstat(lock).st_mode):
         os.close(lock)
-        raise OSError(0, "it is no ordinary file")
+        raise OSError(0, "it is not a regular file")
     return lock
 
 

@@ -122,7 +122,7 @@ def _read(name: Path, uid: int) -> bytes:
     try:
         found = os.fstat(note)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
-            raise OSError(0, "it is no file of the holder's")
+            raise OSError(0, "it is not a file of the holder")
         return os.read(note, MAX_BYTES)
     finally:
         os.close(note)

@@ -157,7 +157,9 @@ class SecretCases(Value):
         for name, given in self.parameters.items():
             wanted = given.refers_to if isinstance(given, Draw) else None
             if wanted is not None and wanted not in numbers:
-                raise ValueError(f"{name} is drawn from {wanted}, which is no whole number above 0 given before it")
+                raise ValueError(
+                    f"{name} is drawn from {wanted}, which must be a whole number above 0 and stand before it"
+                )
             times = isinstance(given, Draw) and given.times is not None
             least = [given.least] if isinstance(given, Draw) and times else self.values(name)
             if least and all(type(value) is int and value > 0 for value in least):

@@ -80,8 +80,8 @@ _LABELLED = {
 }
 _UNRANKED = {
     Unranked.UNJUDGED: "this machine cannot judge it",
-    Unranked.INTERPRETED: "verified through Triton's interpreter; interpreted time is no measurement",
-    Unranked.EMULATED: "verified in the emulator, which tells nothing of time",
+    Unranked.INTERPRETED: "verified through Triton's interpreter; interpreted times are not measurements",
+    Unranked.EMULATED: "verified in the emulator, which does not model time",
     Unranked.SKIPPED: "some cases do not fit this device's memory and were left out",
     Unranked.CHOSEN: "only the cases that were asked for were judged",
     Unranked.QUICK: "a quick look with one process",

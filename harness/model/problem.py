@@ -69,7 +69,7 @@ class Tolerance(Value):
                 raise ValueError(f"{name} is a band [low, high] around 1, with 0 < low < high")
         for name in self.spreads:
             if name not in self.bands:
-                raise ValueError(f"spreads limits {name}, for which there is no band")
+                raise ValueError(f"spreads limits {name}, which has no band")
         return self
 
     @property

@@ -102,7 +102,7 @@ class Run(Value):
         named += [("score.latency_ns", self.score.latency_ns)] if self.score is not None else []
         for where, ns in named:
             if not SHORTEST_NS <= ns <= LONGEST_NS:
-                raise ValueError(f"{where}: {ns:g} ns is no time that a call takes ({SHORTEST_NS:g} to {LONGEST_NS:g})")
+                raise ValueError(f"{where}: {ns:g} ns cannot be the time of a call ({SHORTEST_NS:g} to {LONGEST_NS:g})")
         return self
 
     @field_validator("environment")

@@ -13,7 +13,7 @@ from harness.model.verdict import CaseCheck, Excess, Total
 
 _WITHOUT_A_VALUE = {
     "bitwise": "some bits differ",
-    "nan_or_inf": "NaN or Inf is where none belongs",
+    "nan_or_inf": "there is NaN or Inf where none belongs",
     "structure": "not the tensor that was asked for",
     "checker": "the problem refuses it",
 }

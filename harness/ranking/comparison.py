@@ -119,7 +119,7 @@ def compare_pairs(
     """Compare the second of `names` with the first from a duel's samples: at least two pairs. AMBIGUOUS below
     LEAST_PAIRS pairs. `ranking`: which mean over the cases is the score."""
     pairs = len(measurements[0].a_samples_ns) if measurements else 0
-    few = f"{pairs} pairs are too few to tell: it takes {LEAST_PAIRS}" if pairs < LEAST_PAIRS else ""
+    few = f"{pairs} pairs are too few for a finding, which needs {LEAST_PAIRS}" if pairs < LEAST_PAIRS else ""
     strict = _each_of(len(measurements), confidence)
     cases = []
     for measurement in measurements:
@@ -170,7 +170,7 @@ def _finding_of_runs(
         if run.score is None:
             return SpeedFinding(Speed.AMBIGUOUS, f"{name} has no score: {run.unranked_because or 'not timed'}")
     if {m.case.key for m in a.measurements} != {m.case.key for m in b.measurements}:
-        return SpeedFinding(Speed.AMBIGUOUS, "not the same cases were timed in both runs")
+        return SpeedFinding(Speed.AMBIGUOUS, "the two runs timed different cases")
     old, new = (_scores([pair[side].samples_ns for pair in both], a.ranking) for side in (0, 1))
     ratio = stats.ratio_of_scores(new, old, confidence, (_first_processes(b), _first_processes(a)))
     if a.problem_sha256 != b.problem_sha256:

@@ -133,7 +133,7 @@ def ratio_of_pairs(new: Sequence[float], old: Sequence[float], confidence: float
     Raises ValueError as `geometric_mean` does, or if the lists differ in length.
     """
     if len(new) != len(old):
-        raise ValueError(f"{len(new)} values are no pairs with {len(old)}")
+        raise ValueError(f"{len(new)} values cannot be paired with {len(old)}")
     ratios = estimate(np.divide(new, old).tolist(), confidence)
     return Ratio(ratios.latency_ns, ratios.low_ns, ratios.high_ns)
 

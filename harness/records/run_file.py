@@ -31,7 +31,7 @@ def read(path: Path) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("is no regular file")
+            raise ValueError("is not a regular file")
         if status.st_size > MAX_RUN_BYTES:
             raise ValueError("is too large to be a run")
         return path.read_bytes()
@@ -46,10 +46,10 @@ def parse(path: Path, text: bytes) -> Run:
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
-        raise ValueError(f"is no run: {where + ': ' if where else ''}{fault['msg']}") from None
+        raise ValueError(f"is not a run: {where + ': ' if where else ''}{fault['msg']}") from None
     if run.id != path.stem:
-        raise ValueError(f"holds the run {run.id}, which is not what it is called")
+        raise ValueError(f"holds the run {run.id}, but its name is another")
     folder = f"{run.problem}/{run.device.slug}"
     if path.parts[-3:-1] != (run.problem, run.device.slug):
-        raise ValueError(f"holds a run of {folder}, which is not the folder that it lies in")
+        raise ValueError(f"holds a run of {folder}, but lies in another folder")
     return eligibility.read_again(run)

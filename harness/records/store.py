@@ -70,7 +70,7 @@ class Store:
     def source(self, problem: str, sha256: str) -> bytes:
         """The source that a run of `problem` judged. Raises InfrastructureError with the reason if it is missing."""
         if not _SHA256.fullmatch(sha256):
-            raise InfrastructureError("the run names no sha256 of a source")
+            raise InfrastructureError("the run does not name its source's sha256")
         for tier in TIERS:
             path = f"{tier}/{problem}/sources/{sha256}.py"
             try:
@@ -78,7 +78,7 @@ class Store:
             except (OSError, ValueError):  # ValueError: a null byte in a problem's name
                 continue
             if hashlib.sha256(source).hexdigest() != sha256:
-                message = f"what is stored as source {sha256[:12]} is not what was judged: the sha256 differs"
+                message = f"the file stored as source {sha256[:12]} is not what was judged: the sha256 differs"
                 raise InfrastructureError(message, f"results/{path} was changed")
             return source
         hint = f"it would be results/local/{problem}/sources/{sha256}.py"

@@ -246,7 +246,7 @@ def _place(path: str) -> tuple[int, str]:
 
 
 def _second(first: str) -> str:
-    return f"has the id of results/{first}, which is read in its place"
+    return f"has the id of results/{first}, which is read instead"
 
 
 def entry_of(row: Sequence[Any]) -> Entry:

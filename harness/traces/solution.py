@@ -69,7 +69,7 @@ def source_of(problem: str, text: bytes, path: str) -> bytes:
     if len(solution.sources) > 1:
         raise UsageError(f"{path} has {len(solution.sources)} source files: one is judged here", "put them into one")
     if solution.sources[0].path != file:
-        raise UsageError(f"{path} enters {file}, which is not among its sources")
+        raise UsageError(f"{path} has its entry point in {file}, which is not among its sources")
     content = solution.sources[0].content.rstrip("\n")
     return f"{content}\n{_appended(form, content, function, solution.spec.destination_passing_style)}".encode()
 
@@ -104,11 +104,11 @@ def _read(text: bytes, path: str) -> Solution:
         return Solution.model_validate(json.loads(text))
     except (ValueError, RecursionError) as error:
         if not isinstance(error, ValidationError):
-            raise UsageError(f"{path} is no JSON: {error}") from None
+            raise UsageError(f"{path} is not JSON: {error}") from None
         first = error.errors()[0]
         where: list[Any] = list(first["loc"])
         raise UsageError(
-            f"{path} is no Solution: {'.'.join(map(str, where)) or 'the whole'}: {first['msg'].lower()}",
+            f"{path} is not a Solution: {'.'.join(map(str, where)) or 'the whole'}: {first['msg'].lower()}",
             "a submission is a .py file, or a Solution in FlashInfer's form",
         ) from None
 

@@ -56,7 +56,7 @@ def write(folder: Path, problems: Iterable[tuple[Problem, Sequence[TracedRun]]])
     """Write everything to `folder`, which must be new or empty. Raises UsageError and InfrastructureError."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "not empty" if folder.is_dir() else "no folder"
-        raise UsageError(f"{folder} is {what}: nothing is written over", "name another: --to")
+        raise UsageError(f"{folder} is {what}: nothing is overwritten", "name another: --to")
     written = Written()
     try:
         for problem, judged in problems:
