@@ -155,7 +155,7 @@ class Machine:
         if skipped.any():
             wave = int(np.argmax(skipped.any(axis=1)))
             count, most = int(skipped[wave].sum()), int(self._begun[rows][wave].sum())
-            message = f"{count} of {most} lanes do not reach it; hardware counts waves and lets it pass, HIP leaves it undefined"
+            message = f"{count} of {most} lanes do not reach it; hardware counts waves, HIP leaves it undefined"
             fault = WaveFault(DIVERGENT, message, int(numbers(self.state, rows)[wave]))
             self.remarks[number] = self._finding(fault)
 
