@@ -1,21 +1,22 @@
-"""Every opcode that the emulator has, and what of the tests and the bundled kernels executed it.
+"""Lists every opcode that the emulator has, and which tests and bundled kernels executed it.
 
     python -m bench.opcodes [--out FILE] [--kept FOLDER]
 
-Emulated is an opcode of tinygrad's tables for which a step can be made with plain operands, if a chip of the table has
-it (`harness/emulator/chips.py`). gfx942 and gfx950 share a table. An opcode is covered where waves executed it
+An opcode of tinygrad's tables counts as emulated if a step can be made for it with plain operands and a chip of the
+table has it (`harness/emulator/chips.py`). gfx942 and gfx950 share a table. An opcode is covered by a source if waves
+executed it there and its result was part of a comparison:
 
-    families      random instructions against statements of their own in numpy (tests/test_emulator_families.py)
+    families      random instructions against separate numpy statements (tests/test_emulator_families.py)
     instructions  single instructions and small programs in assembly, against numpy, torch or Python
     hip           kernels in inline HIP, against torch
     triton        Triton's machine code of kernels written for the tests, against torch
     bundled       the bundled submissions on their problems' CPU cases, which bench/emulated.py judges
 
-and what the instruction gave was part of what was compared. A program of an opcode's name alone may be wrong in a form
-that was not executed (SDWA, DPP, literals, another size). Damaged code objects and what fails are left out.
-Each source is a process of its own; all take about a quarter of an hour. Prints, by table: opcodes, emulated, covered
-by each, by none; then those by name. --out: all, as JSON. --kept: where each process leaves what it executed, and is
-not run again if it has.
+A covered opcode may still be wrong in a form that was not executed (SDWA, DPP, literals, another size). Damaged code
+objects and failures are left out. Each source is its own process; all together take about a quarter of an hour.
+
+Prints, by table: opcodes, emulated, covered by each source, covered by none; then the latter by name. --out: everything
+as JSON. --kept: a folder in which each process leaves its results; a process with results there is not run again.
 """
 
 from __future__ import annotations

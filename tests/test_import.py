@@ -106,9 +106,9 @@ def test_what_holds_no_problem_and_what_is_not_there_is_said_in_a_sentence(podiu
     for path, said in (
         (tmp_path / "empty", "holds no problem"),
         (tmp_path / "nowhere", "nowhere: nothing is there"),
-        (tmp_path / "file.txt", "file.txt: the file is none of Python"),
-        (f"{tmp_path}/empty:float16", "only the file of a task has a precision behind a colon"),
-        ("https://example.org/reference-kernels", "an address is not fetched"),
+        (tmp_path / "file.txt", "file.txt: it is not a Python file"),
+        (f"{tmp_path}/empty:float16", "only a task's file can have a precision after a colon"),
+        ("https://example.org/reference-kernels", "addresses are not fetched"),
     ):
         code, out, err = podium("import", str(path))
         assert code == 2 and not out and said in err and "Traceback" not in err
@@ -176,7 +176,7 @@ class TestWhatASetSays:
         path = checkout / "problems/small.yaml"
         path.write_text(path.read_text().replace("2025-06-30 23:59", stated))
         code, out, err = podium("import", str(path))
-        assert code == 2 and not out and f"problems.0.deadline: {stated!r} is no time" in err
+        assert code == 2 and not out and f"problems.0.deadline: {stated!r} is not a time" in err
 
     def test_task_yml_may_name_gpus_and_the_set_file_wins(self, toy_root, checkout):
         for name in ("vectoradd", "prefixsum"):

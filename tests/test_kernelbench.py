@@ -366,7 +366,7 @@ def test_a_task_beside_the_current_directory_is_called_as_it_was_typed(toy_root,
 def test_what_is_no_precision_is_said(podium):
     for said, hint in (("floot16", "did you mean float16"), ("fp4", "valid: bfloat16, float16")):
         code, out, err = podium("eval", f"{TASKS / '2_weights.py'}:{said}", "x.py")
-        assert code == 2 and not out and f"{said!r} is no precision of a task" in err and hint in err
+        assert code == 2 and not out and f"{said!r} is not a precision of a task" in err and hint in err
 
 
 def test_a_file_that_is_not_there_is_no_task(toy_root):

@@ -246,7 +246,7 @@ def test_a_band_of_a_family_holds_for_each_of_its_parts():
 
 
 def test_a_spread_is_limited_of_what_has_a_band():
-    with pytest.raises(ValueError, match="spreads limits gains, for which there is no band"):
+    with pytest.raises(ValueError, match="spreads limits gains, which has no band"):
         Tolerance(rel_l2=1, gain=(0.9, 1.1), spreads={"gains": 0.1})
 
 

@@ -1,10 +1,10 @@
-"""Reading an AMD code object: its kernels, what their registers hold at the start, their arguments and source lines.
+"""Reads an AMD code object: its kernels, their initial registers, arguments and source lines.
 
     CodeObject(bytes).kernel("scale") ─► KernelCode: descriptor, code, arguments, lines
 
 Sources: LLVM's "User Guide for AMDGPU Backend": "Kernel Descriptor" (64 bytes in .rodata under NAME.kd), "Code Object
-V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". The bytes may be anything: what does not fit is
-Malformed.
+V5 Metadata" (MessagePack in a note), "Initial Kernel Execution State". Arbitrary bytes are accepted as input; invalid
+ones raise Malformed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Argument:
-    """One piece of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
+    """One part of the kernel's argument segment. kind: "by_value", "global_buffer", "hidden_block_count_x", ..."""
 
     offset: int
     size: int
@@ -34,7 +34,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One kernel. base: the address of its code in the image; code: its bytes, to the end of its function."""
+    """One kernel. base: the address of its code in the image. code: its bytes, to the end of its function."""
 
     name: str
     target: str
@@ -47,11 +47,11 @@ class KernelCode:
     vgprs: int
     user_sgprs: int
     enabled: frozenset[str]
-    """Of the descriptor's bits: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
+    """Names of the descriptor's bits that are set: "dispatch_ptr", "kernarg_segment_ptr", "workgroup_id_x", ..."""
     kernarg_preload: tuple[int, int]
-    """SGPRs that hold arguments at the start, and the first argument dword they hold."""
+    """The number of SGPRs that hold arguments at the start, and the first argument dword in them."""
     workitem_id: int
-    """How many of the work item's ids are given: 0 is x, 1 is x and y, 2 all."""
+    """The highest of the work item's ids that is given: 0 is x, 1 is x and y, 2 is all."""
     float_mode: int
     ieee_mode: bool
     dx10_clamp: bool
@@ -61,7 +61,7 @@ class KernelCode:
     lines: dict[int, tuple[str, int]] = field(repr=False, default_factory=dict)
     """Byte offset of an instruction in `code` ─► file and line."""
     functions: dict[int, str] = field(repr=False, default_factory=dict)
-    """Where each function of the code object begins, this kernel among them, as a byte offset ─► its symbol."""
+    """Byte offset of each function of the code object, including this kernel ─► its symbol."""
 
     @property
     def rdna(self) -> bool:
@@ -136,8 +136,8 @@ class CodeObject:
             self._read(data)
         except (Malformed, NotEmulated):
             raise
-        except Exception as error:  # whatever the ELF reader makes of bytes that are no ELF
-            raise Malformed(f"it is no code object: {type(error).__name__}: {error}") from None
+        except Exception as error:  # the ELF reader raises various errors for bytes that are not ELF
+            raise Malformed(f"it is not a code object: {type(error).__name__}: {error}") from None
 
     def _read(self, data: bytes) -> None:
         from elftools.elf.constants import P_FLAGS
@@ -183,11 +183,11 @@ class CodeObject:
         return [str(entry.get(".name")) for entry in self.metadata.get("amdhsa.kernels", []) if isinstance(entry, dict)]
 
     def kernel(self, name: str) -> KernelCode:
-        """Raises Malformed without such a kernel, or if what it says of itself cannot be."""
+        """The kernel `name`. Raises Malformed if there is none or if its data are impossible."""
         try:
             return self._kernel(name)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
-            raise Malformed(f"what it says of {name} cannot be read: {type(error).__name__}: {error}") from None
+            raise Malformed(f"its data on {name} cannot be read: {type(error).__name__}: {error}") from None
 
     def _kernel(self, name: str) -> KernelCode:
         entries = [entry for entry in self.metadata.get("amdhsa.kernels", []) if entry.get(".name") == name]
@@ -248,7 +248,7 @@ class CodeObject:
 
 
 def _lines(elf: Any) -> dict[int, tuple[str, int]]:
-    """Address ─► file and line, for each row of the line table. Empty where there is none, or where it is broken."""
+    """Address ─► file and line, for each row of the line table. Empty if the table is missing or broken."""
     found: dict[int, tuple[str, int]] = {}
     try:
         if not elf.has_dwarf_info():
@@ -265,6 +265,6 @@ def _lines(elf: Any) -> dict[int, tuple[str, int]]:
                     number = state.file - first
                     name = files[number].name if 0 <= number < len(files) else b""
                     found[state.address] = (name.decode("utf-8", "replace"), state.line)
-    except Exception:  # a line table is a help, and no part of the program
+    except Exception:  # line numbers only improve messages
         return {}
     return found

@@ -2,7 +2,7 @@
 
     run(code_object, "scale", grid, block, kernargs, memory) ─► LaunchOutcome
 
-A launch of many workgroups is run in batches, so that its registers fit into `STATE_BYTES`.
+A launch with many workgroups runs in batches, so that its registers fit into `STATE_BYTES`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.emulator.witness import Witness
 
 STATE_BYTES = 128 << 20
 MAX_INSTRUCTIONS = 5_000_000
-"""So many instructions a wave may run: the bundled kernels' longest stays below a tenth of it."""
+"""The most instructions that a wave may run. The longest wave of a bundled kernel runs less than a tenth."""
 
 
 def run(
@@ -56,16 +56,16 @@ def run(
     encounter: EncounterWatch | None = None,
     conflicts: bool = False,
 ) -> LaunchOutcome:
-    """Run one kernel; what it stores is in `memory` afterwards.
+    """Run one kernel. Its stores are in `memory` afterwards.
 
-    grid, block: workgroups, and work items a workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
-    memory: the live allocations. shared_bytes: LDS beyond what the kernel has of its own. assembly: the compiler's, to
-    hold the decoded code against. limit: instructions that a wave may run. limit_s: processor time in which
-    some wave must end, in seconds. order: None steps all waves together (see `order`). fill: seeds what registers and
-    LDS hold at the start. watch: is told who writes one byte, encounter: who uses one of LDS. conflicts: count the
-    passes of LDS, and the cache lines of global memory.
+    grid, block: workgroups, and work items per workgroup, in x, y, z. kernargs: the bytes of each explicit argument.
+    memory: the live allocations. shared_bytes: LDS beyond the kernel's static LDS. assembly: the compiler's assembly,
+    to check the decoded code against. limit: the most instructions that a wave may run. limit_s: processor seconds in
+    which some wave must end. order: None steps all waves together (see `order`). fill: the seed for the initial
+    contents of registers and LDS. watch: is told who writes one byte. encounter: is told who uses one byte of LDS.
+    conflicts: count LDS passes and cache lines of global memory.
 
-    Whatever the bytes are, this returns: findings and reasons are in the LaunchOutcome, and nothing is raised.
+    Nothing is raised, whatever the bytes are. Findings and reasons are in the LaunchOutcome.
     """
     outcome = LaunchOutcome()
     lacking = available()
@@ -195,7 +195,7 @@ def _counting(
     counted: Callable[[Array, int, Array, int], tuple[int, int]],
     of_the_chip: int,
 ) -> Callable[[Array, int, Array], None]:
-    """To be told of accesses: adds what is counted of each to `sums`, by source line."""
+    """A function to call for each access. It adds the access's counts to `sums`, by source line."""
 
     def count(places: Array, size: int, chosen: Array) -> None:
         one = machine.program.instructions[machine.at]

@@ -1,4 +1,4 @@
-"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Both are stored by their values.
+"""The marks of a run: the labels of its cases, and the reason why it is not ranked. Files store them by value.
 
 Which of them a run earns: judge/marks. A stored run may hold others, of an older Podium (`tick-limited`): those stay
 the text that they are.
@@ -75,7 +75,7 @@ class Unranked(_Mark):
 
 
 DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDED)
-"""The machine's fault: another attempt may be ranked."""
+"""Reasons that are the machine's fault: another attempt may be ranked."""
 
 OLDER_SOURCE = "older source"
 """The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
