@@ -313,6 +313,11 @@ class TestTheBound:
         assert one == bound(Manner.STOPPED, CPU) == bound(Manner.STOPPED, CPU, outputs=0)
         assert many - one == pytest.approx(15 * bounds.CPU_NS_AN_OUTPUT)
 
+    def test_a_cpu_s_has_what_the_call_of_a_module_takes(self):
+        model, function = (bound(Manner.STOPPED, CPU, of_a_model=of_a_model) for of_a_model in (True, False))
+        assert model - function == pytest.approx(bounds.CPU_NS_A_MODEL)
+        assert bound(Manner.SANDWICH, of_a_model=True) == bound(Manner.SANDWICH)
+
     def test_what_the_worker_timed_has_none(self):
         assert bound(Manner.WORKER) is None
 
