@@ -125,6 +125,11 @@ class Caller:
         return min(tests, key=self._reference.most_bytes).key
 
     @property
+    def calls_a_model(self) -> bool:
+        """Whether a call is one of a module of torch's, in the place of a function."""
+        return self._problem.foreign is not None and self._problem.foreign.form == "kernelbench"
+
+    @property
     def simulated(self) -> bool:
         """Whether a call so far was interpreted or emulated, as far as the submission's own process says."""
         return self.interpreted or self.emulated is not None
