@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     if asked := os.environ.get(completion.VARIABLE):
         return completion.answer(asked)
-    with github.obeyed_by_nobody():
+    with github.without_commands():
         try:
             _check_where_this_is()
             with verbs.make_context(_name(), given) as context:  # click's own main would catch Ctrl-C

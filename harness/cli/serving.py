@@ -40,9 +40,7 @@ server_option = click.option(
 @click.option("--cluster", metavar="ADDRESS", help="Judge on a cluster's nodes: auto, HOST:PORT or ray://HOST:PORT.")
 @click.option("--behind-proxy", is_flag=True, help="A local proxy names the client (X-Forwarded-For).")
 @click.option(
-    "--all-problems",
-    is_flag=True,
-    help="Show the stored runs of every problem, not only of the competitions' problems.",
+    "--all-problems", is_flag=True, help="Show the stored runs of every problem, not only of the competitions."
 )
 @database_option
 @click.pass_obj

@@ -1,4 +1,4 @@
-"""Boards, verdicts and lists as parts of a document, and the figures in them as text."""
+"""Boards, verdicts and lists as parts of a document, with their figures as text."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from harness.render.fit import hanging, shortened
 from harness.verbs.verify import ControlResult
 
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200
-"""Of what a submission printed, as many lines and of each as much."""
+"""The most lines of a submission's output that are shown, and the most characters of each line."""
 
 
 def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str]) -> list[Part]:
-    """A leaderboard: the ranked table, what is not ranked and why, and notes."""
+    """Return a leaderboard: the ranked table, the unranked submissions with reasons, and notes."""
     parts: list[Part] = [f"{problem.title} ({problem.name}) on {device_name}"]
     if ranked.standings:
         below = limit_note({s.entry.floor_format for s in ranked.standings if s.of_limit})
@@ -61,7 +61,7 @@ def board(problem: Problem, device_name: str, ranked: Board, notes: Sequence[str
 
 
 def of_another_form(problem: Problem, device_name: str) -> list[str]:
-    """What a board of a problem in another project's form lacks or does otherwise."""
+    """Return notes on how a foreign problem's board differs from others."""
     said = terms(problem, device_name)
     if problem.foreign is not None and not problem.foreign.cost:
         said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
@@ -71,12 +71,12 @@ def of_another_form(problem: Problem, device_name: str) -> list[str]:
 
 
 def terms(problem: Problem, device_name: str) -> list[str]:
-    """For which devices and until when its competition is, as far as that is not now and here."""
+    """Return notes on the devices and the deadline of the problem's competition, if these do not fit here and now."""
     return problem.foreign.terms(device_name, datetime.now(UTC)) if problem.foreign is not None else []
 
 
 def secret_cases(problem: Problem) -> list[Part]:
-    """Below its boards: what runs are checked on besides the stated cases, drawn anew by each."""
+    """Return the part below a problem's boards on the secret cases, which each run draws anew."""
     parts: list[Part] = []
     for where, cases in (("a GPU", problem.cases), ("a CPU", problem.cpu)):
         if cases.secret:
@@ -86,7 +86,7 @@ def secret_cases(problem: Problem) -> list[Part]:
 
 
 def published(problem: Problem) -> list[Part]:
-    """Figures that others published for the problem, by source, apart from anything measured here."""
+    """Return the figures that others published for the problem, by source, apart from measurements."""
     parts: list[Part] = ["Published by others, not measured here:"]
     for source in dict.fromkeys(figure.source for figure in problem.published):
         rows = [[f.device, f.case, f.value, f.what] for f in problem.published if f.source == source]
@@ -95,8 +95,8 @@ def published(problem: Problem) -> list[Part]:
 
 
 def failure(shown: Run, stored: bool = True, cases: Sequence[str] = (), secret: int = 0) -> Part:
-    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
-    `cases`, labels, those that were not tried are listed too, and how many `secret` ones were not."""
+    """Return the facts on a failed run: its cases one by one, the detail, and the end of the submission's output.
+    `cases`: labels, of which the untried ones are listed too. `secret`: the number of untried secret cases."""
     lines = [f"{shown.submission}:", case_list(shown.checks, cases, secret)] if shown.checks else []
     detail = shown.ending.detail or shown.ending.message
     lines.append(f"{shown.submission}: {hanging(detail) if shown.ending.verdict is Verdict.WRONG_ANSWER else detail}")
@@ -105,7 +105,7 @@ def failure(shown: Run, stored: bool = True, cases: Sequence[str] = (), secret: 
 
 
 def printed(output: str, whole: str) -> str:
-    """The last of what a submission printed and, if that is less than all, what shows the `whole`."""
+    """Return the end of a submission's output. If it is cut, name the command that shows the `whole`."""
     lines = output.strip().splitlines()
     last = [f"  {shortened(line, PRINTED_COLUMNS)}" for line in lines[-PRINTED_LINES:]]
     cut = f"the last {PRINTED_LINES} of {len(lines)} lines" if len(lines) > PRINTED_LINES else ""
@@ -128,13 +128,13 @@ _RANKED_HEADERS = [
     "flags",
 ]
 OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
-"""Stands below what shows it, with the formats of the floors: the same words everywhere."""
+"""The note below every table with that column, followed by the formats of the floors."""
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
-"""Stands below what shows such times."""
+"""The note below such times."""
 SOURCE_CHANGED = (
     f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the present file."
 )
-"""Stands below a board with such runs."""
+"""The note below a board with such runs."""
 
 _HINTS = {
     Unranked.NOISY: ": judge it again when nothing else runs",
@@ -147,17 +147,17 @@ _HINTS = {
     Unranked.OLDER: ": judge it again",
     Unranked.UNSANDBOXED: f"; see {page('sandbox')}",
 }
-"""What to do about a run that is not ranked, as it follows the reason."""
+"""Advice on runs that are not ranked, appended to the reason."""
 
 
 def why_unranked(reasons: str | None) -> str:
-    """In words, why a run that was accepted is not ranked: of each reason, with commas between, a sentence."""
+    """Say why an accepted run is not ranked: a sentence for each of the comma-separated reasons."""
     return "; ".join(map(_why_unranked, reasons.split(", "))) if reasons else "it has no score"
 
 
 def _why_unranked(reason: str) -> str:
     if reason not in tuple(Unranked):
-        return reason  # of an older Podium
+        return reason  # from an older Podium
     return Unranked(reason).why + _HINTS.get(Unranked(reason), "")
 
 
@@ -181,7 +181,7 @@ def _ranked_row(standing: Standing) -> list[object]:
 
 
 def runs(entries: Sequence[Entry]) -> list[Part]:
-    """Stored runs, a line each; whose clock it was only where that was not the judge's in all of them."""
+    """Return stored runs, one a line. The clock is shown only if the judge did not time all of them."""
     rows = []
     for entry in entries:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
@@ -200,19 +200,19 @@ def runs(entries: Sequence[Entry]) -> list[Part]:
 
 
 def left_alone(faults: Sequence[tuple[str, str]]) -> list[Part]:
-    """What lies in results/ and is no run, and why."""
+    """Return a line for each file in results/ that is not a run, with the reason."""
     return [Prose(f"Left alone in results/: {path}: {fault}") for path, fault in faults]
 
 
 def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = True) -> str:
-    """What a caller wants to read last.
+    """Return the line that is printed last.
 
     `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the limit (mxfp4), 1.5 × as fast as the
-    best baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
+    best baseline, 0.97 × as fast as the best so far (triton_fp8)`. Facts that `bearings` lacks are left out.
     """
     words = outcome(shown.ending.verdict, shown.unranked_because)
     crowded = any(Label.CROWDED in measurement.labels for measurement in shown.measurements)
-    if bearings and crowded:  # also of a first look, whose reason not to be ranked is another
+    if bearings and crowded:  # also for a quick run, which is unranked for another reason
         bearings = replace(bearings, times_baseline=shown.speed_up, times_best=None)
     figures = []
     if shown.score:
@@ -262,7 +262,8 @@ def _on_either(gpu: int, cpu: int) -> str:
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
-    """The controls: the verdict due, the verdict got, and the worst limit's value over the limit, a tolerance each."""
+    """Return a table of the controls: the verdict due, the verdict got, and for each tolerance the largest ratio of an
+    error to its limit."""
     tolerances = list(problem.tolerances)
     rows = [
         [r.name, r.due.words, r.got.words, *(_margin(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
@@ -280,18 +281,18 @@ NO_FIGURE = "\N{INFINITY}"
 
 
 def _margin(excess: Excess | None) -> str:
-    """`450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
+    """Return `450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
     return ratio(excess) if excess is None or math.isfinite(excess.ratio) else f"{NO_FIGURE} {excess.limit}"
 
 
 def limit_note(formats: Iterable[str | None]) -> list[str]:
-    """What "of the limit" means where floors of these `formats` are shown; nothing where there is none."""
+    """Explain "of the limit" where floors of these `formats` are shown. Empty if there is none."""
     named = sorted({name for each in formats if each for name in each.split(", ")})
     return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
 
 
 def no_baseline(problem: Problem, ranked: Board) -> list[str]:
-    """Why a board has no column `× best baseline`, and how to get it; nothing where it has."""
+    """Say why a board has no column `× best baseline`, and how to get it. Empty if it has the column."""
     if not ranked.standings or any(standing.times_baseline for standing in ranked.standings):
         return []
     if not problem.baselines:
