@@ -162,7 +162,7 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def wanted_hash(root: str) -> str:
-    """Return a hash of everything that determines the environment. An edit without effect causes no installation."""
+    """Return a hash of everything that determines the environment. A new time stamp alone causes no installation."""
     digest = hashlib.sha256(os.path.abspath(sys.executable).encode())
     for name in ("pyproject.toml", "constraints.txt"):
         digest.update(read(os.path.join(root, name)).encode())

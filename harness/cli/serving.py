@@ -166,7 +166,7 @@ def listed(root: Path, database: str | None, as_json: bool) -> None:
 @database_option
 @click.pass_obj
 def block(root: Path, name: str, reason: str, database: str | None) -> None:
-    """Close the account NAME. An empty reason opens it again.
+    """Block the account NAME. An empty reason unblocks it.
 
     Example: python3 -m harness user block ada --reason "two accounts"
     """

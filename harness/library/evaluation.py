@@ -45,8 +45,8 @@ def evaluate(
         device: cpu, cuda, cuda:1, or auto, which means the first GPU, or the CPU if there is none.
         sampling: "verdict" judges the test cases and times nothing. "quick" times one process. "full" times as many
             processes as configs/eval.yml says and can be ranked. "profile" runs torch.profiler inside the sandbox
-            (`run.profiles`). A `harness.catalog.config.Sampling` gives your own counts and seconds; such a run is not
-            ranked.
+            (`run.profiles`). A `harness.catalog.config.Sampling` gives your own counts and seconds; such a run is
+            not ranked.
         name: the submission's name in the run (default: the file's name, or `submission`).
         root: the directory that holds problems/, configs/ and results/ (default: as the command without --root).
         store: write run and source to results/local under `root`.
@@ -79,8 +79,8 @@ def evaluate_many(
 ) -> list[Run]:
     """Judge several sources and return their runs in the same order. Each card of `device` judges one source at a time.
 
-        device: auto means all GPUs of the machine, or the CPU if there is none. Several devices are given as a list. A CPU
-            judges one source after another.
+        device: auto means all GPUs of the machine, or the CPU if there is none. Several devices are given as a list. A
+            CPU judges one source after another.
         names: one for each source (default: a file's own name, or `submission_1` and so on).
 
     The other arguments are those of `evaluate`. An invalid name, path or size is raised before any source is judged. A
