@@ -93,7 +93,7 @@ def _ranked_row(standing: Standing) -> list[object]:
 
 
 def secret_cases(problem: Problem) -> list[Part]:
-    """Below its boards: what runs are checked on besides the stated cases, drawn anew by each."""
+    """Return the part below a problem's boards on the secret cases, which each run draws anew."""
     parts: list[Part] = []
     for where, cases in (("a GPU", problem.cases), ("a CPU", problem.cpu)):
         if cases.secret:
@@ -103,7 +103,7 @@ def secret_cases(problem: Problem) -> list[Part]:
 
 
 def _published(problem: Problem) -> list[Part]:
-    """Figures that others published for the problem, by source, apart from anything measured here."""
+    """Return the figures that others published for the problem, by source, apart from measurements."""
     parts: list[Part] = ["Published by others, not measured here:"]
     for source in dict.fromkeys(figure.source for figure in problem.published):
         rows = [[f.device, f.case, f.value, f.what] for f in problem.published if f.source == source]
