@@ -20,7 +20,7 @@ from harness.judge.exemplar import most_telling
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
-from harness.judge.sitting import too_many_void
+from harness.judge.sitting import too_many_void, void_share
 from harness.judge.spare import Spare
 from harness.judge.trial import Timings, Trial
 from harness.machine import environment
@@ -200,6 +200,8 @@ def _measurement(
         labels.add(Label.COPIED)
     if _crowded(timings):
         labels.add(Label.CROWDED)
+    if too_many_void(each.sittings for each in trial.timings) and void_share(timings.sittings) > eligibility.MOST_VOID:
+        labels.add(Label.VOIDED)
     if eligibility.is_wider(latency, sampling.most_half_width):
         labels.add(Label.IMPRECISE)
     if device.kind == "cpu" and latency.latency_ns <= bounds.CPU_NS:
