@@ -32,6 +32,7 @@ CORRECTIONS = {
     "v_div_scale_f64": "as v_div_scale_f32, with 2^128",
     "v_div_fmas_f64": "as v_div_fmas_f32, with 2^128",
     "v_div_fixup_f64": "as v_div_fixup_f32",
+    "v_div_fixup_f16": "16'F(0xfe00) is a bit pattern, not a number.",
     "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
     "by the instruction's title, `round to nearest even integer`.",
     "v_rndne_f16": "as v_rndne_f32",

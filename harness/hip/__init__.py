@@ -20,7 +20,8 @@ Without a GPU everything works but the launch. In a worker that emulates a chip 
 launch compiles the source for the targets that compilers are found for and raises NoDevice, or CompilationError if none
 of them takes it.
 
-    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics: HIP's own names, without ROCm
+    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics, halves: HIP's own names,
+                                   without ROCm
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
                    ─► compilers   clang and NVRTC for chips that are not here
 '''
