@@ -25,7 +25,7 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Unranked, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Tolerance, Unranked, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -544,7 +544,7 @@ def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
 
 
 def test_the_page_of_a_problem_s_files_names_each_limit_of_a_tolerance():
-    told = PAGES["docs/problems.md"].split("### Tolerances")[1].split("\n## ")[0]
+    told = PAGES["docs/tolerances.md"].split("## Limits on each call")[1]
     assert Tolerance.model_fields.keys() <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", told))))
 
 
