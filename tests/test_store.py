@@ -42,8 +42,8 @@ from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.records.tables import COLUMNS
 from harness.render import run as rendered
+from harness.verbs.agenda import took_before
 from harness.verbs.compare import take
-from harness.verbs.eval import _took_before
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -1097,7 +1097,7 @@ def test_how_long_stored_runs_took_is_asked_in_one_look_at_the_files(root, monke
         with Store(root).index():
             pass
         at_once = len(looks)
-        assert _took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
+        assert took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
     assert len(looks) == 2 * at_once
 
 
