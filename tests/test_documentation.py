@@ -587,6 +587,14 @@ def test_the_first_kernel_is_ten_lines():
     assert len([line for line in kernel.splitlines() if line.strip()]) == 10
 
 
+def test_every_path_that_contributing_sends_a_change_to_is_there():
+    table = (CHECKOUT / "CONTRIBUTING.md").read_text().split("## Where a change goes")[1].split("## Rules")[0]
+    named = re.findall(r"`((?:harness|configs)/[\w/.]+)`", table)
+    assert len(named) > 30 and [path for path in named if not (CHECKOUT / path).exists()] == []
+    rooms = {path.split("/")[1] for path in named if path.startswith("harness/")}
+    assert len(rooms) > 15
+
+
 def test_every_folder_that_contributing_names_is_there():
     folders = re.findall(r"(?m)^\| `([\w/]+)` \|", (CHECKOUT / "CONTRIBUTING.md").read_text())
     named = [folder.replace("NAME", "mla") for folder in folders]
