@@ -57,8 +57,8 @@ class Agenda:
         return f"{line}; {about(left_s)} if they take as long as stored runs here"
 
     def which(self, number: int) -> str:
-        """Return `, file 3 of 10, about 5 min left if the rest take as long as those`. The estimate is left out until one
-        file is judged."""
+        """Return `, file 3 of 10, about 5 min left if the rest take as long as those`. It gives no time
+        until one file is judged."""
         if len(self._submissions) == 1:
             return ""
         left_s = self.left_s(number) if self._took_s else None
@@ -66,8 +66,8 @@ class Agenda:
         return f", file {number + 1} of {len(self._submissions)}{left}"
 
     def left_s(self, first: int, end: int | None = None) -> float | None:
-        """Estimate the seconds that the submissions from `first` to before `end` will take, or return None if some cannot
-        be estimated. Each is expected to take as long as earlier files of its kind, else as stored runs of its kind,
+        """Estimate the seconds that `submissions[first:end]` will take, or return None if some cannot be estimated.
+        Each is expected to take as long as earlier files of its kind, else as stored runs of its kind,
         else as any earlier file."""
         every = [each for times in self._took_s.values() for each in times]
         left_s = 0.0
