@@ -22,8 +22,8 @@
     findings, witness, encounters                       what is wrong; what nobody wrote and is used; sides of a race
     native                                              the inner loops in C, which numpy does as well
 
-It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator.md says what
-is exact and what is not emulated. It tells nothing of time.
+It needs tinygrad and pyelftools (`make setup-offline`); nothing else imports this package. docs/emulator-limits.md
+says what is exact and what is not emulated. It tells nothing of time.
 """
 
 from harness.emulator.decoding import available
