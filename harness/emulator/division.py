@@ -1,8 +1,8 @@
 """The three instructions that LLVM builds a division of, added to WRITTEN. Half precision has the last alone.
 
-v_div_scale scales an operand where the quotient or its reciprocal would leave the normal numbers, and says so in VCC;
-v_div_fmas undoes it with its rounding; v_div_fixup puts the special cases right. `semantics.CORRECTIONS` says where
-AMD's pseudocode is not followed.
+v_div_scale scales an operand if the quotient or its reciprocal would leave the normal numbers, and reports it in VCC.
+v_div_fmas undoes the scaling when it rounds. v_div_fixup handles special cases. `semantics.CORRECTIONS` lists the
+deviations from AMD's pseudocode.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ __all__ = ["WRITTEN"]
 
 @dataclass(frozen=True)
 class _Precision:
-    """scale: by which power of two operands are scaled. far: exponents so much apart are near the largest quotient.
-    tiny: a numerator's exponent bits up to which it is scaled. lost: exponents so much apart give zero."""
+    """scale: the power of two by which operands are scaled. far: the difference of exponents from which a quotient is
+    near the largest. tiny: the exponent field up to which a numerator is scaled. lost: the difference of exponents from
+    which a quotient is zero."""
 
     name: str
     dtype: Any
@@ -82,13 +83,13 @@ def _fmas(of: _Precision) -> Apply:
 
 
 def _scaled32(a: Array, b: Array, c: Array, power: Array) -> Array:
-    """(a·b + c) · 2^power, rounded once: the sum is far from the denormals, and float64 holds what matters of it."""
+    """(a·b + c) · 2^power, rounded once. The sum is far from the denormals, so float64 holds all bits that matter."""
     exact = a.astype(F64) * b.astype(F64) + c.astype(F64)
     return np.ldexp(exact, power).astype(F32)
 
 
 def _scaled64(a: Array, b: Array, c: Array, power: Array, wanted: Array) -> Array:
-    """The same of float64: where the scaled sum is a denormal it would be rounded twice, so it is made of fractions."""
+    """The same for float64. If the scaled sum is a denormal it would be rounded twice, so fractions are used."""
     shape = np.broadcast_shapes(a.shape, b.shape, c.shape, np.shape(wanted))
     a, b, c, power, wanted = (np.broadcast_to(one, shape) for one in (a, b, c, power, wanted))
     scaled = np.ldexp(ar.fma(a, b, c), power)

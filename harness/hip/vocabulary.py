@@ -1,8 +1,8 @@
-"""HIP's own names, for a clang that has no ROCm headers: they stand in the prelude there. hipRTC brings these itself.
+"""HIP's own names, for a clang without ROCm's headers. They are part of the prelude there. hipRTC defines them itself.
 
-Each is a template, if only in name, so that a source may bring a function of its own with the same name and arguments:
-overload resolution prefers what is no template. Semantics are those of ROCm's headers (amd_warp_functions.h,
-amd_device_functions.h, amd_hip_atomic.h, amd_hip_vector_types.h). docs/hip.md lists the names.
+Each name is a template, even without a parameter that matters. So a source may define a function with the same name and
+arguments: overload resolution prefers a function that is not a template. Semantics are those of ROCm's headers
+(amd_warp_functions.h, amd_device_functions.h, amd_hip_atomic.h, amd_hip_vector_types.h). docs/hip.md lists the names.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ _CALLED_SO = re.compile(
 
 
 def hint(log: str) -> str:
-    """A line for a compiler's log that misses a name as HIP's are called, empty for any other."""
+    """A line to add to a compiler's log that misses one of HIP's names; "" for any other log."""
     found = {name for name in _UNKNOWN.findall(log) if _CALLED_SO.fullmatch(name)} | set(_LACKING.findall(log))
     if not found:
         return ""
