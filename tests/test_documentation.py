@@ -25,7 +25,7 @@ from harness.errors import InfrastructureError, UsageError
 from harness.judge import bounds
 from harness.machine.device import DeviceFile
 from harness.machine.device import described as with_its_file
-from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Unranked, Verdict, of_limit
+from harness.model import OLDER_SOURCE, ClockOwner, Device, Label, Run, Tolerance, Unranked, Verdict, of_limit
 from harness.records.entry import of_run
 from harness.records.run_file import load_run
 from harness.records.store import Store
@@ -543,8 +543,8 @@ def test_the_folder_in_gpu_modes_form_is_judged_as_its_page_says(copy):
     assert told == [f"accepted: twice on doubled: {message.partition(',')[0]}"]
 
 
-def test_the_page_of_a_problem_s_files_names_each_limit_of_a_tolerance():
-    told = PAGES["docs/problems.md"].split("### Tolerances")[1].split("\n## ")[0]
+def test_the_page_of_tolerances_names_each_limit():
+    told = re.sub(r"^```.*?^```$", "", PAGES["docs/tolerances.md"], flags=re.MULTILINE | re.DOTALL)
     assert Tolerance.model_fields.keys() <= set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", told))))
 
 

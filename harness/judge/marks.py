@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.judge import bounds
-from harness.judge.sitting import Sitting, too_many_void
+from harness.judge.sitting import Sitting, too_many_void, void_share
 from harness.judge.trial import Timings, Trial
 from harness.model import (
     ClockOwner,
@@ -29,14 +29,17 @@ def labels(
     device: Device,
     launch_ns: float | None,
     most_half_width: float | None,
+    voided: bool = False,
 ) -> tuple[Label, ...]:
-    """Of one case. `launch_ns`: what launching a kernel that does nothing takes."""
+    """Of one case. `launch_ns`: what launching a kernel that does nothing takes. `voided`: too many of the run's calls
+    were void."""
     pace, on_gpu = timings.pace, device.kind != "cpu"
     host_bound = on_gpu and pace.manner is Manner.STOPPED
     earned = {
         Label.HOST_BOUND: host_bound,
         Label.COPIED: on_gpu and pace.copied and not host_bound,
         Label.CROWDED: crowded(timings.sittings),
+        Label.VOIDED: voided and void_share(timings.sittings) > eligibility.MOST_VOID,
         Label.IMPRECISE: eligibility.is_wider(latency, most_half_width),
         Label.LATENCY_BOUND: floor is not None and launch_ns is not None and floor.latency_ns < 2 * launch_ns,
         Label.TOO_SHORT: not on_gpu and latency.latency_ns <= bounds.CPU_NS,
