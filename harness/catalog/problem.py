@@ -206,6 +206,9 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
             where = f"{path}: {section}.{kind}[{index}]"
             _check_parameters(where, list(entry), parameters)
             _check_steps(where, entry.get("steps", 1), outline)
+            if kind == "benchmark" and entry.get("steps", 1) != 1:
+                hint = "state them in test cases: what is left from the call before is known before this one is timed"
+                raise ProblemError(f"{where} has {entry['steps']} steps; a benchmark case has one", hint)
             case = Case(parameters=entry)
             if case.key in seen:
                 raise ProblemError(f"{where} is the same case as {section}.{kind}[{seen[case.key]}]: {case.label}")
