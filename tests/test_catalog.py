@@ -66,6 +66,7 @@ def test_the_hash_of_a_problem_covers_all_that_judges_with_it(toy_root):
         lambda: (folder / "attention.py").write_text("x = 2\n"),
         lambda: (folder / "attention.py").rename(folder / "other.py"),
         lambda: (folder / "aiter.py").write_text(""),
+        lambda: ((folder / "within").mkdir(), (folder / "within" / "norm.py").write_text("x = 1\n")),
         lambda: (toy_root / "problems" / "double" / "reference.py").open("a").write("# more\n"),
         lambda: (toy_root / "problems" / "double" / "problem.yml").open("a").write("# more\n"),
     ):

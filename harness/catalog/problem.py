@@ -139,7 +139,7 @@ def _read_problem(folder: Path) -> Problem:
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
         hidden=tuple(folder.parents[1:2]),  # the root, with all problems, submissions and results
-        sha256=sha256_of([yml, reference, *sorted((places.mathematics(folder) / "reference").glob("*.py"))]),
+        sha256=sha256_of([yml, reference, *_mathematics(folder)]),
     )
     _check_names(yml, problem)
     _check_parts(yml, problem, outline)
@@ -147,6 +147,12 @@ def _read_problem(folder: Path) -> Problem:
     _check_baselines(yml, problem)
     _check_tolerances(yml, problem)
     return problem
+
+
+def _mathematics(folder: Path) -> list[Path]:
+    """All of the shared mathematics, packages within it as well."""
+    found = (places.mathematics(folder) / "reference").rglob("*.py")
+    return sorted(path for path in found if path.parent.name != "__pycache__")
 
 
 def sha256_of(files: Sequence[Path]) -> str:
