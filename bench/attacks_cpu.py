@@ -34,6 +34,7 @@ from exploits import Subject, subjects  # noqa: E402
 
 from harness import catalog  # noqa: E402
 from harness.catalog.config import load_config  # noqa: E402
+from harness.judge import bounds  # noqa: E402
 from harness.judge.evaluate import evaluate  # noqa: E402
 from harness.machine.device import detect  # noqa: E402
 from harness.model import Run  # noqa: E402
@@ -41,7 +42,7 @@ from harness.ranking import stats  # noqa: E402
 
 FLUSH_BYTES = 4 << 20
 RESAMPLINGS = 2000
-SHARE, BOUND_US = 0.05, 50.0
+SHARE, BOUND_US = bounds.CPU_SHARE, bounds.CPU_NS / 1e3
 HONEST = """
 import time
 def custom_kernel(data):

@@ -66,6 +66,7 @@ def test_the_hash_of_a_problem_covers_all_that_judges_with_it(toy_root):
         lambda: (folder / "attention.py").write_text("x = 2\n"),
         lambda: (folder / "attention.py").rename(folder / "other.py"),
         lambda: (folder / "aiter.py").write_text(""),
+        lambda: ((folder / "within").mkdir(), (folder / "within" / "norm.py").write_text("x = 1\n")),
         lambda: (toy_root / "problems" / "double" / "reference.py").open("a").write("# more\n"),
         lambda: (toy_root / "problems" / "double" / "problem.yml").open("a").write("# more\n"),
     ):
@@ -265,6 +266,17 @@ def test_steps_are_a_positive_number_and_need_next_input(toy_root, yml, referenc
     reference("cols: int, seed", "cols: int, steps: int = 1, seed")
     yml("{rows: 3, cols: 5}", f"{{rows: 3, cols: 5, steps: {steps}}}")
     assert "steps" in complaint(toy_root) or "next_input" in complaint(toy_root)
+
+
+@pytest.mark.parametrize(("steps", "refused"), [("1", False), ("2", True)])
+def test_a_timed_case_has_one_step_for_what_the_call_before_left_is_known(toy_root, yml, reference, steps, refused):
+    reference("cols: int, seed", "cols: int, steps: int = 1, seed")
+    reference("def ref_kernel", "def next_input(data, *, seed):\n    return data\n\n\ndef ref_kernel")
+    yml("{rows: 64, cols: 64}", f"{{rows: 64, cols: 64, steps: {steps}}}")
+    if refused:
+        assert "benchmark[0] has 2 steps; a benchmark case has one" in complaint(toy_root)
+    else:
+        catalog.load_problem(toy_root, "double")
 
 
 class TestSubmissions:

@@ -31,7 +31,7 @@ def make(toy_root, monkeypatch):
         folder = toy_root / "problems" / "double"
         if reference is not None:
             (folder / "reference.py").write_text("import torch\n" + reference + "\ndef cost(**case): return {}\n")
-            both = f"{{test: [{case}], benchmark: [{case}]}}"
+            both = f"{{test: [{case}], benchmark: [{case.replace('steps: 3', 'steps: 1')}]}}"
             lines = {"name": "double", "title": "x", "description": "x", "outputs": outputs, "cases": both, "cpu": both}
             lines |= {"inputs": "[x, config]", "axes": "{y: [row]}", "tolerances": "{close: {rel_l2: 0.1}}"} | keys
             (folder / "problem.yml").write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))

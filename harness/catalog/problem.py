@@ -139,7 +139,7 @@ def _read_problem(folder: Path) -> Problem:
         cpu=_cases(yml, "cpu", stated.cpu, outline),
         folder=folder,
         hidden=tuple(folder.parents[1:2]),  # the root, with all problems, submissions and results
-        sha256=sha256_of([yml, reference, *sorted((places.mathematics(folder) / "reference").glob("*.py"))]),
+        sha256=sha256_of([yml, reference, *_mathematics(folder)]),
     )
     _check_names(yml, problem)
     _check_parts(yml, problem, outline)
@@ -147,6 +147,12 @@ def _read_problem(folder: Path) -> Problem:
     _check_baselines(yml, problem)
     _check_tolerances(yml, problem)
     return problem
+
+
+def _mathematics(folder: Path) -> list[Path]:
+    """All of the shared mathematics, packages within it as well."""
+    found = (places.mathematics(folder) / "reference").rglob("*.py")
+    return sorted(path for path in found if path.parent.name != "__pycache__")
 
 
 def sha256_of(files: Sequence[Path]) -> str:
@@ -206,6 +212,9 @@ def _cases(path: Path, section: str, lists: _CaseLists, outline: _Outline) -> Ca
             where = f"{path}: {section}.{kind}[{index}]"
             _check_parameters(where, list(entry), parameters)
             _check_steps(where, entry.get("steps", 1), outline)
+            if kind == "benchmark" and entry.get("steps", 1) != 1:
+                hint = "state them in test cases: what is left from the call before is known before this one is timed"
+                raise ProblemError(f"{where} has {entry['steps']} steps; a benchmark case has one", hint)
             case = Case(parameters=entry)
             if case.key in seen:
                 raise ProblemError(f"{where} is the same case as {section}.{kind}[{seen[case.key]}]: {case.label}")
