@@ -381,7 +381,7 @@ class TestReading:
         content(root)
         with path.open("r+") as file:
             file.truncate(50)
-        with pytest.raises(InfrastructureError, match=r"run-1\.json is no run"):
+        with pytest.raises(InfrastructureError, match=r"run-1\.json is not a run"):
             Store(root).read("run-1")
 
     def test_a_spoilt_file_is_that_of_no_name_that_only_ends_as_its_own(self, root):
@@ -437,11 +437,11 @@ class TestFaults:
     @pytest.mark.parametrize(
         "text, said",
         [
-            pytest.param(b"", "is no run", id="empty"),
-            pytest.param(os.urandom(300), "is no run", id="noise"),
-            pytest.param(json.dumps(GOOD).encode()[:700], "is no run", id="truncated"),
-            pytest.param(b'{"hello": "world"}', "is no run", id="foreign"),
-            pytest.param(b"[1, 2]", "is no run", id="a list"),
+            pytest.param(b"", "is not a run", id="empty"),
+            pytest.param(os.urandom(300), "is not a run", id="noise"),
+            pytest.param(json.dumps(GOOD).encode()[:700], "is not a run", id="truncated"),
+            pytest.param(b'{"hello": "world"}', "is not a run", id="foreign"),
+            pytest.param(b"[1, 2]", "is not a run", id="a list"),
             pytest.param(broken(id="other"), "holds the run other", id="another's name"),
             pytest.param(broken(schema_version=SCHEMA_VERSION + 1), "newer than this program", id="from the future"),
             pytest.param(broken(surplus=1), "surplus", id="unknown key"),
@@ -723,7 +723,7 @@ class TestIndex:
         (folder(root) / "a1.json").write_bytes((folder(root) / "a1.json").read_bytes()[:700])
         paths, _, _, faults = content(root)
         assert paths.keys() == {"b1"} == {entry.id for entry in standings(root).values()}
-        assert [path for path, _ in faults] == ["local/double/test-1000/a1.json"] and "is no run" in faults[0][1]
+        assert [path for path, _ in faults] == ["local/double/test-1000/a1.json"] and "is not a run" in faults[0][1]
 
     def test_a_run_that_was_edited_after_it_was_indexed_is_what_its_file_says_now(self, root, settled):
         put(root, *several())
