@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from bench.experiment import Children, Judging, Raw, judging, measuring, one_pass, options, report
-from harness.judge.constants import CYCLES_OF_A_SLICE, constant
+from harness.judge.null_calls import CYCLES_OF_A_SLICE, constant
 from harness.machine.device import Device
 from harness.model import Case
 from harness.ranking.stats import interquartile_mean

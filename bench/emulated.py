@@ -26,8 +26,9 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.chips.targets import EMULATED_TARGETS as TARGETS
+
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ("gfx942", "gfx950", "gfx1100")
 LIMIT_S = 1800
 
 

@@ -38,7 +38,8 @@ from tabulate import tabulate
 
 from bench.emulated import ROOT, TARGETS, bundled, has_kernels
 from harness.emulator import launch
-from harness.emulator.code_object import ARCHITECTURE, KernelCode
+from harness.emulator.chips import CHIPS
+from harness.emulator.code_object import KernelCode
 from harness.emulator.decoding import _formats, _placed, decode
 from harness.emulator.findings import KernelFault, NotEmulated
 from harness.emulator.program import DecodedProgram
@@ -74,12 +75,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
         sources = executed(options.kept or Path(folder))
     rows, found = [], {}
-    for table in sorted(set(ARCHITECTURE.values())):
+    for table in sorted({chip.tables for chip in CHIPS.values()}):
         known = opcodes(table)
         emulated = {name for name, has in known.items() if has}
         covered = {source: emulated & by_table.get(table, set()) for source, by_table in sources.items()}
         none = emulated - set().union(*covered.values())
-        shared = ", ".join(target for target, of in ARCHITECTURE.items() if of == table)
+        shared = ", ".join(target for target, chip in CHIPS.items() if chip.tables == table)
         counts = {source: len(names) for source, names in covered.items()}
         rows.append({"chips": shared, "opcodes": len(known), "emulated": len(emulated), **counts, "none": len(none)})
         found[shared] = {
@@ -98,7 +99,7 @@ def main() -> None:
 def opcodes(table: str) -> dict[str, bool]:
     """Every mnemonic that a chip of a table has, and whether a step can be made for it."""
     found: dict[str, bool] = {}
-    for target in (one for one, of in ARCHITECTURE.items() if of == table):
+    for target in (one for one, chip in CHIPS.items() if chip.tables == table):
         for name, emulated in of_target(target).items():
             found[name] = found.get(name, False) or emulated
     return found
@@ -107,7 +108,7 @@ def opcodes(table: str) -> dict[str, bool]:
 @functools.cache
 def of_target(target: str) -> dict[str, bool]:
     """`opcodes` for one chip."""
-    table = ARCHITECTURE[target]
+    table = CHIPS[target].tables
     found: dict[str, bool] = {}
     for code in encodings(table):
         wave_size = 32 if table == "rdna3" else 64
@@ -215,7 +216,7 @@ def recorded(out: Path, module: str, *words: str) -> None:
     tally = launch.tally
 
     def noted(program: DecodedProgram, counts: Any) -> Any:
-        mine = names.setdefault(ARCHITECTURE[program.kernel.target], set())
+        mine = names.setdefault(CHIPS[program.kernel.target].tables, set())
         for one, count in zip(program.instructions, counts):
             if count:
                 mine.update(filter(None, (one.mnemonic, one.mnemonic_y)))

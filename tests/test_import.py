@@ -14,7 +14,7 @@ from harness.judge.reference import open_reference
 from harness.machine.device import detect
 from harness.model import Foreign
 from harness.ranking.board import rank
-from harness.render import tables
+from harness.render import boards
 from harness.render.document import Prose
 from tests.test_ranking import entry
 
@@ -162,13 +162,13 @@ class TestWhatASetSays:
             "The competition's deadline was 2025-06-30 23:59 UTC.",
         ]
         assert list(reference.notes)[1:] == device[1:] and "H100 and MI300" in reference.notes[0]
-        table = tables.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
+        table = boards.board(adds, "AMD EPYC", rank([entry("mine", 100.0)], ()), [])[1]
         assert device == [line for line in table.below if line.startswith("The competition")]
 
     def test_a_board_says_so_where_nothing_is_ranked(self, podium, toy_root, checkout):
         podium("import", str(checkout / "problems/small.yaml"))
         adds = catalog.load_problem(toy_root, "adds")
-        said = [part.content for part in tables.board(adds, "AMD EPYC", rank([], ()), []) if isinstance(part, Prose)]
+        said = [part.content for part in boards.board(adds, "AMD EPYC", rank([], ()), []) if isinstance(part, Prose)]
         assert said == adds.foreign.terms("AMD EPYC", datetime.now(UTC)) and len(said) == 2
 
     @pytest.mark.parametrize("stated", ["soon", "2025-13-01", "30", "[2025]"])

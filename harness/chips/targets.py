@@ -37,9 +37,9 @@ from dataclasses import dataclass
 class Target:
     """A chip to compile for.
 
-    lds_bytes: the most shared memory per block. separate_agprs: AGPRs, the registers for accumulation, have their own
-    file. capability, multiprocessors, memory_bytes, l2_bytes, device: the properties that the card reports to host
-    code.
+    lds_bytes: the most shared memory that a block can have. separate_agprs: registers for accumulation have a file of
+    their own. capability, multiprocessors, memory_bytes, l2_bytes, device, features: what the card tells host code; the
+    last stands behind the chip's name (LLVM's AMDGPU usage guide, "Target ID").
     """
 
     vendor: str
@@ -63,6 +63,12 @@ class Target:
     simds: int = 4
     sgpr_granule: int = 16
     separate_agprs: bool = False
+    features: str = ""
+
+    @property
+    def gcn_arch(self) -> str:
+        """What torch calls the chip, on AMD."""
+        return f"{self.arch}{self.features}" if self.vendor == "amd" else ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,9 @@ class Occupancy:
     of: int
     limited_by: str
 
+
+SWITCHED = ":sramecc+:xnack-"
+"""Of chips that have these features to switch."""
 
 TARGETS = {
     "gfx942": Target(
@@ -99,6 +108,7 @@ TARGETS = {
         multiprocessors=304,
         memory_bytes=192 << 30,
         l2_bytes=4 << 20,
+        features=SWITCHED,
     ),
     "gfx950": Target(
         vendor="amd",
@@ -119,6 +129,7 @@ TARGETS = {
         multiprocessors=256,
         memory_bytes=288 << 30,
         l2_bytes=4 << 20,
+        features=SWITCHED,
     ),
     "gfx1100": Target(
         vendor="amd",
@@ -180,6 +191,7 @@ TARGETS = {
         memory_bytes=32 << 30,
         l2_bytes=8 << 20,
         separate_agprs=True,
+        features=SWITCHED,
     ),
     "gfx90a": Target(
         vendor="amd",
@@ -200,6 +212,7 @@ TARGETS = {
         multiprocessors=110,
         memory_bytes=64 << 30,
         l2_bytes=8 << 20,
+        features=SWITCHED,
     ),
 }
 

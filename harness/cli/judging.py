@@ -1,4 +1,4 @@
-"""Verbs that judge: eval, verify."""
+"""The verbs that judge: eval and verify."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def eval_(
     A CPU has its own, smaller cases and its own board. With --case or -k only some cases are judged: such a run is
     neither ranked nor stored.
 
-    --watch judges one FILE at each save. It tells in this order: whether the file compiles, whether it is right on the
-    smallest case, whether it is right on all cases, and how fast it is in one process. --case, -k and -x hold for each
-    save. Ctrl-C ends it with exit code 0.
+    --watch judges one FILE at each save. It reports in this order: whether the file compiles, whether it is right on
+    the smallest case, whether it is right on all cases, and how fast it is in one process. --case, -k and -x apply to
+    each save. Ctrl-C ends it with exit code 0.
 
     Example: python3 -m harness eval mla submissions/mla/torch_bf16.py
     """
@@ -163,7 +163,8 @@ def eval_(
         else:
             _print_outcome(root, task, here, runs, chosen, quick, as_markdown)
         github.annotate([github.of_run(run) for run in runs])
-    # Whoever names no file did not ask for what this machine cannot judge; the board says so all the same.
+    # Without file names the user did not ask for submissions that this machine cannot judge. The board still lists
+    # them.
     judged = runs if files else [run for run in runs if run.unranked_because != Unranked.UNJUDGED]
     return next((code for run in judged if (code := run.ending.verdict.exit_code)), 0)
 
@@ -180,7 +181,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
     Example: python3 -m harness verify mla
     """
     from harness.machine.device import detect
-    from harness.render import tables
+    from harness.render import lists
     from harness.verbs import verify as verification
 
     tasks = catalog.load_problems(root, problem)
@@ -199,7 +200,7 @@ def verify(root: Path, problem: str | None, device: str, as_json: bool, as_markd
         faults += [f"{name}: no accepted control meets the tolerance {t}" for t in verification.unmet(task, results)]
         documents.append({"problem": name, "controls": [result.as_json() for result in results]})
         if not as_json:
-            print_parts([tables.verification(task, results)], as_markdown)
+            print_parts([lists.verification(task, results)], as_markdown)
             click.echo()
     if as_json:
         print_json({"problems": documents, "faults": faults})
@@ -219,12 +220,14 @@ def _print_outcome(
     quick: bool,
     as_markdown: bool,
 ) -> None:
-    """The board unless all runs failed, then what is to be known of each that did, and last a line for each verdict. Of
-    `chosen` cases, which are on no board, the cases themselves; of a `quick` look, which ranks nothing, the latencies
-    and what their labels mean."""
+    """Print the board unless all runs failed, then the details of each failed run, then one line for each verdict.
+
+    `chosen`: some cases were chosen, which no board shows, so print the cases. `quick`: nothing is ranked, so print the
+      latencies and the meaning of their labels.
+    """
     from harness.judge.secret_cases import untried
     from harness.render import run as rendered
-    from harness.render import tables
+    from harness.render import verdicts
 
     failed = [run.ending.verdict is not Verdict.ACCEPTED and run.unranked_because != Unranked.UNJUDGED for run in runs]
     parts: list[Part] = []
@@ -244,8 +247,8 @@ def _print_outcome(
     cases = problem.cases_for(device.kind)
     tests = [case.label for case in cases.test]
     wrong = [run for run, has in zip(runs, failed, strict=True) if has]
-    parts += [tables.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
+    parts += [verdicts.failure(run, not chosen, tests, untried(cases, run)) for run in wrong]
     found = leaderboard.bearings(root, problem, runs)
-    lines = [tables.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
+    lines = [verdicts.verdict_line(run, where, stored=not chosen) for run, where in zip(runs, found, strict=True)]
     parts.append("\n".join(lines))
     print_parts(parts, as_markdown)

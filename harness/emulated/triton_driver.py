@@ -139,7 +139,7 @@ def card(name: str) -> dict[str, Any]:
         "shared_memory_per_block_optin": target.lds_bytes,
         "shared_memory_per_multiprocessor": target.lds_per_multiprocessor,
         "L2_cache_size": target.l2_bytes,
-        "gcnArchName": name if name == "gfx1100" else f"{name}:sramecc+:xnack-",
+        "gcnArchName": target.gcn_arch,
     }
     return {
         "get_device_name": returning(target.device),

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.command import how_to_get_offline
-from harness.emulator.chips import lacks
-from harness.emulator.code_object import ARCHITECTURE, KernelCode
+from harness.emulator.chips import CHIPS, lacks
+from harness.emulator.code_object import KernelCode
 from harness.emulator.findings import NoInstruction, NotEmulated, line_of
 
 SPELT = {
@@ -80,8 +80,8 @@ def decode(kernel: KernelCode) -> list[Instruction]:
     while at + 4 <= len(kernel.code):
         line = kernel.lines.get(at, line)
         try:
-            instruction = _placed(kernel.code[at : at + 24], at, ARCHITECTURE[kernel.target], line)
-        except Exception:  # the tables raise various errors for unknown bytes
+            instruction = _placed(kernel.code[at : at + 24], at, CHIPS[kernel.target].tables, line)
+        except Exception:  # the tables raise what they like at bytes that they do not know
             word = int.from_bytes(kernel.code[at : at + 4], "little")
             what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is not a known instruction"
             raise NoInstruction(what, word, at) from None

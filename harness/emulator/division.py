@@ -1,4 +1,4 @@
-"""The three instructions of LLVM's division sequence, in single and double precision. They are added to WRITTEN.
+"""The three instructions that LLVM builds a division of, added to WRITTEN. Half precision has the last alone.
 
 v_div_scale scales an operand if the quotient or its reciprocal would leave the normal numbers, and reports it in VCC.
 v_div_fmas undoes the scaling when it rounds. v_div_fixup handles special cases. `semantics.CORRECTIONS` lists the
@@ -100,31 +100,43 @@ def _scaled64(a: Array, b: Array, c: Array, power: Array, wanted: Array) -> Arra
     return scaled
 
 
-def _fixup(of: _Precision) -> Apply:
+def _fixup(dtype: Any, lost: int | None = None) -> Apply:
+    """`lost`: exponents so much apart give zero, and an estimate that is no number is a quotient that overflowed. In
+    half precision the estimate is made in single precision, where neither happens."""
+
     def apply(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
-        s0, s1, s2 = of.numbers(S0, S1, S2)
+        s0, s1, s2 = (_viewed(one, dtype) for one in (S0, S1, S2))
         shape = np.broadcast_shapes(s0.shape, s1.shape, s2.shape)
-        sign = np.where(np.signbit(s1) ^ np.signbit(s2), of.dtype(-1), of.dtype(1))
-        infinite, zero = sign * of.dtype(np.inf), sign * of.dtype(0)
-        minus_nan = -np.array(np.nan, of.dtype)
+        sign = np.where(np.signbit(s1) ^ np.signbit(s2), dtype(-1), dtype(1))
+        infinite, zero = sign * dtype(np.inf), sign * dtype(0)
+        minus_nan = -np.array(np.nan, dtype)
         chosen: list[tuple[Any, Any]] = [
             (np.isnan(s2), ar.quiet(s2)),
             (np.isnan(s1), ar.quiet(s1)),
             (((s1 == 0) & (s2 == 0)) | (np.isinf(s1) & np.isinf(s2)), minus_nan),
             ((s1 == 0) | np.isinf(s2), infinite),
             (np.isinf(s1) | (s2 == 0), zero),
-            (ar.exponent(s2) - ar.exponent(s1) < -of.lost, zero),
-            (np.isnan(s0), infinite),  # the estimate was infinite, so its residual is NaN
         ]
+        if lost is not None:
+            chosen += [
+                (ar.exponent(s2) - ar.exponent(s1) < -lost, zero),
+                (np.isnan(s0), infinite),  # the estimate was an infinity, and the residual of that is none
+            ]
         cases = [np.broadcast_to(case, shape) for case, _ in chosen]
         results = [np.broadcast_to(result, shape) for _, result in chosen]
         usual = np.copysign(np.broadcast_to(s0, shape), sign)
-        return raw_result(np.select(cases, results, usual).astype(of.dtype))
+        return raw_result(np.select(cases, results, usual).astype(dtype))
 
     return apply
+
+
+def _viewed(raw: Any, dtype: Any) -> Array:
+    raw = np.asarray(raw)
+    return (raw.astype(np.uint16) if dtype is np.float16 else raw).view(dtype)
 
 
 for _of in (SINGLE, DOUBLE):
     by_hand(f"v_div_scale_{_of.name}", reads="S0 S1 S2", writes="D0 VCC")(_scale(_of))
     by_hand(f"v_div_fmas_{_of.name}", reads="S0 S1 S2 VCC")(_fmas(_of))
-    by_hand(f"v_div_fixup_{_of.name}", reads="S0 S1 S2")(_fixup(_of))
+    by_hand(f"v_div_fixup_{_of.name}", reads="S0 S1 S2")(_fixup(_of.dtype, _of.lost))
+by_hand("v_div_fixup_f16", reads="S0 S1 S2")(_fixup(np.float16))

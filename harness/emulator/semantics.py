@@ -12,7 +12,7 @@ import functools
 import re
 from typing import Any
 
-from harness.emulator.code_object import ARCHITECTURE
+from harness.emulator.chips import CHIPS
 from harness.emulator.conversions import WRITTEN  # those of `handwritten` and `division`, and its own
 from harness.emulator.decoding import Instruction, spelled
 from harness.emulator.findings import NotEmulated
@@ -32,8 +32,9 @@ CORRECTIONS = {
     "v_div_scale_f64": "as v_div_scale_f32, with 2^128",
     "v_div_fmas_f64": "as v_div_fmas_f32, with 2^128",
     "v_div_fixup_f64": "as v_div_fixup_f32",
-    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer. The title, "
-    "`round to nearest even integer`, means rint.",
+    "v_div_fixup_f16": "16'F(0xfe00) is a bit pattern, not a number.",
+    "v_rndne_f32": "floor(x + 0.5) rounds 0.49999997 and odd numbers from 2^23 on to the wrong integer; rint is meant "
+    "by the instruction's title, `round to nearest even integer`.",
     "v_rndne_f16": "as v_rndne_f32",
     "v_rndne_f64": "as v_rndne_f32",
     "v_ldexp_f32": "S0 * 2 ** S1 overflows if the power is out of range, even if the product is not.",
@@ -83,7 +84,7 @@ def of_mnemonic(mnemonic: str, op: Any, target: str, d0_bits: int) -> Semantics:
         if "TARGET" in reads:
             apply = functools.partial(apply, target=target)
         return Semantics(reads, writes, by_name(apply), "")
-    architecture = ARCHITECTURE[target]
+    architecture = CHIPS[target].tables
     code = _pcode(architecture).get(op) or _by_name(architecture).get(mnemonic)
     if code is None:
         raise NotEmulated(mnemonic)

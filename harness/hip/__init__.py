@@ -20,7 +20,8 @@ Without a GPU everything works except the launch. In a worker that emulates a ch
 Elsewhere a launch compiles the source for every target with a compiler and raises NoDevice, or CompilationError if it
 compiles for no target.
 
-    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics: HIP's own names, without ROCm
+    Module, Kernel ─► prelude     what comes before each source; vocabulary, mathematics, halves: HIP's own names,
+                                   without ROCm
                    ─► runtime     the vendors' compilers and drivers: a GPU that is here
                    ─► compilers   clang and NVRTC for chips that are not here
 '''

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from harness.command import page
+from harness.hip.halves import HALVES
 from harness.hip.mathematics import INTEGERS, MATHEMATICS
 
 QUALIFIERS = r"""
@@ -22,6 +23,10 @@ typedef __SIZE_TYPE__ size_t;
 #define PODIUM_OWN template <class = void> __device__ inline
 template <class T> struct podium_same { typedef T type; };
 template <class T, class... Ts> inline constexpr bool podium_among = (__is_same(T, Ts) || ...);
+template <bool> struct podium_if {};
+template <> struct podium_if<true> { typedef void type; };
+template <class T>
+inline constexpr bool podium_arithmetic = __is_integral(T) || __is_floating_point(T) || __is_same(T, _Float16);
 """
 
 WAVES = r"""
@@ -212,10 +217,10 @@ PODIUM_TYPES(double, double)
 inline __device__ podium_dim3::operator HIP_vector_type<unsigned, 3>() const { return uint3(x, y, z); }
 """
 
-VOCABULARY = WAVES + ATOMICS + VECTORS + INTEGERS + MATHEMATICS
+VOCABULARY = WAVES + ATOMICS + VECTORS + INTEGERS + MATHEMATICS + HALVES
 
-INCLUDED = re.compile(r"^([ \t]*)#([ \t]*include[ \t]*[<\"]hip/hip_runtime(?:_api)?\.h[>\"])", re.MULTILINE)
-"""The include line of HIP's files. Its device declarations exist without it: hipRTC's own, or those of this module."""
+INCLUDED = re.compile(r"^([ \t]*)#([ \t]*include[ \t]*[<\"]hip/hip_(?:runtime|runtime_api|fp16)\.h[>\"])", re.MULTILINE)
+"""Headers that HIP's files begin with. hipRTC declares their device functions without them, and so does the prelude."""
 
 _UNKNOWN = re.compile(r"(?:use of undeclared identifier|unknown type name|no template named) '(\w+)'")
 _LACKING = re.compile(r"'(hip/[\w./]+|rocwmma/[\w./]+|cuda\w*\.h)' file not found")

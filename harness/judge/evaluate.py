@@ -7,48 +7,38 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from typing import Any
 
-from harness.catalog.config import EvalConfig, Sampling
+from harness.catalog.config import EvalConfig
 from harness.catalog.problem import PATH_OF_PROBLEM
-from harness.judge import bounds
+from harness.judge import measured
 from harness.judge.assembly import Assembly, be_a_quiet_neighbour
 from harness.judge.baselines import Baselines
-from harness.judge.constants import constant
 from harness.judge.emulation import EMULATION, Emulation
-from harness.judge.exemplar import most_telling
+from harness.judge.ending import ending_of, loosest, named
+from harness.judge.entrant import Entrant
+from harness.judge.marks import unranked_because
 from harness.judge.reference import Reference, open_reference
 from harness.judge.reply import Fault
 from harness.judge.seeds import OneSeed, new_master_seed
-from harness.judge.sitting import too_many_void
+from harness.judge.sitting import too_many_void, void_share
 from harness.judge.spare import Spare
-from harness.judge.trial import Timings, Trial
+from harness.judge.trial import Trial
 from harness.machine import environment
 from harness.machine.device import check_answers
 from harness.model import (
     Case,
     CaseCheck,
-    ClockOwner,
-    Constant,
     Device,
-    Ending,
-    Estimate,
     Isolation,
-    Label,
-    Manner,
     Measurement,
     Problem,
     Run,
     Submission,
-    Total,
-    Unranked,
     Verdict,
-    all_tests,
     eligibility,
-    tolerances_met,
 )
 from harness.progress import Narrate
-from harness.ranking import roofline, stats
 from harness.sandbox import tiers
 
 
@@ -88,9 +78,7 @@ def evaluate(
     surroundings = environment.describe(device, isolation)
     be_a_quiet_neighbour(device.kind)
     reference, sampling = open_reference(problem, device), config.sampling(device.kind, quick)
-    surroundings |= {"notes": list(reference.notes)} if reference.notes else {}
-    if problem.foreign is not None and problem.foreign.called is None:
-        surroundings |= {PATH_OF_PROBLEM: problem.foreign.address}
+    surroundings |= _of_the_problem(problem, reference)
     master_seed, reproduced = master_seed or new_master_seed(), master_seed is not None
     measurements: list[Measurement] = []
     if device.kind == "cpu":
@@ -103,24 +91,19 @@ def evaluate(
         try:
             trial.run(timed, stop_at_first, profiles)
             measurements = [
-                _measurement(timings, trial, reference, device, config.confidence, sampling)
+                measured.measurement(timings, trial, reference, device, config.confidence, sampling)
                 for timings in trial.timings
             ]
-            ending = _ending(trial, reference)
-            surroundings |= {"null_kernel_ns": entrant.caller.constants.launch_ns}
-            if entrant.caller.emulated:
-                surroundings |= {"emulated": entrant.caller.emulated, "emulated_instructions": entrant.caller.executed}
-                surroundings |= {"emulated_compiling_s": round(entrant.caller.compiling_s, 1)}
-                surroundings |= {"emulated_remarks": entrant.caller.remarks} if entrant.caller.remarks else {}
-            if device.kind != "cpu" and entrant.clocks.why_not:
-                surroundings |= {"worker_timed_because": entrant.clocks.why_not}
+            ending = ending_of(trial, reference)
+            surroundings |= _found_out(entrant, device)
         except Fault as fault:
             check_answers(device)  # a submission is not to blame for a device that is gone
-            ending = _named(fault.ending, entrant.folder, submission)
+            ending = named(fault.ending, entrant.folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     safe = isolation.confines or allow_unsandboxed
-    scored = accepted and measurements
-    score = _score(measurements, config.confidence, sampling.processes, problem.ranking) if scored else None
+    score = None
+    if accepted and measurements:
+        score = measured.score(measurements, config.confidence, sampling.processes, problem.ranking)
     latencies, most = [measurement.latency for measurement in measurements], sampling.most_half_width
     imprecise = score is not None and eligibility.is_imprecise(score, latencies, problem.ranking, most)
     return Run(
@@ -142,18 +125,39 @@ def evaluate(
         skipped=tuple(entrant.skipped),
         rounds=tuple(trial.rounds),
         clock=entrant.clocks.whose,
-        constants=_constants(trial),
+        constants=measured.constants(trial),
         baselines=trial.baselines,
         profiles=tuple(trial.profiles),
         score=score,
         ranking=problem.ranking,
-        unranked_because=_unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),
-        tolerance=_loosest([*trial.checks, *trial.totals], problem) if accepted else None,
+        unranked_because=unranked_because(trial, ending, measurements, chosen, quick, safe, reproduced, imprecise),
+        tolerance=loosest([*trial.checks, *trial.totals], problem) if accepted else None,
         error=max((check.error for check in trial.checks if check.error is not None), default=None),
         output=entrant.printed,
         master_seed=master_seed,
         config=config.model_dump(mode="json"),
     )
+
+
+def _of_the_problem(problem: Problem, reference: Reference) -> dict[str, Any]:
+    """What a run's environment says of the problem's folder."""
+    found: dict[str, Any] = {"notes": list(reference.notes)} if reference.notes else {}
+    if problem.foreign is not None and problem.foreign.called is None:
+        found[PATH_OF_PROBLEM] = problem.foreign.address
+    return found
+
+
+def _found_out(entrant: Entrant, device: Device) -> dict[str, Any]:
+    """What a trial has shown of where it ran, and of the emulator's part in it."""
+    caller = entrant.caller
+    found: dict[str, Any] = {"null_kernel_ns": caller.constants.launch_ns}
+    if caller.emulated:
+        found |= {"emulated": caller.emulated, "emulated_instructions": caller.executed}
+        found |= {"emulated_compiling_s": round(caller.compiling_s, 1)}
+        found |= {"emulated_remarks": caller.remarks} if caller.remarks else {}
+    if device.kind != "cpu" and entrant.clocks.why_not:
+        found["worker_timed_because"] = entrant.clocks.why_not
+    return found
 
 
 def replay(
@@ -177,7 +181,7 @@ def replay(
                 session.finish()
                 return check
         except Fault as fault:
-            fault.ending = _named(fault.ending, entrant.folder, submission)
+            fault.ending = named(fault.ending, entrant.folder, submission)
             raise
 
 
@@ -200,6 +204,8 @@ def _measurement(
         labels.add(Label.COPIED)
     if _crowded(timings):
         labels.add(Label.CROWDED)
+    if too_many_void(each.sittings for each in trial.timings) and void_share(timings.sittings) > eligibility.MOST_VOID:
+        labels.add(Label.VOIDED)
     if eligibility.is_wider(latency, sampling.most_half_width):
         labels.add(Label.IMPRECISE)
     if device.kind == "cpu" and latency.latency_ns <= bounds.CPU_NS:

@@ -37,12 +37,11 @@ def read_again(run: Run) -> Run:
 
 
 def objection(run: Run) -> Unranked | None:
-    """The first reason, in the judge's order, not to rank an accepted run with a score. None if its data give no
-    reason."""
+    """The first reason that the data of an accepted run with a score give not to rank it."""
     sampling = _sampling(run)
     processes, most_half_width = (_number(sampling.get(name)) for name in ("processes", "most_half_width"))
-    sound = run.schema_version > 1  # a run of version 1 was measured under other rules, and was timed by the worker
-    reasons = {
+    sound = run.schema_version > 1  # one of version 1 was taken under other rules, and has no judge's clock anyhow
+    holds = {
         Unranked.SKIPPED: bool(run.skipped),
         Unranked.QUICK: processes is not None and any(len(m.samples_ns) < processes for m in run.measurements),
         Unranked.VOIDED: sound and is_void([_calls(m) for m in run.measurements]),
@@ -53,7 +52,7 @@ def objection(run: Run) -> Unranked | None:
         Unranked.BELOW_FLOOR: any(map(is_below_floor, run.measurements)),
         Unranked.REPRODUCED: run.reproduces is not None,
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    return Unranked.first(holds)
 
 
 def is_void(calls: Sequence[tuple[int, int]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,12 @@ from harness.model.foreign import Foreign
 from harness.model.value import LONGEST_CALL_S, Value
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+OF_EACH_CALL = ("max_mismatch", "rel_l2", "row_rel_l2")
+OF_MANY_CALLS = ("row_rms", "dim_rel_l2")
+BANDS = ("gain", "row_gain", "head_gain", "dim_gain")
+"""The limits of a Tolerance by what they hold for. judge/difference has the figures of the first, judge/tally those of
+the others."""
 
 
 class Tolerance(Value):
@@ -58,12 +64,11 @@ class Tolerance(Value):
 
     @model_validator(mode="after")
     def _limits_something(self) -> Tolerance:
-        limits = [self.max_mismatch, self.rel_l2, self.row_rel_l2]
-        over_all = bool(self.bands or self.spreads) or self.dim_rel_l2 is not None or self.row_rms is not None
-        if self.bitwise and (over_all or any(limit is not None for limit in limits) or self.rtol or self.atol):
+        if self.bitwise and (self.of_each_call or self.limits_many_calls or self.rtol or self.atol):
             raise ValueError("bitwise allows no difference: leave the other limits out")
-        if not self.bitwise and all(limit is None for limit in limits):
-            raise ValueError("limits nothing: give max_mismatch, rel_l2 or row_rel_l2, or say bitwise: true")
+        if not self.bitwise and not self.of_each_call:
+            *some, last = OF_EACH_CALL
+            raise ValueError(f"limits nothing: give {', '.join(some)} or {last}, or say bitwise: true")
         for name, band in self.bands.items():
             if not 0 < band[0] < band[1] < math.inf:
                 raise ValueError(f"{name} is a band [low, high] around 1, with 0 < low < high")
@@ -75,8 +80,25 @@ class Tolerance(Value):
     @property
     def bands(self) -> dict[str, tuple[float, float]]:
         """All bands of figures over many calls, by the figure's name."""
-        fields = {"gain": self.gain, "row_gain": self.row_gain, "head_gain": self.head_gain, "dim_gain": self.dim_gain}
-        return {**{name: band for name, band in fields.items() if band is not None}, **self.parts}
+        return {**self._given(BANDS), **self.parts}
+
+    @property
+    def of_each_call(self) -> dict[str, float]:
+        """What a figure of each output may come to, by the figure's name."""
+        return self._given(OF_EACH_CALL)
+
+    @property
+    def of_many_calls(self) -> dict[str, float]:
+        """What an error over many calls may come to, by the error's name."""
+        return self._given(OF_MANY_CALLS)
+
+    @property
+    def limits_many_calls(self) -> bool:
+        """Whether anything is limited over many calls."""
+        return bool(self.bands or self.spreads or self.of_many_calls)
+
+    def _given(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: limit for name in names if (limit := getattr(self, name)) is not None}
 
     def applies_to(self, case: Case) -> bool:
         return all(case.parameters.get(key) == value for key, value in self.when.items())

@@ -1,4 +1,4 @@
-"""Profiling one submission on one benchmark case: the tool that is here, run, and its files read.
+"""Profile one submission on one benchmark case: run the profiler that is installed here and read its files.
 
 profile(root, problem, submission, device) ─► Profile, and a folder with the profiler's own files
 """
@@ -50,11 +50,10 @@ def profile(
     out: Path | None = None,
     narrate: Narrate = lambda line: None,
 ) -> Profile:
-    """Profile `calls` calls on `case`, a number or a label (default: the benchmark case with the highest floor).
+    """Profile `calls` calls on `case`, a number or a label. Default: the benchmark case with the highest floor.
 
-    The profiler's files go to `out`, which must be empty, or to a folder of their own in build/profiles. Raises
-    UsageError, InfrastructureError where the tool is missing or fails, process.Unprofiled where the submission fails,
-    ProblemError.
+    The profiler's files go to `out`, which must be empty, or to a new folder in build/profiles. Raises UsageError,
+    InfrastructureError if the tool is missing or fails, process.Unprofiled if the submission fails, and ProblemError.
     """
     narrate(UNCONFINED.format(submission.path))
     chosen = tools.chosen(tool, device)
@@ -78,7 +77,8 @@ def profile(
     tried = False
 
     def try_meanwhile() -> None:
-        """One call while another has the processors, so that a file that fails need not wait to be told."""
+        """Make one call while another process holds the processors, so that a submission that fails is reported at
+        once."""
         nonlocal tried
         if not tried:
             tried = True
@@ -90,7 +90,7 @@ def profile(
         with lock.hold(device, narrate, waiting=try_meanwhile if device.kind == "cpu" else None):
             outcome, found, notes = _RUNS[chosen](program, settings, narrate)
     except process.Unprofiled as failure:
-        # What ran is a copy. Its author knows the file, and not which case the profile took.
+        # The submission ran from a copy. Its author knows the file's own path, and not which case the profile chose.
         detail = (failure.hint or "").replace(str(settings.submission), str(submission.path))
         failure.hint = f"case {shape.label}\n{detail}".rstrip()
         raise
@@ -121,7 +121,7 @@ def profile(
 def _case(
     root: Path, problem: Problem, device: Device, wanted: str | None
 ) -> tuple[Case, int | None, Floor | None, float | None]:
-    """The case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
+    """Return the case, its number if it is a benchmark case, its floor, and the bytes that the floor counts."""
     from harness.judge.reference import open_reference
 
     if problem.foreign is not None:
@@ -143,7 +143,7 @@ def _case(
 
 
 def _folder(root: Path, submission: Submission, number: int | None, out: Path | None) -> Path:
-    """An empty folder. Raises UsageError, InfrastructureError."""
+    """Return an empty folder. Raises UsageError and InfrastructureError."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S-%f")
     folder = out or root / "build" / "profiles" / submission.problem / f"{submission.name}-{number or 'case'}-{moment}"
     try:
@@ -211,7 +211,7 @@ _RUNS = {"ncu": _run_ncu, "rocprofv3": _run_rocprof, "torch": _run_torch}
 
 
 def _read(reading: Callable[[], Any], settings: Settings) -> Any:
-    """What a profiler's files say. Raises InfrastructureError where they cannot be read."""
+    """Read the profiler's files. Raises InfrastructureError if they cannot be read."""
     try:
         return reading()
     except (ValueError, KeyError) as error:
