@@ -198,7 +198,7 @@ PREFILL = FORMS["podium_prefill"]
         ("prefill", solved(PREFILL, "x", spec={"language": "cuda"}), "a Solution in cuda: those in python and triton"),
         ("prefill", solved(PREFILL, "x", spec={"entry_point": "run"}), "not a Solution: spec.entry_point"),
         ("prefill", solved(PREFILL, "x", spec={"entry_point": "m.py::x;y"}), "not a Solution: spec.entry_point"),
-        ("prefill", solved(PREFILL, "x", spec={"entry_point": "other.py::run"}), "point in other.py, which is not among"),
+        ("prefill", solved(PREFILL, "x", spec={"entry_point": "other.py::run"}), "other.py, which is not among"),
         (
             "prefill",
             solved(PREFILL, "x", definition="gemm"),
