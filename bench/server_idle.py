@@ -83,7 +83,7 @@ HELD = "the stream is open"
 
 
 async def _stream(port: int, number: int, slots: asyncio.Semaphore) -> tuple[str, asyncio.StreamWriter | None]:
-    """What one that asks for the events is told. Its socket stays open as long as the server wants."""
+    """Open one stream of events. Returns the answer in words, and the open socket if the server accepts it."""
     address = f"127.0.{1 + number // OF_AN_ADDRESS // 250}.{1 + number // OF_AN_ADDRESS % 250}"
     async with slots:
         try:
