@@ -42,8 +42,8 @@ from harness.records.run_file import load_run
 from harness.records.store import Store
 from harness.records.tables import COLUMNS
 from harness.render import run as rendered
+from harness.verbs.agenda import took_before
 from harness.verbs.compare import take
-from harness.verbs.eval import _took_before
 
 DEVICE = Device(
     kind="cuda", name="Test 1000", slug="test-1000", arch="sm_90", torch_device="cuda:0", memory_bytes=1, flush_bytes=1
@@ -296,7 +296,7 @@ class TestReading:
     @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
     def test_any_other_part_of_an_id_is_no_run(self, root, part):
         put(root, make_run("two-x"))
-        with pytest.raises(UsageError, match="there is no run"):
+        with pytest.raises(UsageError, match="there is not a run"):
             Store(root).read(part)
 
     def test_a_submission_s_name_stands_for_its_latest_run(self, root):
@@ -310,12 +310,12 @@ class TestReading:
         assert Store(root).read("fp8").id == "20260101-aa-fp8"
         assert Store(root).read(other).id == "20260102-bb-fp8"
         (folder(root) / "20260101-aa-fp8.json").unlink()
-        with pytest.raises(UsageError, match="there is no run fp8"):
+        with pytest.raises(UsageError, match="there is not a run fp8"):
             Store(root).read("fp8")
 
     def test_a_reproduction_is_no_run_of_that_name_and_stands_for_its_submission_only_alone(self, root):
         put(root, make_run("20260102-bb-mine-repro", unranked_because=Unranked.REPRODUCED, started_at="2026-01-02"))
-        with pytest.raises(UsageError, match="there is no run repro"):
+        with pytest.raises(UsageError, match="there is not a run repro"):
             Store(root).read("repro")
         assert Store(root).read("mine").id == "20260102-bb-mine-repro"
         put(root, make_run("20260101-aa-mine"))
@@ -367,7 +367,7 @@ class TestReading:
         with pytest.raises(UsageError) as caught:
             Store(root).read("20260102-mine")
         assert caught.value.hint == "did you mean 20260101-mine?"
-        with pytest.raises(UsageError, match="there is no run"):
+        with pytest.raises(UsageError, match="there is not a run"):
             Store(root / "elsewhere").read("x")
 
     def test_an_unknown_name_suggests_the_nearest_name(self, root):
@@ -387,7 +387,7 @@ class TestReading:
     def test_a_spoilt_file_is_that_of_no_name_that_only_ends_as_its_own(self, root):
         put(root, make_run("20260101-aa-my-fp8", submission="my-fp8"))
         (folder(root) / "20260101-aa-my-fp8.json").write_text("{")
-        with pytest.raises(UsageError, match="there is no run fp8"):
+        with pytest.raises(UsageError, match="there is not a run fp8"):
             Store(root).read("fp8")
         with pytest.raises(InfrastructureError, match="my-fp8"):
             Store(root).read("my-fp8")
@@ -1097,7 +1097,7 @@ def test_how_long_stored_runs_took_is_asked_in_one_look_at_the_files(root, monke
         with Store(root).index():
             pass
         at_once = len(looks)
-        assert _took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
+        assert took_before(Store(root), problem(), DEVICE, quick=False) == {False: [1.5] * 4}
     assert len(looks) == 2 * at_once
 
 
