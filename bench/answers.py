@@ -28,7 +28,7 @@ from harness.model import Case, Device, Problem
 from reference.quantization import dequantize_fp8, dequantize_mxfp4, quantize_fp8, quantize_mxfp4
 
 TEST_CALLS = 2
-"""Of each test case (judge/entrant)."""
+"""Calls of each test case (judge/entrant)."""
 
 Change = Callable[[Tensor], Tensor]
 
@@ -43,11 +43,11 @@ def largest(scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to the steps of an attention, `[n, m, s]` or `[n, m, D]` each, in this order.
+    """A change at each step of an attention, in this order. The steps have shape `[n, m, s]` or `[n, m, D]`.
 
-    `maximum` tells of a row's scores, those of hidden keys being minus infinity, what is subtracted. `weights` are
-    exp(score - maximum). With `all_denominators` they are summed before the change. Query i with i below `spared` keeps
-    its queries and keys as they are (prefill).
+    `maximum` gives the value that is subtracted from a row's scores; scores of hidden keys are minus infinity.
+    `weights` are exp(score - maximum). With `all_denominators` they are summed before the change. Queries i below
+    `spared` keep their queries and keys unchanged (prefill).
     """
 
     queries: Change = unchanged
@@ -70,8 +70,8 @@ def multiplied(queries: Tensor, keys: Tensor, _key_step: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How mla's operands are rounded: the cache that is read, the queries, the softmax weights (summed before that);
-    and how queries and keys are multiplied (`Piece.key_step` comes along)."""
+    """How mla's operands are rounded: the cache that is read, the queries, and the softmax weights (after their sum).
+    `product` multiplies queries and keys; it also gets `Piece.key_step`."""
 
     cache: str = "fp8"
     queries: Change = unchanged
@@ -81,8 +81,8 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Piece:
-    """float32 queries `[n, m, D]` over keys `[n, s, D]` and values `[n, s, Dv]`; `hidden` `[1, m, s]` are keys that a
-    query must not see. `place`: the view of an output to which the result belongs, its elements in that order.
+    """float32 queries `[n, m, D]` over keys `[n, s, D]` and values `[n, s, Dv]`. `hidden` `[1, m, s]`: keys that a
+    query must not see. `place`: gives the view of an output for the result, with its elements in this order.
     `key_step`: the scale of keys that were fp8, for a product that multiplies codes."""
 
     queries: Tensor
@@ -96,7 +96,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Group:
-    """Calls whose outputs are tallied together, as a run's totals name them; those of probes (None) are not."""
+    """Calls whose outputs are tallied together under `what`, as in a run's totals. `what` is None for probes, which are
+    not tallied."""
 
     what: str | None
     calls: Iterable[tuple[Case, Call]]
@@ -111,12 +112,13 @@ def dealt(
     whole: bool = False,
     most_bytes: float = math.inf,
 ) -> Iterator[Group]:
-    """The device's test cases, each as often as the judge puts it, then `timed_calls` of each of `benchmarks` and one
-    of each of its probes. Calls are dealt as they are asked for.
+    """The device's test cases, each as often as the judge calls it, then `timed_calls` calls of each of `benchmarks`
+    and one of each of its probes. Calls are made when they are requested.
 
-    Of a decode loop the first steps. `whole`: also what the run draws in secret, and memory other than outputs is
-    compared as well; otherwise it is left as it should be. Test cases that move more than `most_bytes` are left
-    out, and those whose judging takes more than four times as much memory: of a cache of which little is read.
+    Of a decode loop only the first steps are made. `whole`: include the run's secret cases, and compare memory other
+    than outputs too; otherwise that memory is left as it should be. Test cases that move more than `most_bytes` are
+    left out. So are cases whose judging needs more than four times that memory, for example a large cache of which
+    little is read.
     """
     reference, master_seed = Reference(problem, device), f"{seed:032x}"
     stated = problem.cases_for(device.kind)
@@ -138,7 +140,7 @@ def dealt(
         return math.isinf(most_bytes) or reference.does_not_fit(case, int(4 * most_bytes)) is None
 
     cases = [*stated.test, *(drawn(stated, master_seed) if whole else ())]
-    if device.kind != "cpu":  # seeds begin at different cases: together they compile each kernel once, not each its own
+    if device.kind != "cpu":  # seeds begin at different cases, so together they compile each kernel once
         cases = cases[seed % len(cases) :] + cases[: seed % len(cases)]
     tests = [case for case in cases if fits(case)]
     yield Group(ALL_TESTS, (call for case in tests for call in deal("test", case, TEST_CALLS)))
@@ -148,7 +150,7 @@ def dealt(
 
 
 def pieces(problem: str, case: Case, call: Call, arithmetic: Arithmetic | None = None) -> list[Piece]:
-    """The call as attention. `arithmetic` is mla's; its reference's if there is none."""
+    """The call as attention. `arithmetic` is for mla. Default: the arithmetic of its reference."""
     tensors = [tensor for tensor, _ in call.places]
     if problem == "mla":
         return _mla(dict(zip(call.input_names, tensors, strict=True)), arithmetic or REFERENCE)
@@ -163,7 +165,7 @@ def answer(
     fault: Fault | Callable[[Piece], Fault],
     arithmetic: Arithmetic | None = None,
 ) -> Tensor:
-    """The output of the call, whole. A fault may look at what it is to be the fault of."""
+    """The whole output of the call. `fault` may be a function of the piece."""
     ((name, want),) = call.expectation.outputs.items()
     out = torch.zeros(call.expectation.shape(name), dtype=torch.float32)
     for piece in parts:
@@ -175,7 +177,7 @@ def answer(
 
 def _attend(piece: Piece, fault: Fault, arithmetic: Arithmetic) -> Tensor:
     scores = arithmetic.product(fault.queries(piece.queries), fault.keys(piece.keys), piece.key_step) * piece.scale
-    if fault.spared:  # rows are heads of as many queries as there are keys
+    if fault.spared:  # rows are heads with as many queries as keys
         first = torch.arange(scores.shape[-2]) % scores.shape[-1] < fault.spared
         scores = torch.where(first[:, None], piece.queries @ piece.keys.mT * piece.scale, scores)
     scores = fault.scores(scores)
@@ -200,7 +202,7 @@ def _mla(inputs: dict[str, Tensor], arithmetic: Arithmetic) -> list[Piece]:
 
 
 def cache(inputs: dict[str, Tensor], form: str) -> Tensor:
-    """mla's cache as it reads in one of its forms: float32 `(total_kv, 576)`."""
+    """mla's cache, decoded from one of its forms: float32 `(total_kv, 576)`."""
     if form == "bf16":
         return inputs["kv_data.bf16"][:, 0].float()
     first, second = inputs[f"kv_data.{form}.0"], inputs[f"kv_data.{form}.1"]
@@ -241,24 +243,24 @@ def _fmha(tensors: Sequence[Tensor]) -> list[Piece]:
 
 
 def _later(queries: int, keys: int, offset: int) -> Tensor:
-    """Which keys come after query i's own, number offset + i: `[queries, keys]`."""
+    """True for keys after query i's own key, which has number offset + i: `[queries, keys]`."""
     return torch.arange(keys) > torch.arange(queries)[:, None] + offset
 
 
 def to_fp8(x: Tensor) -> Tensor:
-    """Per tensor, as mla's reference rounds queries."""
+    """fp8 with one scale per tensor, as mla's reference rounds queries."""
     return dequantize_fp8(*quantize_fp8(x))
 
 
 def to_mxfp4(x: Tensor) -> Tensor:
-    """In blocks of 32 along the last axis, filled up with zeros."""
+    """mxfp4 in blocks of 32 along the last axis, padded with zeros."""
     width = x.shape[-1]
     padded = torch.nn.functional.pad(x, (0, -width % 32))
     return dequantize_mxfp4(*quantize_mxfp4(padded))[..., :width]
 
 
 def to_bits(x: Tensor, bits: int) -> Tensor:
-    """To a mantissa of so many bits after the leading one, of unbounded exponent."""
+    """Round to a mantissa of `bits` bits after the leading bit, with unlimited exponent."""
     fraction, exponent = torch.frexp(x)
     return torch.ldexp(torch.round(fraction * 2.0 ** (bits + 1)) / 2.0 ** (bits + 1), exponent)
 

@@ -83,7 +83,7 @@ def is_measured(subject: Subject, kind: str) -> bool:
 
 
 def shortened(subject: Subject, work_ms: float) -> str:
-    """The submission with work of `work_ms` wherever it has its own."""
+    """The submission's source, with work of `work_ms` instead of its own."""
     text = subject.path.read_text()
     assert subject.at_least_ms is not None
     text = re.sub(r"sleep\(0\.0[12]\)", f"sleep({work_ms / 1e3})", text)
@@ -107,7 +107,7 @@ def honest(kind: str, work_ms: float) -> str:
 
 @contextmanager
 def checkout(kind: str, calls: int) -> Iterator[Path]:
-    """The suite's problems in a root of their own, and `calls` calls a case in one process."""
+    """A root with the suite's problems, configured for `calls` calls per case in one process."""
     root = Path(tempfile.mkdtemp(prefix="podium_attacks_"))
     root.chmod(0o755)
     try:
@@ -137,7 +137,7 @@ def latencies_us(run: Run) -> np.ndarray:
 
 
 def row(honest_us: np.ndarray, run: Run, share: float, bound_us: float) -> list[object]:
-    """Both latencies, the gain, its interval, and whether it breaks the rule."""
+    """A row of the table: both latencies, the gain, its interval, and whether it breaks the rule."""
     attack_us = latencies_us(run)
     if not attack_us.size or not honest_us.size:
         return ["", "", "", run.ending.verdict.words, "no"]

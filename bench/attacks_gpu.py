@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SUITE = ROOT / "tests" / "adversarial" / "41_inside_the_sandwich"
 TWINS = ("honest", "honest, long")
 SUITE_CYCLES = 1_000_000
-"""As the submissions there say."""
+"""As in the submissions of the suite."""
 
 CYCLES, LONG_CYCLES, SAMPLES, RESAMPLES = 60_000, 8 * SUITE_CYCLES, 100, 2000
 ALLOWED_SHARE, ALLOWED_US = 0.02, 0.3
@@ -92,7 +92,7 @@ ATTACKS = {
     "arms in 0.9 ms": HEAD + CALL + "    time.sleep(0.0008)\n" + WORK,
     "arms in 1.1 ms": HEAD + CALL + "    time.sleep(0.001)\n" + WORK,
     "arms in 5 ms": HEAD + CALL + "    time.sleep(0.005)\n" + WORK,
-    # In the pilot's process it makes seven calls of the benchmark case, in the one that counts a hundred.
+    # In the pilot's process it makes seven calls of the benchmark case; in the process that counts, a hundred.
     "is long in the pilot alone": HEAD + CALL + "    spin(4_000_000 if calls < 8 else 60_000)\n    return x * 2\n",
     "launches from a thread after its answer": HEAD
     + CALL
@@ -139,7 +139,7 @@ loop = "import torch\\nwhile True: torch.cuda._sleep(2_000_000); torch.cuda.sync
     .read_text()
     .replace("shape[0] == 64", "shape[0] > 64"),
 }
-"""Those of tests/adversarial/41_inside_the_sandwich with less work. What comes behind `honest, long` is compared with
+"""The attacks of tests/adversarial/41_inside_the_sandwich with less work. Those after `honest, long` are compared with
 it."""
 
 
@@ -224,7 +224,7 @@ def _row(name: str, run: Run, samples: tuple[float, ...], honest: tuple[float, .
 
 
 def _interval(honest: tuple[float, ...], attack: tuple[float, ...]) -> tuple[float, float]:
-    """Of the difference of the two interquartile means, in us."""
+    """The 95 % interval of the difference of the two interquartile means, in us."""
     random = np.random.default_rng(0)
     differences = [
         (

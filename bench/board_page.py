@@ -111,8 +111,8 @@ def measured(problem: str, count: int, each: int) -> list[str]:
 
 
 def _pages(app: FastAPI, address: str, tag: str = "", due: int = 200, anew: bool = False) -> tuple[list[float], float]:
-    """Milliseconds of each of REPEATS requests, and the processor time of one on average. `anew`: nothing is kept of
-    what the pages of a board have in common, as after a run was stored."""
+    """Milliseconds of each of REPEATS requests, and the mean processor time of one. `anew`: drop the parts that a
+    board's pages share before each request, as after a run was stored."""
     _get(app, address)  # templates are compiled once for a server
     times, begun = [], time.process_time()
     for _ in range(REPEATS):
@@ -126,7 +126,7 @@ def _pages(app: FastAPI, address: str, tag: str = "", due: int = 200, anew: bool
 
 
 def _get(app: FastAPI, address: str, tag: str = "") -> tuple[int, str]:
-    """The status and the ETag of an answer, asked of the application itself: no network is in the figures."""
+    """The status and ETag of an answer from the application itself, without a network."""
     path, _, query = address.partition("?")
     headers = [(b"host", b"localhost"), *([(b"if-none-match", tag.encode())] if tag else [])]
     scope: dict[str, Any] = {"type": "http", "method": "GET", "scheme": "http", "http_version": "1.1"}
@@ -151,7 +151,8 @@ def _seconds(act: Callable[[], object]) -> float:
 
 
 def _write(root: Path, problem: str, count: int, each: int) -> tuple[list[dict[str, Any]], int, str]:
-    """`count` runs in results/local; what they are copied from, the bytes of all, the device."""
+    """Write `count` runs to results/local. Returns the runs that they are copied from, the bytes of all, and the
+    device."""
     present = catalog.load_problem(ROOT, problem)
     found = [json.loads(path.read_text()) for path in sorted((ROOT / "results/published" / problem).glob("*/*.json"))]
     models = [run for run in found if run["score"] and run["ending"]["verdict"] == "accepted"]
@@ -162,7 +163,7 @@ def _write(root: Path, problem: str, count: int, each: int) -> tuple[list[dict[s
 
 
 def _copy(root: Path, models: list[dict[str, Any]], number: int, each: int) -> Path:
-    """A run that differs from its model in everything that a board goes by."""
+    """Write a run that differs from its model in everything that a board depends on."""
     chance = random.Random(number)
     author, of_author = divmod(number, each)
     model = models[author % len(models)]
@@ -183,7 +184,7 @@ def _copy(root: Path, models: list[dict[str, Any]], number: int, each: int) -> P
         own |= {"ending": {"verdict": "runtime_error", "message": "synthetic", "detail": None}, "score": None}
     path = root / "results/local" / model["problem"] / model["device"]["slug"] / f"{own['id']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if "rest" not in model:  # most of a file is the same in each copy: written once
+    if "rest" not in model:  # most of a file is the same in each copy, so it is serialized once
         model["rest"] = json.dumps({key: value for key, value in model.items() if key not in own})
     path.write_text(f"{json.dumps(own)[:-1]}, {model['rest'][1:]}")
     return path

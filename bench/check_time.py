@@ -64,7 +64,8 @@ def measured(problem: str, file: str, repeats: int) -> dict[str, object]:
 
 
 def timed(problem: str, file: str, cache: str) -> tuple[float, dict[str, list[dict[str, list[object]]]]]:
-    """Seconds of one check, and what it found (asked for apart, from the cache, so as to time the table)."""
+    """Seconds of one check, and its findings. The findings come from a second, cached call, so that the first is timed
+    with its table."""
     command = [sys.executable, "-m", "harness", "check", problem, file]
     environment = {**os.environ, "XDG_CACHE_HOME": cache}
     start = time.perf_counter()

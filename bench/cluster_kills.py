@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parents[1]
 ALONE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 ADDRESS = "127.0.0.1:6397"
 RECONNECT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-"""After how many seconds without its head Ray gives up, instead of 60."""
+"""Ray gives up after this many seconds without its head, instead of 60."""
 
 FIRST = ["head", "worker", "raylet"]
 WEIGHTS = [6, 3, 1]
@@ -43,7 +43,7 @@ CLIENTS = 4
 
 
 def serve(root: Path, port: int) -> None:
-    """A server that judges on the cluster."""
+    """Run a server that judges on the cluster."""
     from harness.server.program import serve as run
 
     def has() -> dict[str, tuple[str, ...]]:
@@ -55,13 +55,13 @@ def serve(root: Path, port: int) -> None:
 
 
 def begin(root: Path) -> None:
-    """A head, which is a node too, and another node."""
+    """Start a head, which is also a node, and another node."""
     node.start(root, True, None, "127.0.0.1", _quiet, port=int(ADDRESS.rpartition(":")[2]))
     join(root)
 
 
 def join(root: Path) -> None:
-    """Another node."""
+    """Start another node."""
     node.start(root, False, ADDRESS, "127.0.0.1", _quiet)
 
 
@@ -70,7 +70,7 @@ def _quiet(line: str) -> None:
 
 
 def processes(word: str) -> Iterator[int]:
-    """The numbers of those whose program or title has `word` in it."""
+    """The ids of processes whose program or title contains `word`."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             first = (folder / "cmdline").read_bytes().partition(b"\0")[0]
@@ -81,7 +81,7 @@ def processes(word: str) -> Iterator[int]:
 
 
 def kill(root: Path, what: str, chance: random.Random) -> bool:
-    """Kill it, and start anew what does not come again by itself; False if there is none at present."""
+    """Kill one process of this kind, and restart it unless it restarts by itself. False if there is none at present."""
     names = {"worker": "ray::instant_job", "raylet": "/raylet/raylet", "head": "/gcs/gcs_server"}
     found = sorted(processes(names[what]))
     if not found:
@@ -96,7 +96,8 @@ def kill(root: Path, what: str, chance: random.Random) -> bool:
 
 
 def judged(root: Path, jobs: int, every_s: float, seed: int) -> tuple[Counter[str], float]:
-    """What was killed until all `jobs` had verdicts, and how many seconds that took. Raises AssertionError."""
+    """The kinds of killed processes until all `jobs` had verdicts, and the seconds that it took. Raises
+    AssertionError."""
     chance, killed = random.Random(seed), Counter[str]()
     begin(root)
     server = ServerProcess(root, module="bench.cluster_kills")
@@ -127,7 +128,7 @@ def judged(root: Path, jobs: int, every_s: float, seed: int) -> tuple[Counter[st
 
 
 def inside(jobs: int, every_s: float, seed: int) -> None:
-    """In namespaces, where Ray's ports are nobody's."""
+    """The part that runs in its own namespaces, where Ray's ports are free."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with tempfile.TemporaryDirectory(prefix="podium-kills-") as folder:
         for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):

@@ -25,7 +25,8 @@ CONFIDENCE = 0.95
 
 
 def judged(link: Link, root: Path, submission: Submission, cards: Sequence[str], count: int) -> dict:
-    """`count` runs of `submission` on each of `cards` at once: the runs by card, and the seconds that all took."""
+    """Judge `submission` `count` times on each of `cards` at once. Returns the runs by card, and the seconds for
+    all."""
 
     def on(card: str) -> list[Run]:
         request = Request(root=root, problem=submission.problem, submission=submission, device=card, depth="full")
@@ -58,7 +59,7 @@ def main() -> None:
         if max(asked.cards) > len(cards):
             raise SystemExit(f"there are {len(cards)} cards of {device.name}")
         print(f"{submission.name} of {problem.name}, {asked.submissions} runs a card, {device.name}")
-        judged(link, root, submission, cards[: max(asked.cards)], 1)  # compilations are kept from here on
+        judged(link, root, submission, cards[: max(asked.cards)], 1)  # compiled code is cached from here on
         one_an_hour, alone = 0.0, {}
         for card in cards[: max(asked.cards)]:
             found = judged(link, root, submission, [card], asked.submissions)

@@ -40,7 +40,7 @@ RUNS = 20
 CALLS = {"cpu": 40, "cuda": 100}
 ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
 AHEAD = {"cpu": 1, "cuda": 4}
-"""Judges that import their modules while another one measures."""
+"""The number of judges that import their modules while another one measures."""
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def summary(found: list[dict[str, float | None]]) -> list[dict[str, Any]]:
-    """A row a figure, in microseconds: over the judges."""
+    """One row per figure, in microseconds: statistics over the judges."""
     rows = []
     for what in found[0]:
         values = [each[what] / 1e3 for each in found if each[what] is not None]  # type: ignore[operator]
@@ -94,7 +94,7 @@ def summary(found: list[dict[str, float | None]]) -> list[dict[str, Any]]:
 
 
 def child(device_json: str) -> None:
-    """One judge: wait for a line, then print what it has measured, in nanoseconds."""
+    """One judge: wait for a line, then print its measurements in nanoseconds."""
     device = Device.model_validate_json(device_json)
     case = Case(parameters={"variant": "A", "elements": ELEMENTS[device.kind]})
     if not sys.stdin.readline():

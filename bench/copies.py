@@ -24,13 +24,13 @@ from harness.model import Case, Problem
 
 INTEGERS = {2: torch.int16, 4: torch.int32}
 EXPONENT = {torch.float32: 0x7F800000, torch.bfloat16: 0x7F80, torch.float16: 0x7C00}
-"""IEEE 754 and bfloat16: all ones is NaN or infinity, all zeros a subnormal or zero."""
+"""Exponent masks of IEEE 754 and bfloat16: all ones means NaN or infinity, all zeros a subnormal or zero."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """One of K and V as integers: `out` `[B, S, Hq, D]` is a right copy, to be changed; `held` is what lay there before
-    it; `source` `[B, S, Hkv, D]` was to be copied."""
+    """K or V as integers. `out` `[B, S, Hq, D]`: a right copy, to be changed. `held`: the earlier contents of its
+    memory. `source` `[B, S, Hkv, D]`: the tensor to copy."""
 
     out: Tensor
     held: Tensor
@@ -43,7 +43,7 @@ class Copied:
 
     @property
     def special(self) -> Tensor:
-        """Where there is NaN or infinity."""
+        """True where an element is NaN or infinite."""
         return (self.out & self.exponent) == self.exponent
 
     @property
@@ -59,18 +59,18 @@ Rewrite = Callable[[Copied], None]
 
 
 def nothing(_: Copied) -> None:
-    """A right copy."""
+    """No change: a right copy."""
 
 
 class Copies:
-    """The calls of a run of kv_replicate. What is done to K is done to V."""
+    """The calls of a run of kv_replicate. K and V are changed in the same way."""
 
     def __init__(self, problem: Problem, groups: Sequence[Group]) -> None:
         self.problem = problem
         self._calls = [(group.what, case, call) for group in groups for case, call in group.calls]
 
     def standing(self, rewrite: Rewrite) -> Standing:
-        """Where copies that are so changed stand."""
+        """How copies with this change meet the tolerances."""
         standing = Standing()
         for what, case, call in self._calls:
             standing.add(
@@ -95,7 +95,7 @@ def _rewritten(case: Case, call: Call, rewrite: Rewrite) -> list[Tensor]:
 
 
 def _bits_flipped(mask: int) -> Callable[[float], Rewrite]:
-    """That bit of the last so many elements; -1 stands for the sign."""
+    """Flip the bits of `mask` in the last `count` elements. -1 means the sign bit."""
 
     def of(count: float) -> Rewrite:
         def rewrite(copied: Copied) -> None:
@@ -108,7 +108,7 @@ def _bits_flipped(mask: int) -> Callable[[float], Rewrite]:
 
 
 def _as_held(axis: int) -> Callable[[float], Rewrite]:
-    """The last so many along an axis are never written."""
+    """Leave the last `count` indices along an axis unwritten."""
 
     def of(count: float) -> Rewrite:
         def rewrite(copied: Copied) -> None:
@@ -187,7 +187,9 @@ def _unsigned_zeros(dims: float) -> Rewrite:
 def _finite(heads: float) -> Rewrite:
     def rewrite(copied: Copied) -> None:
         some, infinite = copied.out[:, :, : int(heads)], copied.special & ~copied.nan
-        some.sub_(infinite[:, :, : int(heads)].to(some.dtype))  # the largest number is the integer before
+        some.sub_(
+            infinite[:, :, : int(heads)].to(some.dtype)
+        )  # the largest finite number is the integer before infinity
 
     return rewrite
 

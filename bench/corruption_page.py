@@ -19,18 +19,18 @@ import tabulate
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "corruptions.md"
 
-tabulate.MIN_PADDING = 0  # whoever imports this may have set it; the page must not depend on that
+tabulate.MIN_PADDING = 0  # another module may have set it; the page must not depend on that
 
 BEGIN, END = "<!-- tables: python bench/corruption_page.py -->", "<!-- end of tables -->"
 
 ARITHMETIC = {"exact": "", "copies": ""}
-"""Of problems with one kind, which needs no name."""
+"""Problems with a single kind of arithmetic, which needs no name."""
 
 Row = dict[str, Any]
 
 
 def written(paths: Iterable[Path]) -> str:
-    """All problems' tables, by name, each under what it was measured on where that differs from the one before."""
+    """All problems' tables, by name. The measuring conditions are printed where they differ from the table before."""
     found: dict[str, tuple[str, list[Row]]] = {}
     for path in paths:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -55,7 +55,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def corruption(row: Row) -> tuple[str, str]:
-    """Its name, and the strengths that were tried."""
+    """The corruption's name, and the strengths that were tried."""
     return row["corruption"], row.get("tried") or row["strength"]
 
 
@@ -64,8 +64,8 @@ def column(row: Row) -> str:
 
 
 def told(rows: Sequence[Row], of: str, key: tuple[str, str]) -> str:
-    """`1.05, 1.01`: by single calls, and by all limits; one figure where they are the same. Of a further one whether it
-    was found."""
+    """A cell such as `1.05, 1.01`: the strength by single calls' limits and by all limits, or one figure if they are
+    equal. For a further corruption, whether it was found."""
     for row in rows:
         if column(row) == of and corruption(row) == key:
             return row["after"] if row["before"] == row["after"] else f"{row['before']}, {row['after']}"
@@ -80,7 +80,7 @@ def pipe(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
 
 
 def renewed(page: str, tables: str) -> str:
-    """`page` with these tables between its marks."""
+    """`page` with `tables` between its marks."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{tables}\n\n{END}{rest.partition(END)[2]}"
 

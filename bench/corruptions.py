@@ -45,19 +45,20 @@ from harness.machine import device as devices
 from harness.model import Case, Device, Problem, Tolerance
 
 MLA = {"fp8 cache": REFERENCE, "mxfp4 cache": Arithmetic("mxfp4")}
-"""What its answers are computed from, but for the fault."""
+"""The arithmetic of mla's answers, apart from the fault."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The calls of a run of one problem, taken apart for one arithmetic: `calls` holds what they are tallied under."""
+    """The calls of a run of one problem, split into pieces for one arithmetic. `calls` includes the name that each is
+    tallied under."""
 
     problem: Problem
     calls: list[tuple[str | None, Case, Call, list[Piece]]]
     arithmetic: Arithmetic | None
 
     def standing(self, fault: Fault) -> Standing:
-        """Where answers with this fault stand."""
+        """How answers with this fault meet the tolerances."""
         standing = Standing()
         for what, case, call, parts in self.calls:
             out = answer(call, parts, fault, self.arithmetic)
@@ -84,7 +85,7 @@ def taken_apart(problem: Problem, groups: Sequence[Group], arithmetic: Arithmeti
 
 
 def runs(problem: Problem, device: Device, seed: int, benchmarks: int, calls: int) -> dict[str, Run | Copies]:
-    """A run a kind of arithmetic, all of the same inputs; where cases have a dtype, a run of those of each."""
+    """One run per kind of arithmetic, all with the same inputs. If cases have a dtype, one run per dtype."""
     if problem.name not in ATTENTION:
         return {"copies": Copies(problem, list(dealt(problem, device, seed, (), 0)))}
     timed = {"mla": problem.cpu.benchmark[:benchmarks], "prefill": problem.cpu.benchmark[-1:]}
@@ -104,7 +105,7 @@ def _only(group: Group, dtype: str) -> Group:
 
 
 def claims(run: Run | Copies) -> list[str]:
-    """The tolerances that the run's answers meet without any fault."""
+    """The tolerances that the run's answers meet without a fault."""
     ideal = run.ideal()
     return [name for name in run.problem.tolerances if not ideal.rejected(name)]
 
@@ -112,9 +113,11 @@ def claims(run: Run | Copies) -> list[str]:
 def smallest(
     run: Run | Copies, corruption: Corruption, claims: Sequence[str]
 ) -> dict[str, tuple[float | None, float | None]]:
-    """By tolerance: the weakest strength from which on all are rejected, by single calls and by all limits.
+    """For each tolerance, the weakest strength from which on all strengths are rejected: by single calls' limits, and
+    by all limits.
 
-    From the strongest down to the first that is not rejected by anything."""
+    Tries strengths from the strongest down to the first that nothing rejects.
+    """
     found: dict[str, tuple[float | None, float | None]] = dict.fromkeys(claims, (None, None))
     open_before, open_after = set(claims), set(claims)
     for strength in reversed(corruption.strengths):
@@ -130,7 +133,7 @@ def smallest(
 
 
 def table(name: str, kinds: Mapping[str, Run | Copies]) -> list[dict[str, Any]]:
-    """A row a tolerance, arithmetic and named corruption."""
+    """One row per tolerance, arithmetic and named corruption."""
     return [
         {
             "problem": name,
@@ -150,7 +153,7 @@ def table(name: str, kinds: Mapping[str, Run | Copies]) -> list[dict[str, Any]]:
 
 
 def drawn(name: str, kinds: Mapping[str, Run | Copies], seed: int) -> list[dict[str, Any]]:
-    """A row a tolerance, arithmetic and one of ten further corruptions: found or not."""
+    """One row per tolerance, arithmetic and further corruption (ten of them): found or not."""
     rows = []
     grid = faults.GRID if name in ATTENTION else copies.GRID
     for kind, run in kinds.items():
@@ -176,7 +179,7 @@ def main() -> None:
     parser.add_argument("--benchmarks", type=int, default=1, help="benchmark cases of mla, from the first on")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs and of the ten further corruptions")
     given = parser.parse_args()
-    torch.set_num_threads(1)  # the products are small: more threads take longer where others work too
+    torch.set_num_threads(1)  # the products are small: on a shared machine more threads would take longer
     started = time.monotonic()
     device = devices.detect(ROOT, "cpu")
     rows, more = [], []

@@ -75,7 +75,8 @@ def main() -> None:
 
 
 def simulate(trials: int, seed: int) -> list[dict[str, str | float]]:
-    """A row a rule and tau; one for a rule for one process, whose quarter of a second sees next to nothing of tau."""
+    """One row per rule and tau. A rule for one process has one row, because its quarter of a second shows almost
+    nothing of tau."""
     rng = np.random.default_rng(seed)
     rows = []
     for name, rule in ONE.items():
@@ -90,14 +91,14 @@ def simulate(trials: int, seed: int) -> list[dict[str, str | float]]:
 
 
 def _samples(rng: np.random.Generator, trials: int, processes: int, samples: int, tau_s: float) -> rules.Array:
-    """Latencies over the truth, `[trials, processes, samples]`."""
+    """Latencies relative to the truth, `[trials, processes, samples]`."""
     shape = (trials, processes, samples)
     process = PROCESS * rng.standard_normal((trials, processes, 1))
     return (1 + process) * (1 + DRIFT * _drift(rng, shape, tau_s)) * _each(rng, shape)
 
 
 def _drift(rng: np.random.Generator, shape: tuple[int, int, int], tau_s: float) -> rules.Array:
-    """A stationary Ornstein-Uhlenbeck process of variance 1 at the samples' times, of that shape."""
+    """A stationary Ornstein-Uhlenbeck process of variance 1 at the samples' times, with this shape."""
     from scipy.signal import lfilter  # slow to import, and every process of the tests imports this module
 
     _, processes, samples = shape
@@ -116,15 +117,15 @@ def _drift(rng: np.random.Generator, shape: tuple[int, int, int], tau_s: float) 
 
 
 def _each(rng: np.random.Generator, shape: tuple[int, ...]) -> rules.Array:
-    """What varies from sample to sample: jitter and spikes."""
+    """The variation from sample to sample: jitter and spikes."""
     spikes = (rng.random(shape) < SPIKE_CHANCE) * rng.exponential(SPIKE_MEAN, shape)
     return 1 + JITTER * rng.standard_normal(shape) + spikes
 
 
 def _truth(rule: Rule, rng: np.random.Generator, fresh: bool) -> float:
-    """What `rule` gives for a million samples without process effects and drift.
+    """The value of `rule` for a million samples without process effects and drift.
 
-    The loop that stops would stop: of it, the mean, which is what its samples are averaged to.
+    `stop_at_standard_error` would stop early, so its value is the mean of all samples.
     """
     many = _each(rng, (1_000_000,))
     if rule is rules.stop_at_standard_error:
@@ -145,7 +146,7 @@ def _row(name: str, tau_s: float, rule: Rule, runs: list[rules.Array], truth: fl
 
 
 def _duel(rng: np.random.Generator, trials: int, tau_s: float) -> dict[str, str | float]:
-    """Pairs of processes in turns: a t interval on the logarithms of their ratios, as `compare --duel` makes it."""
+    """Pairs of processes in turns: a t interval on the logarithms of their ratios, as `compare --duel` computes it."""
     shape = (trials, PAIRS, 2 * SAMPLES)
     turns = (1 + DRIFT * _drift(rng, shape, tau_s)) * _each(rng, shape)
     first, second, third, fourth = np.split(turns, 4, axis=-1)

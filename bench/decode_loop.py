@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def measure(path: Path, device: str, steps: int) -> dict[str, Any]:
-    """One submission's figures. `steps` is above WARM_UP."""
+    """The figures of one submission. `steps` must exceed WARM_UP."""
     custom_kernel = _imported(path).custom_kernel
     early, late = growth(custom_kernel, device, steps)
     ratio, difference = prompt(custom_kernel, device)
@@ -67,7 +67,7 @@ def measure(path: Path, device: str, steps: int) -> dict[str, Any]:
 
 
 def growth(custom_kernel: Callable[[Any], Any], device: str, steps: int) -> tuple[int, int]:
-    """Bytes held after WARM_UP steps and after `steps`, each step's output dropped."""
+    """Bytes held after WARM_UP steps and after `steps`. Each step's output is dropped."""
     data = _data(device, batch_size=4, seq_lens=0, cache_max_len=256)
     held = {}
     for step in range(1, steps + 1):
@@ -80,7 +80,7 @@ def growth(custom_kernel: Callable[[Any], Any], device: str, steps: int) -> tupl
 
 
 def most(custom_kernel: Callable[[Any], Any], device: str) -> float:
-    """The most memory during a call over that of its inputs, caches and output."""
+    """The peak memory during a call, relative to its inputs, caches and output."""
     data = _data(device, batch_size=16, seq_lens=2048, cache_max_len=2304)
     tensors = sum(member.nbytes for member in data if isinstance(member, torch.Tensor)) + data[0].nbytes
     before = _held(device)
@@ -91,12 +91,13 @@ def most(custom_kernel: Callable[[Any], Any], device: str) -> float:
         peak = torch.cuda.max_memory_allocated()
     else:
         custom_kernel(data)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10  # of all so far: an upper bound
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10  # the peak of the whole process: an upper bound
     return (tensors + max(peak - before, 0)) / tensors
 
 
 def prompt(custom_kernel: Callable[[Any], Any], device: str, tokens: int = 128) -> tuple[float, float]:
-    """A prompt of `tokens` tokens in one call, over token by token; and how much their outputs differ at most."""
+    """The time of a prompt of `tokens` tokens in one call, relative to token by token; and the largest difference of
+    their outputs."""
     whole = _data(device, batch_size=2, seq_lens=0, cache_max_len=tokens, q_seq_len=tokens, dtype="float32")
     q, k, v = whole[:3]
     caches, lens, config = whole[3:5], whole[5], whole[6]
@@ -128,7 +129,7 @@ def _data(device: str, **changes: Any) -> Any:
 
 
 def _seconds(call: Callable[[], Any], device: str, times: int = TIMED) -> float:
-    """The median of `times` calls, each waited for."""
+    """The median time of `times` calls, each awaited."""
     taken = []
     for _ in range(times + 1):
         began = time.perf_counter()

@@ -87,12 +87,12 @@ def held(target: str, files: list[Path], folder: Path) -> dict[str, Any]:
 
 
 def assembled(assembly: str, target: str, folder: Path) -> bytes:
-    """The code object, by Triton's assembler and linker, as Triton makes it."""
+    """The code object, made by Triton's assembler and linker as Triton does."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()
     part, whole = folder / "part.o", folder / "whole.hsaco"
-    features = "-real-true16" if target == "gfx1100" else ""  # as Triton has it
+    features = "-real-true16" if target == "gfx1100" else ""  # as Triton sets it
     part.write_bytes(amd.assemble_amdgcn(assembly, target, features))
     amd.link_hsaco(str(part), str(whole))
     return whole.read_bytes()

@@ -47,10 +47,10 @@ from harness.verbs import calibration
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (DUEL_PAIRS, 2 * DUEL_PAIRS, 4 * DUEL_PAIRS)
-"""Pairs of a duel."""
+"""Numbers of pairs per duel."""
 
 BATCHES = 4
-"""Equal and slowed duels take turns this many times."""
+"""The number of turns between equal and slowed duels."""
 
 SLOWED = """
 
@@ -134,7 +134,7 @@ def _slowed(plain: Submission, factor: float) -> Submission:
 
 
 def _duels(played: list[Duel], pairs: int) -> list[list[PairedMeasurement]]:
-    """All that was played, one pair after another, as duels of `pairs` pairs; a rest is left out."""
+    """All played pairs, in order, regrouped into duels of `pairs` pairs. A remainder is left out."""
     everything = [
         PairedMeasurement(
             same[0].case,

@@ -50,14 +50,14 @@ from harness.ranking.stats import interquartile_mean
 NAME = "e1_known_durations"
 TARGETS_US = (3.0, 3.03, 10.0, 100.0, 1000.0)
 BLOCKS = (1, 20, 100)
-"""Samples in a block: one; about the least that a process takes of a case; a common number (configs/eval.yml)."""
+"""Samples per block: one; about the fewest that a process takes of a case; a common number (configs/eval.yml)."""
 
 RUN, EVENTS_RUN = 5, 2
-"""Calls of one duration in a row, and then with events of the worker's own."""
+"""Calls of one duration in a row: without, and then with the worker's own events."""
 
 SLOPE_TOLERANCE, ORDER_WANTED = 0.002, 0.95
 SHARES = {"cycles": 0.5, "globaltimer": 0.25, "sleep": 0.25, "busy loop": 1.0}
-"""Of the time."""
+"""Shares of the sampling time."""
 
 SOURCE = r"""
 __device__ inline long long nanoseconds() {
@@ -144,8 +144,8 @@ def spin(way, amount, took):
 
 @dataclass
 class Way:
-    """One way to spin, for `amount[target]` of its units. By clock and target: latencies, and what the calls took by
-    their own word."""
+    """One way to spin, for `amounts[target]` of its units. Holds, by clock and target, the latencies and the durations
+    that the calls themselves report."""
 
     name: str
     amounts: Mapping[float, int]
@@ -202,7 +202,7 @@ def main() -> None:
 
 
 def sample(judge: Judging, session: Session, way: Way, seconds: float, raw: Raw) -> None:
-    """Rounds of all durations, in random order, until the time is up; at least one."""
+    """Take rounds of all durations, in random order, until the time is up; at least one round."""
     end = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         flusher = NoFlush() if judge.device.kind == "cpu" else None
@@ -229,7 +229,7 @@ def sample(judge: Judging, session: Session, way: Way, seconds: float, raw: Raw)
 
 
 def took_of(answer: Answer) -> list[int]:
-    """What the call says that it took, in cycles and in nanoseconds."""
+    """The duration that the call reports, in cycles and in nanoseconds."""
     return list(outputs(answer)[0].tolist())
 
 
@@ -254,27 +254,28 @@ def _row(name: str, found: dict[float, list[float]], known_ns: dict[float, list[
 
 
 def middle(known_ns: list[float], latencies_ns: list[float]) -> tuple[float, float]:
-    """The means of both over the samples whose latency is in the middle half."""
+    """The means of both lists over the samples whose latency is in the middle half."""
     ranked = np.argsort(latencies_ns, kind="stable")
     half = ranked[len(ranked) // 4 : max(3 * len(ranked) // 4, len(ranked) // 4 + 1)]
     return float(np.asarray(known_ns)[half].mean()), float(np.asarray(latencies_ns)[half].mean())
 
 
 def line(known_ns: list[float], measured_ns: list[float]) -> tuple[float, float]:
-    """Offset and slope of the line through the points, each weighted by the inverse of what was measured."""
+    """Offset and slope of the line through the points, each weighted by the inverse of its measured value."""
     slope, offset = np.polyfit(known_ns, measured_ns, 1, w=1 / np.asarray(measured_ns))
     return float(offset), float(slope)
 
 
 def order(shorter: list[float], longer: list[float], size: int) -> float:
-    """The share of consecutive blocks of `size` samples in which the shorter one's interquartile mean is less."""
+    """The share of consecutive blocks of `size` samples in which the shorter spin has the smaller interquartile
+    mean."""
     count = min(len(shorter), len(longer)) // size
     blocks = [slice(number * size, (number + 1) * size) for number in range(count)]
     return float(np.mean([interquartile_mean(shorter[b]) < interquartile_mean(longer[b]) for b in blocks] or [np.nan]))
 
 
 def tick(values_ns: list[float]) -> float | None:
-    """The least distance between distinct values, which are compared at a hundredth of a nanosecond."""
+    """The least distance between distinct values. Values are compared at a hundredth of a nanosecond."""
     distinct = np.unique(np.round(values_ns, 2))
     return float(np.diff(distinct).min()) if distinct.size > 1 else None
 
@@ -321,7 +322,7 @@ def _sleep_s_cycles_per_us(torch: Any) -> float:
 
 
 def _of_the_spins(torch: Any) -> dict[str, float | None]:
-    """The rates of the clocks that the spins go by, in this process."""
+    """The rates of the clocks that the spins use, in this process."""
     from harness.hip import Module, int64, ptr
 
     module = Module(SOURCE)
@@ -346,7 +347,7 @@ def _of_the_spins(torch: Any) -> dict[str, float | None]:
 
 
 def _events_over_host_clock() -> float:
-    """What a pair of events says of a sleep of 0.2 s, over what the host's clock says: the median of five."""
+    """A pair of events' time for a sleep of 0.2 s, over the host clock's time: the median of five."""
     import torch
 
     ratios = []

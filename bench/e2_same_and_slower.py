@@ -52,11 +52,11 @@ SAMPLES = {"cpu": 6, "cuda": 40}
 """n: samples of a variant in each of five processes. The judge takes 12 to 400 (configs/eval.yml)."""
 
 READ_BYTES = {"cpu": 4 << 20, "cuda": 62_000_000}
-"""What A reads, and writes as much: about 30 us on an H200. No multiple of 16 KiB, as the others are none: between the
-judge's stamps such multiples take 0.4 us longer, whoever computes on them (`bench/sizes.py`)."""
+"""The bytes that A reads; it writes as many. About 30 us on an H200. Neither this nor the other sizes are multiples of
+16 KiB. Between the judge's stamps such multiples take 0.4 us longer, in any process (`bench/sizes.py`)."""
 
 AHEAD = {"cpu": 1, "cuda": 4}
-"""Processes that import their modules while another one measures; the device they touch when it is their turn."""
+"""Processes that import their modules while another one measures. They touch the device only in their turn."""
 
 ONE_PROCESS: dict[str, tuple[str, Callable[[rules.Array], rules.Estimates]]] = {
     "mean of one process": ("judge", rules.mean_of_one),
@@ -72,7 +72,7 @@ FRESH: dict[str, tuple[str, Callable[[rules.Array], rules.Estimates]]] = {
 DRAWS = 1000
 
 Samples = dict[tuple[str, str], list[list[float]]]
-"""By way and variant: a list a process, in nanoseconds."""
+"""Samples in nanoseconds by way and variant: one list per process."""
 
 
 def main() -> None:
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def _processes(given: Options) -> tuple[Samples, list[str], list[str]]:
-    """Fresh processes, one measuring at a time, until the time is up: samples, how some failed, what some said."""
+    """Fresh processes, one measuring at a time, until the time is up. Returns samples, failures and remarks."""
     raw = Raw(given.out, NAME, ("process", "way", "variant", "number", "latency_ns"))
     samples: Samples = {}
     failures: list[str] = []
@@ -131,7 +131,7 @@ def _processes(given: Options) -> tuple[Samples, list[str], list[str]]:
 def judged(judge: Judging) -> list[tuple[str, list[float]]]:
     """The latencies of every variant in one fresh worker, by the judge's clock."""
     elapsed_ns: dict[str, list[float]] = {}
-    judge.null_ns.clear()  # on a CPU a process has a constant of its own
+    judge.null_ns.clear()  # on a CPU each process has its own constant
     with judge.entrant.session(another_follows=True) as session:
         for variant in random.sample(list(EXTRA), len(EXTRA)):
             with judge.series(Case(parameters=_parameters(judge.device, variant))) as series:
@@ -221,9 +221,9 @@ def _ways(device: Device, count: int) -> dict[str, Callable[[Callable[[], Any]],
 
 
 def analyse(samples: Samples, processes: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """A row a rule: how often B comes out first, A and A' are told apart, B is told from A, the interval covers.
+    """One row per rule: how often B comes out first, A and A' are told apart, B is told from A, the interval covers.
 
-    samples: what `processes` of equal count gave; the rules for fresh processes need twice `processes` of them.
+    samples: the results of `processes` processes of equal count. The rules for fresh processes need twice `processes`.
     """
     rows = []
     for name, (way, rule) in ONE_PROCESS.items():
@@ -248,7 +248,7 @@ def analyse(samples: Samples, processes: int, rng: np.random.Generator) -> list[
 
 
 def _share(samples: Samples, way: str, processes: int) -> int:
-    """n: of a process's samples those that one of `processes` would have taken."""
+    """n: the number of a process's samples that one of `processes` would have taken."""
     return max(min(map(len, samples[way, "A"])) // processes, 1)
 
 
@@ -258,7 +258,7 @@ def _array(lists: list[list[float]]) -> rules.Array:
 
 
 def _mean_of_others(centres: rules.Array, own: Any) -> rules.Array:
-    """For each row of process numbers in `own`, the mean of the centres of all processes that are not in it."""
+    """For each row of process numbers in `own`, the mean of the centres of all other processes."""
     return (centres.sum() - centres[own].sum(-1)) / (len(centres) - own.shape[-1])
 
 
@@ -270,7 +270,7 @@ def _row(
     other: Any,
     truths: dict[str, rules.Array],
 ) -> dict[str, Any]:
-    """`one` and `other` number the trials of a comparison's two sides."""
+    """`one` and `other`: the trial numbers of a comparison's two sides."""
     a = found["A"]
     row: dict[str, Any] = {"rule": name, "processes": count}
     for variant in EXTRA:
@@ -287,7 +287,7 @@ def _row(
 
 
 def spread(samples: Samples) -> list[dict[str, Any]]:
-    """For each way: A's latency, how much samples and processes vary, and how much slower each variant came out."""
+    """For each way: A's latency, the variation of samples and processes, and the slowdown found for each variant."""
     rows = []
     for way in dict.fromkeys(way for way, _ in samples):
         a = _array(samples[way, "A"])

@@ -64,7 +64,7 @@ PREPARATIONS = {
     "poured": ("poured", "none"),
     "poured, ours": ("poured", "ours"),
 }
-"""Which buffer is read, after which flush."""
+"""The buffer that is read, and the flush before it."""
 
 RUN = 8
 COLD_WITHIN = 0.02
@@ -126,7 +126,7 @@ def main() -> None:
         return not_measured(NAME, given.device, "it needs a GPU: python bench/e3_cold_cache.py --device cuda")
     with measuring(given.device), tempfile.TemporaryDirectory() as folder:
         raw = Raw(given.out, NAME, ("size_mib", "preparation", "round", "elapsed_ns", "null_ns"))
-        usual = _case(SIZES_MIB[0], "write, read").parameters  # what the clock is calibrated with
+        usual = _case(SIZES_MIB[0], "write, read").parameters  # the clock is calibrated with this case
         with judging(given.device, *toy(Path(folder), REFERENCE, [usual], SUBMISSION)) as judge:
             latencies, large_bytes_per_s = _measure(judge, given.seconds, raw)
     rows = [_row(size, latencies, given.device.bandwidth_bytes_per_s) for size in SIZES_MIB]
@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def _measure(judge: Judging, seconds: float, raw: Raw) -> tuple[dict[tuple[int, str], list[float]], float]:
-    """Latencies by size and preparation, and what a large read reaches, in bytes a second."""
+    """Latencies by size and preparation, and the bandwidth of a large read in bytes per second."""
     device: Device = judge.device
     flushers = {"none": NoFlush(), "write": WriteSweep(device), "ours": our_flush(device)}
     latencies: dict[tuple[int, str], list[float]] = {}
@@ -154,7 +154,7 @@ def _measure(judge: Judging, seconds: float, raw: Raw) -> tuple[dict[tuple[int, 
                     if round_ and time.monotonic() > end:
                         return latencies, large_bytes_per_s
                     found = _run(judge, session, size, preparation, flushers, RUN)
-                    # The mean of a run's null calls, each of which scatters by less than a microsecond.
+                    # The mean of a run's null calls, which scatter by less than a microsecond each.
                     less_ns = interquartile_mean([null for _, null in found])
                     latencies.setdefault((size, preparation), []).extend(elapsed - less_ns for elapsed, _ in found)
                     raw.add(*((size, preparation, round_, *both) for both in found))
@@ -164,7 +164,7 @@ def _measure(judge: Judging, seconds: float, raw: Raw) -> tuple[dict[tuple[int, 
 def _run(
     judge: Judging, session: Session, size: int, preparation: str, flushers: dict[str, Any], count: int
 ) -> list[tuple[float, float]]:
-    """Calls in a row, so that what is warm is warm, and then as many that compute nothing."""
+    """Calls in a row, so that warm data stay warm, and then as many null calls."""
     with judge.series(_case(size, preparation), flushers[PREPARATIONS[preparation][1]]) as series:
         elapsed = [answer.elapsed_ns for answer, _ in judge.take(session, series, count)]
         nulls = [judge.null(series).elapsed_ns for _ in range(2 + count)][2:]
@@ -194,7 +194,7 @@ def _row(size: int, latencies: dict[tuple[int, str], list[float]], bandwidth: fl
 
 
 def still_cached(warm_us: float, ours_us: float, cold_us: float) -> float | None:
-    """The share of the difference between cold and warm that is left; None where they differ by less than 5 %."""
+    """The share of the difference between cold and warm that is left. None if they differ by less than 5 %."""
     return (cold_us - ours_us) / (cold_us - warm_us) if cold_us > 1.05 * warm_us else None
 
 

@@ -115,7 +115,7 @@ def _heater(torch: Any) -> Callable[[], Any]:
 
 
 def _prepare(torch: Any, heater: Callable[[], Any] | None) -> None:
-    """A second of heat, or of nothing. Either way the device has nothing left to do at the end."""
+    """A second of heat, or of nothing. The device is idle at the end."""
     end = time.monotonic() + PREPARATION_S
     while time.monotonic() < end:
         if heater is None:
@@ -127,10 +127,10 @@ def _prepare(torch: Any, heater: Callable[[], Any] | None) -> None:
 
 
 def _readings(torch: Any) -> tuple[float | None, ...]:
-    """SM clock, temperature and power of the current device as the driver gives them; None for what it does not."""
+    """SM clock, temperature and power of the current device from the driver. None for values that it does not give."""
 
     def asked(question: Callable[[], float]) -> float | None:
-        with contextlib.suppress(Exception):  # torch raises many kinds: no package, no driver, not supported
+        with contextlib.suppress(Exception):  # torch raises many kinds of errors: no package, no driver, not supported
             return float(question())
         return None
 

@@ -51,18 +51,18 @@ SUBMISSIONS = (
     ("mla", "triton_bf16", 2),
     ("mla", "triton_bf16", 5),
 )
-"""Problem, submission, number of its benchmark case."""
+"""Problem, submission, and number of its benchmark case."""
 
 SLEEP_KERNEL = "spin_kernel"
-"""torch.cuda._sleep's kernel (aten/src/ATen/cuda/Sleep.cu)."""
+"""The kernel of torch.cuda._sleep (aten/src/ATen/cuda/Sleep.cu)."""
 
 Activity = tuple[str, float, float]
-"""Name, start and end in microseconds."""
+"""Name, and start and end in microseconds."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A submission and the one case of a problem that is timed."""
+    """A submission and the one case that is timed."""
 
     problem: Problem
     submission: Submission
@@ -101,7 +101,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _failing_alone(name: str, failures: dict[str, str]) -> Iterator[None]:
-    """What goes wrong with one call is noted, and the others are compared."""
+    """Record a failure of one call, and go on with the others."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -180,23 +180,23 @@ def _compare(name: str, task: Task, judged: dict[str, Any], device: Device, raw:
 
 
 def _call(task: Task, device: Device) -> Callable[[], Any]:
-    """The submission in this process, on inputs of its own."""
+    """The submission in this process, on its own inputs."""
     data = Reference(task.problem, device).generate(task.case, 1)
     kernel = load.load(task.path, interpreted=False).kernel
     return lambda: kernel(data)
 
 
 def activities(trace: dict[str, Any]) -> list[Activity]:
-    """What the device did, in order, from a trace in Chrome's format."""
+    """The device's activities, in order, from a trace in Chrome's format."""
     on_device = ("kernel", "gpu_memset", "gpu_memcpy")
     found = [e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("cat") in on_device]
     return sorted(((e["name"], e["ts"], e["ts"] + e["dur"]) for e in found), key=lambda activity: activity[1])
 
 
 def of_the_call(timeline: Sequence[Activity], empty: int, count: int) -> list[list[Activity]]:
-    """The call's own kernels in each of `count` samples that follow `empty` ones with an empty call.
+    """The call's own kernels in each of `count` samples, which follow `empty` samples with an empty call.
 
-    Raises ValueError where the timeline does not have that shape.
+    Raises ValueError if the timeline does not have that shape.
     """
     samples: list[list[Activity]] = []
     for activity in timeline:

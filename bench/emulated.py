@@ -71,7 +71,7 @@ def has_kernels(path: Path) -> bool:
 
 
 def facts(file: Path, target: str) -> dict[str, Any]:
-    """What a row is of."""
+    """The facts that identify a row."""
     from harness import catalog
 
     problem = catalog.load_problem(ROOT, file.parent.name)
@@ -87,17 +87,17 @@ def facts(file: Path, target: str) -> dict[str, Any]:
 
 
 def identity(row: dict[str, Any]) -> tuple[Any, ...]:
-    """By which two rows are of the same."""
+    """Equal for two rows of the same source and problem."""
     return tuple(row.get(name) for name in ("submission", "target", "problem_sha256", "submission_sha256"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of them; none if it is not there."""
+    """The rows of a file. Empty if it does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def measured(file: Path, target: str) -> dict[str, Any]:
-    """What became of a file on a target, from a process of its own."""
+    """The result of a file on a target, measured in its own process."""
     command = [sys.executable, "-m", "bench.emulated", "--one", "--target", target, str(file)]
     before, began = os.times(), time.perf_counter()
     try:
@@ -113,7 +113,7 @@ def measured(file: Path, target: str) -> dict[str, Any]:
 
 
 def judged(file: Path, target: str) -> dict[str, Any]:
-    """The judge's verdict, and the instructions that the submission's process says that it executed."""
+    """The judge's verdict, and the number of instructions that the submission's process reports."""
     from harness import catalog
     from harness.catalog.config import load_config
     from harness.judge.emulation import Emulation

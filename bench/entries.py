@@ -35,12 +35,12 @@ NO_FAULT = Fault()
 
 
 def weights_in_fp8(weights: Tensor) -> Tensor:
-    """exp(score - maximum) in e4m3 as it is, which makes zeros of what is below 2^-10."""
+    """exp(score - maximum) in plain e4m3, in which values below 2^-10 become zero."""
     return weights.to(torch.float8_e4m3fn).float()
 
 
 A8W8 = replace(REFERENCE, weights=weights_in_fp8)
-"""What AMD's aiter computes, the reference on its GPUs."""
+"""The arithmetic of AMD's aiter, which is the reference on its GPUs."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Simulated:
-    """Attention in float32, of mla by the reference's arithmetic, with a fault or with a rounding that is none."""
+    """Attention in float32, for mla in the reference's arithmetic, with a fault or an honest rounding."""
 
     name: str
     tolerance: str
@@ -72,7 +72,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A submission, made anew for each run: some remember their calls."""
+    """A submission, imported anew for each run, because some remember their calls."""
 
     name: str
     tolerance: str
@@ -88,7 +88,7 @@ class Kernel:
         return cls(name, tolerance, module.custom_kernel)
 
     def answered(self, desk: Desk) -> tuple[Call, Outcome]:
-        """Raises whatever the kernel does."""
+        """Raises whatever the kernel raises."""
         call = desk.whole
         inputs = [tensor.clone() for tensor, _ in call.places]
         returned = self.custom_kernel(unflatten(call.request["tree"], inputs.__getitem__))
@@ -100,7 +100,8 @@ Entry = Way | Simulated | Kernel
 
 @dataclass
 class Desk:
-    """One call of a problem, and what several entries need of it. `whole` has all that the memory should be."""
+    """One call of a problem, with data that several entries share. `whole` also has the expected state of the
+    memory."""
 
     problem: str
     case: Case
@@ -109,7 +110,7 @@ class Desk:
 
     @cached_property
     def call(self) -> Call:
-        """Only its outputs count."""
+        """The call with only its outputs expected."""
         return replace(self.whole, expectation=replace(self.whole.expectation, state={}))
 
     def pieces(self, arithmetic: Arithmetic = REFERENCE) -> list[Piece]:
@@ -119,7 +120,7 @@ class Desk:
         return self._apart[key]
 
     def held_against(self, arithmetic: Arithmetic) -> Call:
-        """The call as if `arithmetic` were the reference's."""
+        """The call with `arithmetic` in place of the reference's."""
         ((output, _),) = self.call.expectation.outputs.items()
         due, rows = answer(self.call, self.pieces(arithmetic), NO_FAULT, arithmetic), self.call.expectation.selection
         due = due if rows is None else due.index_select(rows.axis, rows.rows)
@@ -127,7 +128,7 @@ class Desk:
 
 
 def left(call: Call, inputs: Sequence[Tensor], returned: Any) -> Outcome:
-    """What a worker and its memory would say of `returned`, and of `inputs` as they are now."""
+    """The outcome that a worker and its memory would give for `returned`, and for `inputs` as they are now."""
     several = isinstance(returned, tuple | list)
     outputs = list(returned) if several else [returned]
     places = {tensor.data_ptr(): spec.offset for tensor, (_, spec) in zip(inputs, call.places, strict=True)}

@@ -51,7 +51,7 @@ from harness.wire.flusher import Flusher
 ROOT = Path(__file__).resolve().parents[1]
 
 MOST_VOIDS_A_CALL = 3
-"""Void calls to one that counts, and twenty more: then something is wrong that no number of calls mends."""
+"""Void calls allowed per counted call, plus twenty. With more, something is wrong that further calls will not fix."""
 
 PROBLEM = """\
 name: bench
@@ -90,7 +90,7 @@ def custom_kernel(data):
 
 @dataclass(frozen=True)
 class Options:
-    """`seconds` is the time an experiment may spend sampling; raw samples go to the folder `out`."""
+    """`seconds`: the time that an experiment may spend sampling. Raw samples go to the folder `out`."""
 
     device: Device
     out: Path
@@ -98,7 +98,7 @@ class Options:
 
 
 def options(doc: str | None, seconds: float) -> Options:
-    """What the command line says. Raises UsageError for a device that is not here."""
+    """The options on the command line. Raises UsageError for a device that is not here."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 or auto: a GPU if there is one")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="where the raw CSV goes")
@@ -110,7 +110,7 @@ def options(doc: str | None, seconds: float) -> Options:
 
 @contextlib.contextmanager
 def measuring(device: Device) -> Iterator[None]:
-    """The device ours alone, and the current one of this process."""
+    """Hold the device's lock, and make the device the current one of this process."""
     with hold(device, lambda line: print(line, file=sys.stderr)):
         if device.kind != "cpu":
             torch.cuda.set_device(device.torch_device)
@@ -118,8 +118,8 @@ def measuring(device: Device) -> Iterator[None]:
 
 
 def toy(root: Path, reference: str, cases: Sequence[Mapping[str, Any]], source: str) -> tuple[Problem, Submission]:
-    """The problem `bench` under the empty folder `root`, and the submission `source` to it. Data are (x, config), the
-    output is y, of one dimension. `cases` are of its benchmark; the first is its test as well."""
+    """Make the problem `bench` under the empty folder `root`, and the submission `source` to it. Data are (x, config);
+    the output is y, with one dimension. `cases` are its benchmark cases; the first is also its test case."""
     root.chmod(0o755)
     problem, submissions = root / "problems" / "bench", root / "submissions" / "bench"
     for folder in (problem, submissions):
@@ -133,15 +133,15 @@ def toy(root: Path, reference: str, cases: Sequence[Mapping[str, Any]], source: 
 
 
 def one_pass(root: Path, cases: Sequence[Mapping[str, Any]]) -> tuple[Problem, Submission]:
-    """A toy whose call is an elementwise pass over so many float32. Cases have `variant`, a text, and `elements`."""
+    """A toy whose call is an elementwise pass over `elements` float32. Cases have `variant`, a text, and `elements`."""
     return toy(root, ONE_PASS, cases, PASSES_ONCE)
 
 
 class Judging:
     """A submission's calls as the judge times them, without a check of their outputs.
 
-    `null_ns`: on a CPU what a call takes that computes nothing, one taken beside each of `take`; there they are the
-    constant, on a GPU it was measured before.
+    `null_ns`: times of null calls on a CPU, one beside each call of `take`. They give the constant. On a GPU the
+    constant was measured before.
     """
 
     def __init__(self, device: Device, reference: Reference, entrant: Entrant, null: NullWorker) -> None:
@@ -153,12 +153,12 @@ class Judging:
 
     @property
     def constant_ns(self) -> float:
-        """What is to be subtracted from `elapsed_ns`."""
+        """The constant to subtract from `elapsed_ns`."""
         return interquartile_mean(self.null_ns) if self.null_ns else self.entrant.caller.constants.of(self.manner)
 
     @contextlib.contextmanager
     def series(self, case: Case, flusher: Any = None) -> Iterator[Series]:
-        """Calls of `case`, each after what `flusher` does in the place of the judge's flush."""
+        """Calls of `case`. `flusher`: replaces the judge's flush before each call."""
         seeds = Seeds(new_master_seed(), "bench", case)
         if flusher is None:
             with self.entrant.caller.series(seeds, case) as opened:
@@ -172,13 +172,13 @@ class Judging:
             dealer.close()
 
     def call(self, session: Session, series: Series, events: bool = False) -> Answer:
-        """A fresh call. With `events` the worker takes events of its own around it, on a GPU."""
+        """Make a fresh call. With `events`, the worker of a GPU also times it with its own events."""
         clock = self._with_events if events else self._clock
         answer = clock.time(session, series.stage, series.deal(everything=False), series.case.label)
         return self._seen(answer, series)
 
     def null(self, series: Series, cycles: int = 1) -> Answer:
-        """A call like the last one that computes nothing, in a worker of the judge's own."""
+        """Make a null call like the last call, in a worker of the judge's own."""
         return self._seen(self.entrant.caller.put_null(self._null.ready(), series, self._clock, cycles), series)
 
     def take(
@@ -189,8 +189,8 @@ class Judging:
         events: bool = False,
         read: Callable[[Answer], Any] = lambda answer: None,
     ) -> list[tuple[Answer, Any]]:
-        """`count` calls that are not void, each with what `read` makes of it, after some that are not counted: the
-        first of a case may compile, and others map memory. Raises SystemExit where too many are void."""
+        """`count` calls that are not void, each with the result of `read`. Uncounted calls come first, because the
+        first call of a case may compile and others map memory. Raises SystemExit if too many are void."""
         self._warm_up(session, series)
         answers: list[tuple[Answer, Any]] = []
         for _ in range(20 + (1 + MOST_VOIDS_A_CALL) * count):
@@ -227,8 +227,8 @@ class Judging:
 
 @contextlib.contextmanager
 def judging(device: Device, problem: Problem, submission: Submission, threads: int = 1) -> Iterator[Judging]:
-    """`submission` under a judge whose clock is calibrated for `problem`'s benchmark cases. Raises SystemExit where
-    the judge's clock does not work."""
+    """`submission` under a judge whose clock is calibrated for `problem`'s benchmark cases. Raises SystemExit if the
+    judge's clock does not work."""
     be_a_quiet_neighbour(device.kind)
     reference = Reference(problem, device)
     assembly = Assembly(reference, device, load_config(ROOT).sampling(device.kind, quick=False), threads)
@@ -243,7 +243,7 @@ def judging(device: Device, problem: Problem, submission: Submission, threads: i
 
 
 def outputs(answer: Answer) -> list[torch.Tensor]:
-    """What a call returned, as it was when its time was up. Valid until the next call."""
+    """The outputs of a call, as they were when its time was up. Valid until the next call."""
     assert answer.reply is not None and answer.snapshot is not None
     described = answer.reply.outputs
     due = [(output.dtype or "", tuple(output.shape or ())) for output in described]
@@ -258,7 +258,7 @@ class NoFlush:
 
 
 class WriteSweep:
-    """What triton.testing.do_bench does before a call, in the size that we flush."""
+    """The write sweep of triton.testing.do_bench before a call, in the size of our flush."""
 
     def __init__(self, device: Device) -> None:
         self._written = torch.empty(device.flush_bytes // 4, dtype=torch.int32, device=device.torch_device)
@@ -272,8 +272,8 @@ def our_flush(device: Device) -> Flusher:
 
 
 class Children:
-    """Fresh processes of one command, each of which measures when it reads a line and ends with a line of JSON. The
-    next `ahead` import their modules meanwhile."""
+    """Fresh processes of one command. Each measures when it reads a line, and ends with a line of JSON. The next
+    `ahead` processes import their modules meanwhile."""
 
     def __init__(self, command: Sequence[str], ahead: int) -> None:
         self._command, self._ahead = command, ahead
@@ -288,8 +288,8 @@ class Children:
             child.communicate()
 
     def next(self, timeout_s: float, another_follows: bool = True) -> tuple[Any, str]:
-        """What the next one found, and what it said on stderr. Raises RuntimeError, with its last words, if it found
-        nothing."""
+        """The result of the next process, and its stderr. Raises RuntimeError with its last words if there is no
+        result."""
         while len(self._waiting) < (self._ahead if another_follows else 1):
             pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             alone = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -304,7 +304,7 @@ class Children:
 
 
 class Raw:
-    """A CSV file that keeps up: what was added is in it even if the process is killed."""
+    """A CSV file that is always up to date: added rows are on disk even if the process is killed."""
 
     def __init__(self, out: Path, name: str, columns: Sequence[str]) -> None:
         self._file = (out / f"{name}.csv").open("w", newline="")
@@ -317,7 +317,7 @@ class Raw:
 
 
 def report(name: str, device: Device, headline: str, rows: Sequence[Mapping[str, Any]], **facts: Any) -> None:
-    """Print the table `rows`, the `headline` and all of it as one line of JSON, in which `facts` stand as well."""
+    """Print the table `rows`, the `headline`, and everything including `facts` as one line of JSON."""
     print(f"{name} on {device.name}, {time.strftime('%Y-%m-%d')}")
     print(tabulate(rows, headers="keys", tablefmt="simple_outline", floatfmt=".5g"))
     print(headline)
@@ -326,6 +326,6 @@ def report(name: str, device: Device, headline: str, rows: Sequence[Mapping[str,
 
 
 def not_measured(name: str, device: Device, why: str) -> None:
-    """Say plainly that nothing was measured."""
+    """Report that nothing was measured, and why."""
     print(f"{name}: not measured on {device.name}: {why}")
     print(json.dumps({"bench": name, "device": device.name, "not_measured": why}))

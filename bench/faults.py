@@ -23,13 +23,14 @@ MLA = ("mla",)
 ROPE_DIMS = 64
 ATTENTION = ("mla", "prefill", "kv_decode", "fmha")
 MOVED = ("prefill", "kv_decode")
-"""Where shuffled scores are stated for every arithmetic, and no end of the keys is at the highest level."""
+"""Problems for which shuffled scores are stated for every arithmetic, and whose keys do not end at the highest
+level."""
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """`strengths`, weakest first; `problems` to which it applies. What one strength of it does is a Fault, of
-    kv_replicate a Rewrite (bench/copies)."""
+    """A kind of fault. `strengths`: weakest first. `problems`: those that it applies to. `fault` gives the Fault of one
+    strength, or for kv_replicate a Rewrite (bench/copies)."""
 
     name: str
     strengths: tuple[float, ...]
@@ -46,7 +47,7 @@ def _scores_times(factor: float) -> Fault:
 
 
 def _best(share: float) -> Callable[[Tensor], Tensor]:
-    """Keeps the heaviest weights of each row, that share of all."""
+    """Keep the heaviest weights of each row: this share of all."""
 
     def keep(weights: Tensor) -> Tensor:
         count = max(int(weights.shape[-1] * share), 1)
@@ -56,7 +57,7 @@ def _best(share: float) -> Callable[[Tensor], Tensor]:
 
 
 def _zeroed(part: Callable[[int], slice]) -> Callable[[Tensor], Tensor]:
-    """Zeros in `part` of the last axis, which is told its length."""
+    """Zero a `part` of the last axis. `part` gets the axis's length."""
 
     def zero(x: Tensor) -> Tensor:
         x = x.clone()
@@ -67,7 +68,7 @@ def _zeroed(part: Callable[[int], slice]) -> Callable[[Tensor], Tensor]:
 
 
 def _last_eighth(factor: float) -> Callable[[Tensor], Tensor]:
-    """A split whose sum is merged wrongly."""
+    """A wrong merge of a split's sum."""
 
     def change(weights: Tensor) -> Tensor:
         weights = weights.clone()
@@ -86,7 +87,7 @@ def _first_score(scores: Tensor) -> Tensor:
 
 
 def _last_score(scores: Tensor) -> Tensor:
-    """That of the last key that a row sees: with a causal mask its own."""
+    """The score of the last key that a row sees. With a causal mask this is its own key."""
     last = torch.where(scores.isneginf(), -1, torch.arange(scores.shape[-1])).amax(dim=-1, keepdim=True)
     return scores.gather(-1, last)
 
@@ -96,7 +97,8 @@ def _outer_score(scores: Tensor) -> Tensor:
 
 
 def _to_int8(x: Tensor) -> Tensor:
-    """With a scale for each 32 dims. Heads with an element beyond 5.5 stay as they are: moved scores bring such."""
+    """int8 with a scale for each 32 dims. Heads with an element beyond 5.5 stay unchanged: moved scores cause such
+    elements."""
     blocks = x.unflatten(-1, (-1, 32))
     scale = blocks.abs().amax(dim=-1, keepdim=True) / 127
     plain = x.abs().amax(dim=(-1, -2), keepdim=True) < 5.5
@@ -163,7 +165,7 @@ PLAIN = [
 
 
 def _heads_apart(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """One change of the even rows, which are heads of mla, and another one of the odd ones."""
+    """One change for the even rows, which are heads of mla, and another for the odd rows."""
 
     def change(x: Tensor) -> Tensor:
         x = x.clone()
@@ -190,7 +192,7 @@ def _dims_times(dims: slice, factor: float) -> Callable[[Tensor], Tensor]:
 
 
 def _rope_dims_made_up_for(forgotten: float) -> Callable[[Tensor], Tensor]:
-    """The last so many of mla's rope dims are zero in queries, the others larger by as much as that takes away."""
+    """Zero the last `forgotten` of mla's rope dims in queries, and enlarge the others to compensate."""
 
     def change(x: Tensor) -> Tensor:
         x = x.clone()
@@ -203,7 +205,7 @@ def _rope_dims_made_up_for(forgotten: float) -> Callable[[Tensor], Tensor]:
 
 
 def _rows_apart(factor: float) -> Callable[[Tensor], Tensor]:
-    """Rows are too large or too small by so much at random, and all by 2 % besides."""
+    """Enlarge or shrink rows at random by `factor`, and enlarge all by 2 %."""
 
     def change(x: Tensor) -> Tensor:
         signs = 1.0 - 2.0 * torch.randint(2, (*x.shape[:-1], 1), generator=torch.Generator().manual_seed(len(x)))
@@ -246,11 +248,11 @@ MADE_UP_FOR = [
         "output × 1.02, rows × 1 + s or 1 - s at random", (0.02, 0.05, 0.1, 0.165), lambda s: Fault(out=_rows_apart(s))
     ),
 ]
-"""Errors that cancel in a sum, and approximations with a factor that makes up for what they leave out."""
+"""Errors that cancel in a sum, and approximations with a factor that compensates for what they omit."""
 
 
 def _scales_guessed(_: float) -> Fault:
-    """mla's latent blocks of 32 dims with the root mean square of their scales, each, in the place of their own."""
+    """Give each of mla's latent blocks of 32 dims the root mean square of all scales instead of its own."""
 
     def change(x: Tensor) -> Tensor:
         x = x.clone()
@@ -263,7 +265,8 @@ def _scales_guessed(_: float) -> Fault:
 
 
 def _latent_dims_by_turns(count: float) -> Fault:
-    """So many of mla's latent dims are left out of the scores, others for each 64 keys, and the rest made up for it."""
+    """Leave `count` of mla's latent dims out of the scores, other dims for each 64 keys, and scale the rest to
+    compensate."""
 
     def change(keys: Tensor) -> Tensor:
         tile = torch.arange(keys.shape[-2]) // 64
@@ -277,7 +280,7 @@ def _latent_dims_by_turns(count: float) -> Fault:
 
 
 def _light_keys_in_pairs(share: float) -> Fault:
-    """Every second of the lightest keys of a row is left out, and the one before it counted twice."""
+    """Leave out every second of the lightest keys of a row, and count the one before it twice."""
 
     def change(weights: Tensor) -> Tensor:
         light = weights < weights.quantile(share, dim=-1, keepdim=True)
@@ -292,13 +295,13 @@ BELOW_THE_NOISE = [
     Corruption("latent dims left out of scores by turns", (16, 32, 64, 128), _latent_dims_by_turns, MLA),
     Corruption("lightest keys left out in pairs", (0.1, 0.15, 0.25, 0.4, 0.5, 0.75), _light_keys_in_pairs, MLA),
 ]
-"""Approximations that know what is drawn, or whose error looks like rounding."""
+"""Approximations that use knowledge of the inputs, or whose error looks like rounding."""
 
 NAMED = [*PLAIN, *MADE_UP_FOR, *BELOW_THE_NOISE]
 
 
 def _some_rows(every: float) -> Callable[[Tensor], Tensor]:
-    """One row of so many is a tenth too large."""
+    """Make one row in `every` a tenth too large."""
 
     def change(x: Tensor) -> Tensor:
         x = x.clone()
@@ -325,7 +328,7 @@ def _half_of_dims(factor: float) -> Callable[[Tensor], Tensor]:
 
 
 def _swapped(pairs: float) -> Callable[[Tensor], Tensor]:
-    """So many pairs of neighbouring dims have changed places."""
+    """Swap `pairs` pairs of neighbouring dims."""
 
     def change(x: Tensor) -> Tensor:
         order = torch.arange(x.shape[-1])
@@ -336,7 +339,7 @@ def _swapped(pairs: float) -> Callable[[Tensor], Tensor]:
 
 
 def _next_values(share: float) -> Callable[[Tensor], Tensor]:
-    """The last share of the keys come with the value of the key before."""
+    """Give the last `share` of the keys the value of the key before."""
 
     def change(x: Tensor) -> Tensor:
         first = max(int(x.shape[-2] * (1 - share)), 1)
@@ -399,5 +402,5 @@ GRID = [
 def further(
     problem: str, count: int = 10, seed: int = 1, grid: Sequence[Corruption] = GRID
 ) -> list[tuple[Corruption, float]]:
-    """`count` of the grid's corruptions, each of one of its strengths, another draw for each problem."""
+    """`count` of the grid's corruptions, each with one of its strengths. Each problem gets another draw."""
     return random.Random(f"{seed} {problem}").sample([(one, s) for one in grid for s in one.strengths], count)

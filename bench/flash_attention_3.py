@@ -26,7 +26,7 @@ Call = Callable[[], Any]
 
 @functools.cache
 def operators() -> Any:
-    """FlashAttention-3's operators, or None where there are none for this GPU."""
+    """FlashAttention-3's operators, or None if there are none for this GPU."""
     library = os.environ.get("FLASH_ATTENTION_3")
     if not (on_hopper() and (library or importlib.util.find_spec("flash_attn_interface"))):
         return None
@@ -59,9 +59,9 @@ def kv_decode(
     length: int,
     causal: bool,
 ) -> dict[str, Call]:
-    """With an append of its own, and with one by torch, after which it needs no lengths from the device.
+    """Calls with its own append, and with an append by torch, after which it needs no lengths from the device.
 
-    Its views end with the last key, for it multiplies the masked values of a tile by 0, and past the end may be NaN.
+    Its views end with the last key: it multiplies the masked values of a tile by 0, and past the end there may be NaN.
     """
     if operators() is None:
         return {}
@@ -87,7 +87,7 @@ def kv_decode(
 
 
 def mla(q: Tensor, kv: Tensor, v_dim: int, scale: float) -> dict[str, Call]:
-    """To it the keys are the rope dims alone, and the scores of the others come of `q_v` and the values."""
+    """It takes the rope dims alone as keys. The scores of the other dims come from `q_v` and the values."""
     if operators() is None:
         return {}
     latent_q, rope_q = q.unsqueeze(1).split([v_dim, q.shape[2] - v_dim], dim=-1)

@@ -19,12 +19,12 @@ from flash_attention_3 import Call, on_hopper
 from torch import Tensor
 
 WORKSPACE_BYTES = 256 << 20
-"""What its wrappers are given for the parts of a split; they recommend 128 MiB."""
+"""The workspace of its wrappers for the parts of a split; they recommend 128 MiB."""
 
 
 @functools.cache
 def package() -> Any:
-    """The package, or None where there is none or not for this GPU."""
+    """The package, or None if it is missing or not for this GPU."""
     if not (on_hopper() and importlib.util.find_spec("flashinfer")):
         return None
     try:
@@ -35,7 +35,7 @@ def package() -> Any:
 
 
 def planned(plan: Callable[[], Call]) -> Call:
-    """A call that is planned by the first one."""
+    """A call that plans on its first use."""
     once = functools.cache(plan)
     return lambda: once()()
 
@@ -47,9 +47,10 @@ def workspace() -> Tensor:
 def kv_decode(
     q: Tensor, k_new: Tensor, v_new: Tensor, k_cache: Tensor, v_cache: Tensor, seq_lens: Tensor, length: int
 ) -> dict[str, Call]:
-    """For one query a sequence. The CUDA cores take groups of up to 8 query heads, 1, 2, 3, 4 or 8.
+    """Calls for one query per sequence. On CUDA cores it takes groups of 1, 2, 3, 4 or 8 query heads.
 
-    On tensor cores its kernel "fa2", which packs a group's heads into a tile and splits the keys, as "fa3" does not.
+    On tensor cores its kernel "fa2" is used, which packs a group's heads into a tile and splits the keys; "fa3" does
+    not.
     """
     if package() is None or q.shape[2] != 1:
         return {}
@@ -85,7 +86,7 @@ def kv_decode(
 
 
 def overlapping_pages(cache: Tensor, page: int) -> Tensor:
-    """A contiguous [B, H, S, D] as [pages, H, page, D], with page b · H · S / page + i for tile i of sequence b."""
+    """A contiguous [B, H, S, D] as [pages, H, page, D]. Page b · H · S / page + i is tile i of sequence b."""
     batch, heads, slots, dim = cache.shape
     pages = ((batch - 1) * heads + 1) * slots // page
     return cache.as_strided((pages, heads, page, dim), (page * dim, slots * dim, dim, 1))

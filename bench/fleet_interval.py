@@ -31,8 +31,8 @@ def simulate(
 ) -> tuple[float, float, float, float]:
     """Coverage with the component and without, and the median half-widths (log-ratios) of both.
 
-    `of_card`, `of_pair`, `of_process`: standard deviations of logarithms. `small`: every second kernel's pairs vary so
-    many times as much as the others', and the judged one's too in every second run.
+    `of_card`, `of_pair`, `of_process`: standard deviations of logarithms. `small`: the pairs of every second kernel
+    vary this many times as much as the others', and in every second run so do the judged kernel's.
     """
     random = np.random.default_rng(seed)
     held = held_without = 0

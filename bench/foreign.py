@@ -31,10 +31,10 @@ from harness.model import Problem, Verdict  # noqa: E402
 
 FOLDERS, TASKS = ROOT / "tests" / "folders", ROOT / "tests" / "tasks"
 LABELLED_WRONGLY = {("vectorsum", "adds_to_what_is_there"), ("vectorsum", "of_one_axis")}
-"""As two of pmpp_v2/vectorsum's own are: labelled correct, and refused by the folder's checker."""
+"""Labelled correct, but refused by the folder's checker, as two solutions of pmpp_v2/vectorsum are."""
 
 MOST_SAID = 60
-"""Characters of the reason that a table has."""
+"""The most characters of a reason in the table."""
 
 Row = tuple[str, str, str, str]
 
@@ -84,7 +84,7 @@ def tasks() -> Iterator[tuple[Path, list[tuple[str, Path]]]]:
 
 
 def judged(problem: Problem, path: Path, device: str) -> tuple[Verdict, str]:
-    """The verdict on the tests and the benchmark cases that count, and of one that is refused the reason."""
+    """The verdict on the tests and the benchmark cases that count, and the reason for a refusal."""
     here = detect(ROOT, device)
     cases = problem.cases_for(here.kind)
     every = problem.only([*cases.test, *(case for case in cases.benchmark if case not in cases.test)], [])
@@ -97,7 +97,7 @@ def judged(problem: Problem, path: Path, device: str) -> tuple[Verdict, str]:
 
 
 def docstring(path: Path) -> str:
-    """The first line of a module's."""
+    """The first line of a module's docstring."""
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from untrusted import ProtocolSurface, ResultsSurface  # noqa: E402
 
 BATCH = 200
-"""So many runs that load are put on one board: making a board of each would take most of the time."""
+"""The number of loaded runs that share one board. A board for each run would take most of the time."""
 
 
 def main() -> int:

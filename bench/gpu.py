@@ -53,20 +53,22 @@ EXPERIMENTS = {
     "e2": ("e2_same_and_slower", 80),
     "e4": ("e4_heater", 40),
 }
-"""Script and seconds of sampling, in the order they are run."""
+"""Script and seconds of sampling, in the order of execution."""
 
 START_S = 30
-"""What an experiment may take beyond its sampling: imports, compilation, warm-up."""
+"""Seconds that an experiment may take beyond its sampling: imports, compilation, warm-up."""
 
 SHARES = 1.5
-"""An evaluation may take this many times its equal share of the time left: they differ, and most leave some."""
+"""An evaluation may take this many times its equal share of the time left. Evaluations differ, and most leave some
+time."""
 
 RESERVE_S = 5
 
 
 @dataclass(frozen=True)
 class Step:
-    """`limit_s` is None for an evaluation: those of one `round` share the time left. `root` is where it stores runs."""
+    """A step of the bench. `limit_s` is None for an evaluation: evaluations of one `round` share the time left. `root`:
+    where it stores runs."""
 
     name: str
     command: tuple[str, ...]
@@ -77,7 +79,7 @@ class Step:
 
 @dataclass
 class Ended:
-    """How a step ended, in a word; its output; of each line on stderr when it came, in seconds from the start."""
+    """How a step ended: a word for it, its output, and each line on stderr with its time in seconds from the start."""
 
     how: str
     seconds: float
@@ -93,7 +95,7 @@ def main() -> None:
     parser.add_argument("--only", help="what to run, with commas between: constant, e1 to e5, problems")
     options = parser.parse_args()
     end = time.monotonic() + options.budget - RESERVE_S
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that the step under way is ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that the current step is ended too
     here = device.detect(ROOT, options.device)
     options.out.mkdir(parents=True, exist_ok=True)
     log = (options.out / "log.txt").open("w")
@@ -123,7 +125,7 @@ def main() -> None:
 
 
 def _steps(torch_device: str, out: Path, folder: Path, only: str | None) -> list[Step]:
-    """Raises SystemExit for a name that is no step's."""
+    """The steps to run. Raises SystemExit for an unknown step name."""
     python = sys.executable
     steps = []
     for name, (script, seconds) in EXPERIMENTS.items():
@@ -152,14 +154,14 @@ def _evaluation(name: str, root: Path, problem: str, torch_device: str, file: st
         if not (root / part).exists():
             (root / part).symlink_to(ROOT / part)
     (root / "results").mkdir(exist_ok=True)
-    # What confines submissions here is used in any case; a machine that has nothing still has latencies to measure.
+    # Isolation is used if the machine has any; a machine without it still has latencies to measure.
     words = ("eval", problem, *([str(root / "submissions" / problem / file)] if file else []), "--allow-unsandboxed")
     command = (sys.executable, "-m", "harness", "--root", str(root), *words, "--device", torch_device)
     return Step(name, command, None, root, round_)
 
 
 def _limit(waiting: Sequence[Step], left_s: float) -> float:
-    """Of the seconds left, those for the first of the steps that wait."""
+    """The seconds for the first of the waiting steps, out of the seconds left."""
     first = waiting[0]
     if first.limit_s is not None:
         return min(first.limit_s, left_s)
@@ -167,7 +169,7 @@ def _limit(waiting: Sequence[Step], left_s: float) -> float:
 
 
 def _run(command: Sequence[str], limit_s: float) -> Ended:
-    """Run `command`; at the limit, kill it and all that it started."""
+    """Run `command`. At the limit, kill it and all processes that it started."""
     started = time.monotonic()
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
@@ -191,7 +193,7 @@ def _run(command: Sequence[str], limit_s: float) -> Ended:
     except subprocess.TimeoutExpired:
         how = "out of time"
     finally:
-        # Its group is its own: nothing else is in it. Whoever is left of it may still hold the device.
+        # The process group is its own. A process left in it might still hold the device.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -201,7 +203,7 @@ def _run(command: Sequence[str], limit_s: float) -> Ended:
 
 
 def _record(step: Step, ended: Ended, known: set[str]) -> dict[str, Any]:
-    """What is to be kept of a step. `known` are the runs of earlier steps; those of this one are added."""
+    """The record of a step. `known` holds the runs of earlier steps; this step's runs are added."""
     record: dict[str, Any] = {"step": step.name, "ended": ended.how, "seconds": round(ended.seconds, 2)}
     if step.root is None:
         found = _last_json(ended.stdout)
@@ -242,18 +244,19 @@ _PHASE = re.compile(r"^\S+: (loading|test|calibrating|pilot|timing)\b")
 
 
 def first_correct(narration: Sequence[tuple[float, str]]) -> float | None:
-    """When it was first known of a submission whether it is right: it was to be timed, or it got its verdict."""
+    """The time at which the first submission's correctness was known: it was about to be timed, or it got its
+    verdict."""
     begun = re.compile(r"^\S+: (calibrating|pilot)\b")
     return next((at for at, line in narration if _VERDICT.match(line) or begun.match(line)), None)
 
 
 def first_verdict(narration: Sequence[tuple[float, str]]) -> float | None:
-    """When the first submission got its verdict."""
+    """The time at which the first submission got its verdict."""
     return next((at for at, line in narration if _VERDICT.match(line)), None)
 
 
 def phases(narration: Sequence[tuple[float, str]], seconds: float) -> dict[str, float]:
-    """Seconds by phase, over all submissions: a line of narration begins a phase, which lasts until the next line.
+    """Seconds by phase, over all submissions. A line of narration begins a phase, which lasts until the next line.
 
     start: before the first submission; loading: its import; test; calibrating: the clock; pilot; timing; between: after
     a verdict.

@@ -94,7 +94,7 @@ def _imports_torch(root: Path, problem: str) -> bool:
 
 
 def _store_runs(root: Path, name: str, here: device.Device, count: int) -> None:
-    """Made-up runs of 200 submissions, in files like real ones. Nothing of them is a measurement."""
+    """Store synthetic runs of 200 submissions, in files like real ones. None of their values is a measurement."""
     problem = catalog.load_problem(ROOT, name)
     estimate = Estimate(latency_ns=1e6, low_ns=0.99e6, high_ns=1.01e6)
     measurements = tuple(

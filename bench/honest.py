@@ -58,11 +58,11 @@ from harness.model import Case, Device, Problem
 INTERPRETED = "all test cases, interpreted"
 
 QUICK = "torch_*.py"
-"""Bundled files that a CPU runs as they are."""
+"""Bundled files that a CPU can run."""
 
 
 CLAIMS = {"torch_bf16": "mxfp4"}
-"""Of files whose names do not tell: its scores are bf16."""
+"""Tolerances of files whose names do not show them: this one's scores are bf16."""
 
 
 def honest(problem: Problem, device: str = "cpu") -> list[Entry]:
@@ -89,12 +89,12 @@ def wrong(problem: Problem) -> list[Entry]:
 
 
 def passing(problem: Problem) -> list[Entry]:
-    """What is wrong and accepted."""
+    """Wrong entries that are accepted."""
     return [*(mla_ways.PASSES if problem.name == "mla" else ()), *passes.entries(problem)]
 
 
 def _claimed(problem: Problem, path: Path) -> str:
-    """The tolerance that a file's name has in it, or the strictest."""
+    """The tolerance named in a file's name, or the strictest."""
     named = next((name for name in problem.tolerances if name in path.stem), next(iter(problem.tolerances)))
     return CLAIMS.get(path.stem, named)
 
@@ -108,7 +108,7 @@ def stand(
     device: str = "cpu",
     most_bytes: float = math.inf,
 ) -> dict[str, Standing]:
-    """Where each entry stands in the run of one seed: without those that the device is not for."""
+    """How each entry meets the tolerances in the run of one seed. Entries that are not for the device are left out."""
     torch.set_num_threads(1)
     standings = {entry.name: Standing() for entry in entries}
     found = devices.detect(ROOT, device)
@@ -123,7 +123,7 @@ def stand(
                     continue
                 try:
                     held, outcome = entry.answered(desk)
-                except NoDevice:  # it is written for another GPU
+                except NoDevice:  # written for another GPU
                     del standings[entry.name]
                     continue
                 standings[entry.name].hold(tallied(group.what, number), held, tolerances, outcome)
@@ -131,7 +131,7 @@ def stand(
 
 
 def _timed(problem: Problem, device: Device, benchmarks: int) -> Sequence[Case]:
-    """The first ones; of prefill on a CPU the last: there int8 shows in late rows."""
+    """The first benchmark cases. For prefill on a CPU the last ones, because int8 shows in late rows."""
     cases = problem.cases_for(device.kind).benchmark
     if device.kind != "cpu":
         return cases[:benchmarks]
@@ -139,8 +139,8 @@ def _timed(problem: Problem, device: Device, benchmarks: int) -> Sequence[Case]:
 
 
 def tallied(what: str | None, number: int) -> list[str]:
-    """Under which names a group's call of that number counts. An interpreted kernel is put the first test case twice
-    and the others once (judge/entrant)."""
+    """The names under which a group's call counts. An interpreted kernel gets the first test case twice and the others
+    once (judge/entrant)."""
     if what == ALL_TESTS and (number < TEST_CALLS or number % TEST_CALLS == 0):
         return [ALL_TESTS, INTERPRETED]
     return [] if what is None else [what]
@@ -161,7 +161,7 @@ FIGURES = (
 
 
 def row(problem: str, entry: Entry, standings: Sequence[Standing], is_wrong: bool) -> dict[str, Any]:
-    """What the runs of all seeds come to."""
+    """A row of the table: the summary of the runs of all seeds."""
     tallies = [tally for standing in standings for tally, _ in standing.groups.values()]
     name, worst = entry.tolerance, min if is_wrong else max
     return {
@@ -179,13 +179,13 @@ def row(problem: str, entry: Entry, standings: Sequence[Standing], is_wrong: boo
 
 
 def figures(tallies: Sequence[Tally]) -> dict[str, str]:
-    """The range of each figure, of heads, dims and slices that of all of them; behind a ~ the most by which rows
-    scatter about it."""
+    """The range of each figure; for heads, dims and slices over all of them. After a ~ the largest scatter of rows
+    about it."""
     found = {}
     for name in FIGURES:
         ratios = [each for tally in tallies if (each := tally.ratios(name)) is not None]
         if not ratios:
-            continue  # whatever it returned could not be compared
+            continue  # its output could not be compared
         values = torch.cat([each.value for each in ratios])
         spread = max(float(each.spread.max()) for each in ratios)
         found[name] = f"{_span(values[~values.isnan()].tolist())} ~{spread:.3f}"
@@ -200,7 +200,7 @@ def _span(values: Iterable[float | None]) -> str:
 
 
 def by_group(entry: Entry, standings: Sequence[Standing]) -> dict[str, dict[str, str]]:
-    """The same of each group."""
+    """`figures` for each group."""
     found = {}
     for what in standings[0].groups:
         tallies = [standing.groups[what][0] for standing in standings]
@@ -217,12 +217,14 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--calls", type=int, default=2, help="timed calls of a benchmark case")
     parser.add_argument("--benchmarks", type=int, default=1, help="CPU benchmark cases, from the first on")
-    parser.add_argument("-k", nargs="+", default=[""], metavar="TEXT", help="only what has one of these in its name")
+    parser.add_argument(
+        "-k", nargs="+", default=[""], metavar="TEXT", help="only entries with one of these in their names"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=1e9, help="wait no longer for the seeds of one problem")
-    parser.add_argument("--most-mb", type=float, default=700.0, help="what a test case on a GPU may move at most")
-    parser.add_argument("--wrong", action="store_true", help="what is to be refused, in the place of what is honest")
+    parser.add_argument("--most-mb", type=float, default=700.0, help="the most that a test case on a GPU may move")
+    parser.add_argument("--wrong", action="store_true", help="entries that must be refused, instead of honest ones")
     given = parser.parse_args()
     device, started = devices.detect(ROOT, given.device), time.monotonic()
     if given.wrong and device.kind != "cpu":
@@ -250,7 +252,8 @@ def main() -> None:
 
 
 def _within(seconds: float, waited_for: IMapIterator[bytes]) -> tuple[list[dict[str, Standing]], int]:
-    """What each seed came to, and how many came to nothing: that is said when it is known."""
+    """The results of the seeds that finish in time, and the number of failed seeds. Failures are reported as they
+    occur."""
     found, failed, started = [], 0, time.monotonic()
     while True:
         try:
@@ -263,7 +266,7 @@ def _within(seconds: float, waited_for: IMapIterator[bytes]) -> tuple[list[dict[
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> str:
-    """How many runs are refused, of what is to be and of what is not."""
+    """How many runs are refused, of those that should be and of those that should not."""
     found = []
     for words, expected in [("honest", "no"), ("wrong", "yes"), ("wrong but known to pass", "no, README")]:
         of = [(line["refused"], line["runs"]) for line in rows if line["to be refused"] == expected]
@@ -280,7 +283,7 @@ def _asked(name: str, is_wrong: bool, texts: Sequence[str], device: str) -> list
 
 
 def _stand(asked: tuple[str, bool, Sequence[str], int, int, str, float], seed: int) -> bytes:
-    """Pickled here: torch would share each tensor by a file descriptor of its own, of which there are not enough."""
+    """Returns pickled standings. torch would share each tensor by its own file descriptor, and there are too few."""
     name, is_wrong, texts, benchmarks, calls, device, most_bytes = asked
     entries = _asked(name, is_wrong, texts, device)
     found = stand(catalog.load_problem(ROOT, name), seed, benchmarks, calls, entries, device, most_bytes)

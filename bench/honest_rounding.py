@@ -16,10 +16,10 @@ from bench.entries import Simulated
 from harness.model import Case, Problem
 
 BITS = {"float32": 23, "float16": 10, "bfloat16": 7, "exact": 7}
-"""Of mantissa, by the dtype of the cases; prefill's and fmha's is bfloat16, and no parameter says so."""
+"""Mantissa bits by the dtype of the cases. prefill's and fmha's is bfloat16, and no parameter states it."""
 
 SCALED_QUERIES = "weights, and queries scaled before"
-"""Not with fmha's scores, which are up to 64 times as large: what rounding q costs there is no longer small."""
+"""Not used with fmha's scores, which are up to 64 times as large: there the error of rounding q is no longer small."""
 
 
 def entries(problem: Problem) -> list[Simulated]:
@@ -33,7 +33,7 @@ def entries(problem: Problem) -> list[Simulated]:
 
 
 def roundings(bits: int) -> dict[str, Fault]:
-    """To so many bits of mantissa."""
+    """Honest roundings to `bits` bits of mantissa."""
 
     def to_dtype(x: Tensor) -> Tensor:
         return to_bits(x, bits)

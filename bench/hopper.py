@@ -25,16 +25,16 @@ SLICE = 32
 """Dims of one instruction: 32 bytes of each operand (PTX ISA, wgmma.mma_async, shape m64nNk32)."""
 
 BITS = 13
-"""Of what is added, below the leading bit of the largest."""
+"""Bits kept below the leading bit of the largest addend."""
 
 CODE_BITS = 3
-"""Of e4m3's mantissa; e5m2 and what mxfp4 is widened to have fewer."""
+"""Mantissa bits of e4m3. e5m2 and the format that mxfp4 is widened to have fewer."""
 
 LARGEST_CODE = 224.0
-"""Of queries, in each flavour of fp8."""
+"""The largest code of queries, in each flavour of fp8."""
 
 KEYS = 512
-"""So many at a time stay in a processor's cache."""
+"""This many keys at a time stay in a processor's cache."""
 
 LATENT_DIMS, ALL_DIMS = 512, 576
 ROPE_LAST = [slice(0, LATENT_DIMS), slice(LATENT_DIMS, ALL_DIMS)]
@@ -42,12 +42,12 @@ ROPE_FIRST = ROPE_LAST[::-1]
 
 
 def products(order: Sequence[slice]) -> Product:
-    """The scores `[n, m, s]` of queries `[n, m, D]`, as `by_head` rounds them, and keys `[n, s, D]`, before any scale
-    of the softmax. `key_step` is the keys' scale: codes are what is multiplied."""
+    """Returns a function for the scores `[n, m, s]` of queries `[n, m, D]`, rounded as by `by_head`, and keys
+    `[n, s, D]`, before the softmax scale. `key_step` is the keys' scale: codes are multiplied."""
     firsts = [first for part in order for first in range(part.start, part.stop, SLICE)]
 
     def product(queries: Tensor, keys: Tensor, key_step: float) -> Tensor:
-        step = _step(queries)  # the same as before rounding: the largest code is the largest element's
+        step = _step(queries)  # the same as before rounding: the largest code belongs to the largest element
         q, k = to_bits(queries / step, CODE_BITS), to_bits(keys / key_step, CODE_BITS)
         found = [_added(q, some, firsts) for some in k.split(KEYS, dim=-2)]
         return torch.cat(found, dim=-1) * step * key_step
@@ -56,7 +56,7 @@ def products(order: Sequence[slice]) -> Product:
 
 
 def by_head(queries: Tensor) -> Tensor:
-    """In e4m3 with a scale for each head, as the bundled kernels round them."""
+    """Queries in e4m3 with a scale for each head, as the bundled kernels round them."""
     step = _step(queries)
     return (queries / step).to(torch.float8_e4m3fn).float() * step
 
@@ -79,5 +79,5 @@ def _added(queries: Tensor, keys: Tensor, firsts: Sequence[int]) -> Tensor:
 
 
 def _exponent(x: Tensor) -> Tensor:
-    """That of the leading bit; of zero any."""
+    """The exponent of the leading bit; arbitrary for zero."""
     return torch.frexp(x).exponent.float() - 1

@@ -44,11 +44,11 @@ gpu: *few
 """
 
 Arrows = Mapping[str, frozenset[str]]
-"""What each room imports."""
+"""The rooms that each room imports."""
 
 
 def modules(house: Path = HOUSE) -> dict[str, Path]:
-    """Every module by its dotted name, such as harness.judge.trial; a package by its folder's."""
+    """Every module by its dotted name, such as harness.judge.trial. A package has its folder's name."""
     found = {}
     for path in sorted(house.rglob("*.py")):
         parts = (house.name, *path.relative_to(house).with_suffix("").parts)
@@ -57,7 +57,7 @@ def modules(house: Path = HOUSE) -> dict[str, Path]:
 
 
 def imports(module: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """The modules of `known` that a file imports, wherever in it."""
+    """The modules of `known` that a file imports, anywhere in it."""
     house = next(iter(known)).partition(".")[0]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -73,7 +73,7 @@ def imports(module: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]
 
 
 def room_of(module: str) -> str:
-    """`judge` of harness.judge.trial; `__init__` of the package itself."""
+    """`judge` for harness.judge.trial; `__init__` for the package itself."""
     return (*module.split("."), "__init__")[1]
 
 
@@ -88,7 +88,7 @@ def arrows(house: Path = HOUSE) -> Arrows:
 
 
 def cycles(graph: Arrows) -> list[tuple[str, ...]]:
-    """Rooms that import each other, directly or by way of others: one path for each that a walk runs into."""
+    """Rooms that import each other, directly or through others: one path for each cycle that a walk meets."""
     found: list[tuple[str, ...]] = []
     done: set[str] = set()
 
@@ -106,7 +106,7 @@ def cycles(graph: Arrows) -> list[tuple[str, ...]]:
 
 
 def floors(graph: Arrows) -> dict[str, int]:
-    """The floor of each room, from 1, the highest first. Raises ValueError where there is a cycle."""
+    """The floor of each room, counted from 1, the highest first. Raises ValueError if there is a cycle."""
     if found := cycles(graph):
         raise ValueError(f"rooms import each other: {' -> '.join(found[0])}")
     known: dict[str, int] = {}
@@ -120,13 +120,13 @@ def floors(graph: Arrows) -> dict[str, int]:
 
 
 def loose(house: Path = HOUSE) -> set[str]:
-    """The modules that lie in no folder."""
+    """The modules that are not in a folder."""
     return {path.stem for path in house.glob("*.py")}
 
 
 @dataclass(frozen=True)
 class Stay:
-    """A function on the way. `back`: its module was left before."""
+    """A function on the way. `back`: the way had left its module before."""
 
     module: str
     function: str
@@ -135,7 +135,8 @@ class Stay:
 
 @dataclass(frozen=True)
 class Way:
-    """The stays down to the request, those of further up that were entered besides, and how many functions beside."""
+    """The stays down to the request, those further up that were entered on the call's behalf, and the number of
+    functions beside."""
 
     down: tuple[Stay, ...]
     called_back: tuple[Stay, ...]
@@ -156,14 +157,15 @@ class Way:
 
 @dataclass(frozen=True)
 class _Entered:
-    """A function entered, and the stack that it was entered on, itself the last."""
+    """An entered function and its stack; the function is last."""
 
     code: CodeType
     stack: tuple[FrameType, ...]
 
 
 class _Tracer:
-    """Every entry into a function of the modules looked at, and the stack of such at each request for a call."""
+    """Records every entry into a function of the observed modules, and the stack of such functions at each request for
+    a call."""
 
     def __init__(self) -> None:
         self.entries: list[_Entered] = []

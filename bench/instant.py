@@ -20,7 +20,7 @@ JUDGE_S = 0.5
 
 
 class InstantJudge(Judge):
-    """Takes the place of the process that judges: it answers in the worker itself, after JUDGE_S."""
+    """Replaces the judging process: it answers in the worker itself, after JUDGE_S."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, gives_way: bool = False) -> None:
         pass

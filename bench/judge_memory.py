@@ -89,8 +89,8 @@ def measure(name: str) -> dict[str, object]:
 
             arena_bytes: list[int] = []
 
-            # Code pages of torch that are touched for the first time are no part of it: a first round on both sides
-            # touches them. What the worker's allocator keeps of that round counts as the worker's own all the same.
+            # Code pages of torch touched for the first time must not count, so a first round on both sides touches
+            # them. The memory that the worker's allocator keeps from that round still counts as the worker's.
             judge(small, 2)
             worker_kb = _status_kb(worker, "RssAnon")
             judge(large, 2)
@@ -99,7 +99,7 @@ def measure(name: str) -> dict[str, object]:
             before = {who: _status_kb(pid, "VmRSS") for who, pid in processes.items()}
             before["worker"] -= _status_kb(processes["worker"], "RssAnon") - worker_kb
             for pid in processes.values():
-                Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peaks so far, proc(5)
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # reset the peaks, proc(5)
             with _Watch(list(processes.values())) as watch:
                 judge(large, 5)
             peak = {who: (_status_kb(pid, "VmHWM") - before[who]) * 1024 for who, pid in processes.items()}
@@ -149,7 +149,7 @@ def _release_unused() -> None:
 
 
 def _largest(keeper_pid: int) -> str:
-    """The worker: of a keeper's descendants the one that takes most memory."""
+    """The worker: the keeper's descendant that uses the most memory."""
     from harness.sandbox.footprint import descendants, process_table
 
     return max(map(str, descendants(keeper_pid, process_table())), key=lambda pid: _status_kb(pid, "VmRSS"))

@@ -83,16 +83,16 @@ PARTS: dict[str, dict[type, tuple[str, ...]]] = {
     "clock": {clock: ("time",) for clock in (StopClock, Sandwich, WorkerClock)},
 }
 OPAQUE = {"null call", "start", "end"}
-"""What is done within counts as theirs."""
+"""Work inside these parts counts as theirs."""
 
 DEVICE_WORKS = {"generate", "expect", "check"}
-"""A GPU is waited for at their end, or it would be in what comes next."""
+"""A GPU is awaited at the end of these parts; otherwise their work would count in the next part."""
 
 REST = "rest"
 
 
 class Ledger:
-    """Seconds by phase, case and part: what a part's own code took, without the parts within it."""
+    """Seconds by phase, case and part: the time of a part's own code, without the parts inside it."""
 
     def __init__(self, on_gpu: bool) -> None:
         self._on_gpu = on_gpu
@@ -103,7 +103,7 @@ class Ledger:
         self._since = time.perf_counter()
 
     def _turn(self) -> None:
-        """What has passed since the last turn belongs to the part that is open."""
+        """Add the time since the last turn to the open part."""
         now = time.perf_counter()
         self.seconds[self.phase, self.case, self._open[-1]] += now - self._since
         self._since = now
@@ -135,7 +135,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """The judge's methods report to it."""
+        """Within the block, the judge's methods report to this ledger."""
         with contextlib.ExitStack() as stack:
             for part, owners in PARTS.items():
                 for owner, names in owners.items():
@@ -202,7 +202,7 @@ def main() -> None:
 
 
 def by_phase(ledger: Ledger) -> dict[str, float]:
-    """Seconds; starting and ending workers stand for themselves, wherever that was."""
+    """Seconds by phase. Starting and ending workers are phases of their own, whenever they happen."""
     phases: defaultdict[str, float] = defaultdict(float)
     for (phase, _, part), seconds in ledger.seconds.items():
         phases[{"start": "start, load", "end": "end of workers"}.get(part, phase)] += seconds
@@ -211,7 +211,7 @@ def by_phase(ledger: Ledger) -> dict[str, float]:
 
 
 def by_case(ledger: Ledger) -> list[dict[str, Any]]:
-    """A row a benchmark case, a column a part that any case has, in milliseconds a call."""
+    """One row per benchmark case, one column per part that any case has, in milliseconds per call."""
     parts = [part for part in [*PARTS, REST] if any(p == part and c for _, c, p in ledger.seconds)]
     rows = []
     for case in dict.fromkeys(case for phase, case, _ in ledger.seconds if phase == "timing" and case):

@@ -40,7 +40,7 @@ from harness.render.figures import percent
 
 ROOT = Path(__file__).resolve().parents[1]
 
-tabulate.MIN_PADDING = 0  # whoever imports this may have set it; the page must not depend on that
+tabulate.MIN_PADDING = 0  # another module may have set it; the page must not depend on that
 
 BEGIN, END = "<!-- tables: python bench/kernel_table.py -->", "<!-- end of tables -->"
 
@@ -54,23 +54,23 @@ TARGETS = {
     "mla/gluon_bf16": 85,
     "prefill/gluon_hopper": 60,
 }
-"""Of the limit, in percent, by the floor of the format that is read: geometric mean over the cases with a floor above
-LONG_US."""
+"""Wanted shares of the limit in percent, by the floor of the format that is read: geometric mean over the cases with a
+floor above LONG_US."""
 
 FORMATS = {"mla": ("mxfp4", "fp8", "bf16")}
-"""Of problems that leave the data's format to choose: the formats, the one with the lowest floor first."""
+"""Problems that leave the choice of the data's format: their formats, the one with the lowest floor first."""
 
 NO_SLOWER = {"mla/gluon_mxfp4": "mla/gluon_fp8"}
-"""Than which other kernel a kernel is to be no slower: geometric mean over its own cases with a floor above LONG_US."""
+"""A kernel that must be no slower than another: geometric mean over its own cases with a floor above LONG_US."""
 
 LONG_US = 20.0
 
 Times = dict[str, dict[str, tuple[float, float]]]
-"""By kernel and case, by events: microseconds, and the floor."""
+"""Microseconds by events and the floor, by kernel and case."""
 
 
 class Judged(NamedTuple):
-    """Of one case in a run by the judge's clock: its latency, and what the worker's own events said in the pilot."""
+    """A case in a run by the judge's clock: its latency, and its time by the worker's own events in the pilot."""
 
     us: float
     events_us: float | None
@@ -98,7 +98,7 @@ def renewed(text: str, made: str) -> str:
 
 
 def generated(files: Sequence[Path]) -> dict[str, str]:
-    """By page of docs/, its tables from `files` and the published runs."""
+    """The tables of each page of docs/, from `files` and the published runs."""
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     times: Times = {}
     dates: dict[str, str] = {}
@@ -127,7 +127,7 @@ def machine(measured_on: dict[str, Any], nulls: dict[str, float]) -> str:
 
 
 def days(dates: dict[str, str]) -> str:
-    """When what stands by events was measured."""
+    """The dates of the measurements by events."""
     usual, *others = (date for date, _ in Counter(dates.values()).most_common())
     rows = [[date, kernels] for date in others for kernels in measured_at(date, dates)]
     rows.append([usual, "all others"])
@@ -135,7 +135,7 @@ def days(dates: dict[str, str]) -> str:
 
 
 def measured_at(date: str, dates: dict[str, str]) -> list[str]:
-    """The problems with kernels of that date, and which kernels, where these are not all of its."""
+    """The problems with kernels of that date. If only some of a problem's kernels have it, they are named."""
     names = []
     for problem in PROBLEMS:
         mine = {kernel: found for kernel, found in dates.items() if kernel.startswith(problem + "/")}
@@ -147,7 +147,7 @@ def measured_at(date: str, dates: dict[str, str]) -> list[str]:
 
 
 def changes(runs: dict[str, Run]) -> str:
-    """Which of the files behind judged runs hold another source now: in docstrings and comments alone, or in code."""
+    """The judged files that hold another source now: changed in docstrings and comments only, or in code."""
     words, code = [], []
     for kernel, run in sorted(runs.items()):
         judged = Store(ROOT).source(run.problem, run.submission_sha256)
@@ -159,7 +159,7 @@ def changes(runs: dict[str, Run]) -> str:
 
 
 def same_code(one: bytes, other: bytes) -> bool:
-    """Whether two sources differ in their docstring and comments at most."""
+    """True if two sources differ at most in their docstring and comments."""
     trees = [ast.parse(source) for source in (one, other)]
     for tree in trees:
         if ast.get_docstring(tree) is not None:
@@ -187,7 +187,7 @@ def latencies(run: Run) -> dict[str, Judged]:
 
 
 def on_board(run: Run) -> str:
-    """`24 % (mxfp4)`: what the run's score is of the limit, as the board has it."""
+    """The score's share of the limit, as on the board: `24 % (mxfp4)`."""
     entry = of_run("", run)
     return f"{_share(entry.floor_ns, entry.score_ns)} ({entry.floor_format})"
 
@@ -195,7 +195,7 @@ def on_board(run: Run) -> str:
 def targets(times: Times, judged: Runs, nulls: dict[str, float], board: dict[str, str]) -> str:
     """Which targets are met, and the short cases, which should stay within twice the null kernel and the floor.
 
-    Those are by events, back to back, by the process that timed the null kernel, too.
+    Short cases are timed by events, back to back, by the process that also timed the null kernel.
     """
     rows = []
     for kernel, wanted in TARGETS.items():
@@ -242,19 +242,19 @@ def targets(times: Times, judged: Runs, nulls: dict[str, float], board: dict[str
 
 
 def mean_share(found: dict[str, tuple[float, float]]) -> float | None:
-    """What the long cases are of the limit: the geometric mean, in percent."""
+    """The long cases' share of the limit: the geometric mean, in percent."""
     shares = [share for us, floor in found.values() if floor > LONG_US and (share := of_limit(floor, us))]
     return 100 * math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
 
 
 def slower(latencies: dict[str, float], others: dict[str, float], cases: set[str]) -> float | None:
-    """How many times as long as the others, in the geometric mean over those of `cases` that both have."""
+    """The ratio of the latencies to the others, in the geometric mean over those of `cases` that both have."""
     both = latencies.keys() & others.keys() & cases
     return math.exp(sum(math.log(latencies[case] / others[case]) for case in both) / len(both)) if both else None
 
 
 def table(problem: str, times: Times, judged: Runs) -> str:
-    """A line a case, a column a kernel: the bundled ones, then the rivals."""
+    """One line per case, one column per kernel: the bundled kernels, then the rivals."""
     mine = {kernel: found for kernel, found in times.items() if kernel.startswith(problem + "/")}
     ours = [kernel for kernel in mine if "/rival " not in kernel]
     rivals = [kernel for kernel in mine if "/rival " in kernel]
@@ -277,7 +277,7 @@ def table(problem: str, times: Times, judged: Runs) -> str:
 
 
 def named(kernel: str, times: Times) -> str:
-    """The kernel with the format whose floor its figures are of the limit by, where its problem has several."""
+    """The kernel's name. If its problem has several formats, with the format of its floor."""
     problem = kernel.partition("/")[0]
     if problem not in FORMATS:
         return kernel
@@ -289,7 +289,8 @@ def named(kernel: str, times: Times) -> str:
 
 
 def cell(by_events: tuple[float, float] | None, judged: Judged | None = None) -> str:
-    """`31.7 (38 %) · 34.1`: judged, of the limit, and by events; without a judged run the latter alone."""
+    """A cell such as `31.7 (38 %) · 34.1`: judged latency, share of the limit, time by events. Without a judged run
+    only the time by events."""
     if by_events is None:
         return ""
     us, floor = by_events

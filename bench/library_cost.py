@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def seconds(judged: Judged, count: int, pause_s: float = 0.0) -> Iterator[float]:
-    """Of each of `count` calls."""
+    """The seconds of each of `count` calls."""
     for _ in range(count):
         time.sleep(pause_s)
         began = time.monotonic()
@@ -86,7 +86,7 @@ def seconds(judged: Judged, count: int, pause_s: float = 0.0) -> Iterator[float]
 
 
 def processor_s() -> float:
-    """Of all processes that were started here and have ended, and of theirs, in seconds."""
+    """The processor seconds of all ended child processes, including their own ended children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

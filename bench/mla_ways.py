@@ -16,8 +16,8 @@ from bench.faults import NAMED
 
 
 def floored_mxfp4(x: Tensor) -> Tensor:
-    """mxfp4 by the conversion of OCP Microscaling Formats v1.0, section 6.3: the scale's exponent is rounded down, so
-    that magnitudes of 6 to 8 times the scale become 6."""
+    """mxfp4 by the conversion of OCP Microscaling Formats v1.0, section 6.3. The scale's exponent is rounded down, so
+    magnitudes of 6 to 8 times the scale become 6."""
     width = x.shape[-1]
     blocks = torch.nn.functional.pad(x, (0, -width % 32)).unflatten(-1, (-1, 32))
     _, exponent = torch.frexp(blocks.abs().amax(dim=-1, keepdim=True))

@@ -53,13 +53,13 @@ TESTS = {
     "hip": ["tests/test_emulator_hip.py", "tests/test_hip_mfma.py"],
 }
 ELSEWHERE = ("aiter_fp8", "cuda_cluster", "gluon_")
-"""Bundled files whose kernels are AMD's own or for NVIDIA alone."""
+"""Bundled files whose kernels are AMD's own or for NVIDIA only."""
 
 NO_OPERATION = (0xBF800000).to_bytes(4, "little")
 """s_nop 0, on all three chips."""
 
 Executed = dict[str, set[str]]
-"""Table ─► mnemonics."""
+"""Mnemonics by table."""
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
 
 @functools.cache
 def opcodes(table: str) -> dict[str, bool]:
-    """Every mnemonic that a chip of a table has, and whether a step can be made of it."""
+    """Every mnemonic that a chip of a table has, and whether a step can be made for it."""
     found: dict[str, bool] = {}
     for target in (one for one, chip in CHIPS.items() if chip.tables == table):
         for name, emulated in of_target(target).items():
@@ -107,7 +107,7 @@ def opcodes(table: str) -> dict[str, bool]:
 
 @functools.cache
 def of_target(target: str) -> dict[str, bool]:
-    """The same of one chip."""
+    """`opcodes` for one chip."""
     table = CHIPS[target].tables
     found: dict[str, bool] = {}
     for code in encodings(table):
@@ -119,7 +119,7 @@ def of_target(target: str) -> dict[str, bool]:
         try:
             one = decode(kernel)[0]
         except NotEmulated:
-            continue  # not of this chip, or an encoding of the tables that their own decoder does not take
+            continue  # not of this chip, or an encoding that the tables' own decoder refuses
         names = [one.mnemonic, *filter(None, [one.mnemonic_y])]
         emulated = made(kernel)
         for name in names:
@@ -140,7 +140,7 @@ def mnemonics_of(table: str) -> set[str]:
 
 
 def made(kernel: KernelCode) -> bool:
-    """Whether the emulator has the kernel's first instruction."""
+    """True if the emulator can execute the kernel's first instruction."""
     try:
         program = DecodedProgram(kernel, 0)
         one = program.instructions[0]
@@ -153,7 +153,7 @@ def made(kernel: KernelCode) -> bool:
 
 
 def encodings(table: str) -> Iterator[bytes]:
-    """Each opcode in each encoding, with operands from v0 and again from s0; no literals, nothing switched on."""
+    """Each opcode in each encoding, with operands from v0 and again from s0. No literals, and no modifiers set."""
     plain = {"cdna": {"saddr": 0x7F}, "rdna3": {"saddr": 0x7C, "soffset": 0x7C}}[table]
     plain |= {"imm": 1, "row_mask": 15, "bank_mask": 15, "src0_sel": 6, "src1_sel": 6, "dst_sel": 6, "sve": 1}
     for layout, source in itertools.product((layout for _, _, layout in _formats(table)), (256, 0)):
@@ -175,11 +175,11 @@ def encodings(table: str) -> Iterator[bytes]:
 
 
 def executed(kept: Path) -> dict[str, Executed]:
-    """What each source executes."""
+    """The mnemonics that each source executes."""
     from tests.emulated_triton import (
         FAULTS,
         KERNELS,
-    )  # here alone: a process that records is not to import Triton first
+    )  # imported only here: a process that records must not import Triton first
 
     kept.mkdir(exist_ok=True)
     sources: dict[str, Executed] = {}
@@ -211,7 +211,7 @@ def executed(kept: Path) -> dict[str, Executed]:
 
 
 def recorded(out: Path, module: str, *words: str) -> None:
-    """Run a module, or `called`, in this process, and write which mnemonics waves executed, by table."""
+    """Run a module, or `called`, in this process, and write the mnemonics that waves executed, by table."""
     names: Executed = {}
     tally = launch.tally
 
@@ -234,7 +234,7 @@ def recorded(out: Path, module: str, *words: str) -> None:
 
 
 def called(target: str, file: str) -> None:
-    """A bundled submission on each CPU test case of its problem, every launch run once."""
+    """Run a bundled submission on each CPU test case of its problem, every launch once."""
     from harness import catalog
     from harness.emulated.launches import of_process
     from harness.judge.reference import open_reference

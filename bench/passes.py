@@ -16,13 +16,13 @@ from bench.entries import Simulated
 from harness.model import Problem
 
 PLAIN = 8.0
-"""No element of q or k is beyond that where scores are not moved."""
+"""No element of q or k exceeds this if scores are not moved."""
 
 PLAIN_ROPE = 5.5
-"""No rope element of mla's query is beyond that unless it moves the scores."""
+"""No rope element of mla's query exceeds this unless it moves the scores."""
 
 LARGE_VALUE = 64.0
-"""No element of fmha's v is beyond that but for outliers."""
+"""No element of fmha's v exceeds this except outliers."""
 
 
 def entries(problem: Problem) -> list[Simulated]:
@@ -50,7 +50,7 @@ def _every(nth: int) -> Fault:
 
 
 def _told_by_a_few(_: Piece) -> Fault:
-    """Where some 32 keys' scores lie together, their largest stands for the maximum."""
+    """If the scores of about 32 keys lie close together, use their largest as the maximum."""
 
     def maximum(scores: Tensor) -> Tensor:
         few = scores[..., :: max(scores.shape[-1] // 32, 1)]
@@ -62,12 +62,12 @@ def _told_by_a_few(_: Piece) -> Fault:
 
 def _bfloat16_output(piece: Piece) -> Fault:
     agree = (piece.keys[:, :1] == piece.keys[:, 1:2]).float().mean(dim=-1, keepdim=True) > 0.5
-    agree = agree.any(dim=1, keepdim=True)  # of a single key there is no second one
+    agree = agree.any(dim=1, keepdim=True)  # a single key has no second one
     return Fault(out=lambda out: torch.where(agree, out, out.bfloat16().float()))
 
 
 def _light_values(piece: Piece) -> Fault:
-    """Left out unless the head before has a large value."""
+    """Leave light keys out, unless the head before has a large value."""
     outliers = piece.values.abs().amax(dim=(-1, -2), keepdim=True).roll(1, dims=0) > LARGE_VALUE
     return Fault(weights=lambda weights: torch.where((weights < 1e-3) & ~outliers, 0.0, weights), all_denominators=True)
 

@@ -38,7 +38,7 @@ def main() -> None:
     if program is None:
         raise SystemExit("Chromium is not installed")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
-        # Without results/local: what is shown is what is published.
+        # Without results/local: the picture shows published runs only.
         (Path(folder) / "results").mkdir()
         for name in ("results/published", "submissions", "configs"):
             (Path(folder) / name).symlink_to(ROOT / name)
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def as_judged(problem: Problem) -> Problem:
-    """`problem` as it was when the latest of the published runs was judged: the board shows those as ranked."""
+    """`problem` as it was when the latest published run was judged: the board ranks runs of that revision."""
     paths = (ROOT / "results" / "published" / problem.name).glob("*/*.json")
     latest = max(map(load_run, paths), key=lambda run: run.started_at)
     return problem.model_copy(update={"revision": latest.problem_revision, "sha256": latest.problem_sha256})

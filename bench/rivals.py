@@ -34,7 +34,7 @@ BACKENDS = {
 
 
 def prepare(problem: str, data: Any) -> dict[str, Call]:
-    torch.compiler.reset()  # or a function's ninth shape would not be compiled any more
+    torch.compiler.reset()  # otherwise a function's ninth shape would not be compiled
     return {
         "kv_replicate": kv_replicate,
         "fmha": fmha,
@@ -73,7 +73,7 @@ def compiled_replicate(k: Tensor, v: Tensor, k_out: Tensor, v_out: Tensor) -> tu
 
 
 def fmha(q: Tensor, k: Tensor, v: Tensor, config: dict[str, Any]) -> dict[str, Call]:
-    """SDPA gives its inputs' dtype, and the problem asks for float16: Q, K and V are converted first."""
+    """SDPA returns its inputs' dtype, and the problem asks for float16. So Q, K and V are converted first."""
     scale, gqa = config["sm_scale"], config["num_q_heads"] != config["num_kv_heads"]
 
     def sdpa(backend: SDPBackend) -> Tensor:
@@ -86,7 +86,7 @@ def fmha(q: Tensor, k: Tensor, v: Tensor, config: dict[str, Any]) -> dict[str, C
 
 @torch.compile(dynamic=False)
 def compiled_rows(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """One query a head, with as many KV heads as query heads."""
+    """One query per head, with as many KV heads as query heads."""
     weights = torch.softmax((q.float() * k.float()).sum(-1) * scale, dim=-1)
     return (weights.unsqueeze(-1) * v.float()).sum(2, keepdim=True).half()
 
@@ -94,7 +94,7 @@ def compiled_rows(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 def kv_decode(
     q: Tensor, k_new: Tensor, v_new: Tensor, k_cache: Tensor, v_cache: Tensor, seq_lens: Tensor, config: dict[str, Any]
 ) -> dict[str, Call]:
-    """For sequences of one length, which the ranked cases have; one new position needs no causal mask."""
+    """For sequences of one length, as the ranked cases have. One new position needs no causal mask."""
     length = int(seq_lens.max())
     end = length + q.shape[2]
 
@@ -113,7 +113,7 @@ def kv_decode(
 
 
 def mla(q: Tensor, kv_data: dict[str, Any], _: Tensor, indptr: Tensor, config: dict[str, Any]) -> dict[str, Call]:
-    """On the bf16 cache of sequences of one length. To SDPA the 16 heads, which share their keys, are 16 queries."""
+    """On the bf16 cache, for sequences of one length. For SDPA the 16 heads, which share their keys, are 16 queries."""
     batch, v_dim, scale = q.shape[0], config["v_head_dim"], config["sm_scale"]
     kv = kv_data["bf16"].view(batch, -1, q.shape[2])
 

@@ -20,14 +20,14 @@ CONFIDENCE = 0.95
 
 RELATIVE_STANDARD_ERROR = 0.001
 LEAST_SAMPLES = 3
-"""When the loop of GPU MODE's competitions stops: `i > 1` and `stats.err / stats.mean < 0.001`
-(github.com/gpu-mode/reference-kernels, eval.py)."""
+"""The fewest samples of the loop of GPU MODE's competitions, which stops at `i > 1` and
+`stats.err / stats.mean < 0.001` (github.com/gpu-mode/reference-kernels, eval.py)."""
 
 Array = NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
-    """What a rule makes of the samples: its centre and the ends of its interval."""
+    """A rule's results: its centre and the ends of its interval."""
 
     centre: Array
     low: Array
@@ -44,9 +44,10 @@ def mean_of_one(samples: Array) -> Estimates:
 
 
 def stop_at_standard_error(samples: Array) -> Estimates:
-    """The mean of one process's samples up to where its standard error falls below 0.1 %, looked at after each."""
+    """The mean of one process's samples up to the first whose standard error is below 0.1 %, checked after each
+    sample."""
     counts = np.arange(1, samples.shape[-1] + 1)
-    shifted = samples - samples[..., :1]  # keeps the sums of squares from cancelling
+    shifted = samples - samples[..., :1]  # avoids cancellation in the sums of squares
     means = shifted.cumsum(-1) / counts
     variances = np.maximum((shifted**2).cumsum(-1) - counts * means**2, 0) / np.maximum(counts - 1, 1)
     means = means + samples[..., :1]
@@ -66,13 +67,13 @@ def median_of_one(samples: Array) -> Estimates:
 
 
 def mean_of_fresh(samples: Array) -> Estimates:
-    """The mean over processes of their means, with Student's t interval over the processes."""
+    """The mean of the processes' means, with Student's t interval over the processes."""
     means = samples.mean(-1)
     return _student(means.mean(-1), means.std(-1, ddof=1), np.full(means.shape[:-1], means.shape[-1]))
 
 
 def interquartile_mean_of_fresh(samples: Array) -> Estimates:
-    """Ours: what `harness.ranking.stats` makes of an interquartile mean a process."""
+    """Ours: `harness.ranking.stats.estimate` of each process's interquartile mean."""
     trials = samples.reshape(-1, *samples.shape[-2:])
     made = [stats.estimate([stats.interquartile_mean(process) for process in trial], CONFIDENCE) for trial in trials]
     columns = [[getattr(one, name) for one in made] for name in ("latency_ns", "low_ns", "high_ns")]

@@ -73,7 +73,7 @@ def played(duels: int, pairs: int, load: int) -> Iterator[dict[str, Any]]:
             began, document = time.monotonic(), {"duel": number}
             try:
                 measured = duel(problem, submission, submission, here, config, pairs=pairs).measurements
-            except UsageError as error:  # too many calls were void: no verdict either
+            except UsageError as error:  # too many calls were void, so there is no finding
                 document |= {"said": "untimed", "why": str(error)}
             else:
                 found = compare_pairs("bench", here.name, ("a", "b"), measured, noise, config.confidence).finding
@@ -87,7 +87,7 @@ def played(duels: int, pairs: int, load: int) -> Iterator[dict[str, Any]]:
 
 
 def summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many duels told apart what is the same."""
+    """How many duels told a source apart from itself."""
     said, intervals = Counter(each["said"] for each in seen), [each["ratio"] for each in seen if each.get("ratio")]
     return {
         "duels": len(seen),
@@ -100,7 +100,7 @@ def summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """`count` processes that compute meanwhile."""
+    """Run `count` processes that compute during the block."""
     processes = [multiprocessing.get_context("fork").Process(target=_compute, daemon=True) for _ in range(count)]
     for process in processes:
         process.start()

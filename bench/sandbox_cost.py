@@ -116,9 +116,9 @@ def _run_nothing(isolation: Isolation, here: Device) -> None:
 
 
 def _worker_ms(isolation: Isolation, here: Device, fresh: bool) -> tuple[float, float, float]:
-    """Until it is loaded; its end; a stop and a continuation."""
+    """Milliseconds until the worker is loaded, for its end, and for a stop and a continuation."""
     problem = catalog.load_problem(ROOT, catalog.problem_names(ROOT)[0])
-    tiers._found[here.torch_device] = isolation  # what a session takes for the strongest
+    tiers._found[here.torch_device] = isolation  # a session takes this for the strongest isolation
     with scratch(SUBMISSION, isolation.new_uid()) as folder:
         started = time.perf_counter()
         session = Session(problem, here, folder, 1, fresh=fresh)

@@ -35,7 +35,7 @@ ANSWER_S = 60.0
 
 
 def main() -> None:
-    """Print what was found."""
+    """Print the results."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--idle", type=int, default=10_000)
     words.add_argument("--submissions", type=int, default=200)
@@ -83,7 +83,7 @@ HELD = "the stream is open"
 
 
 async def _stream(port: int, number: int, slots: asyncio.Semaphore) -> tuple[str, asyncio.StreamWriter | None]:
-    """What one that asks for the events is told. Its socket stays open as long as the server wants."""
+    """Open one stream of events. Returns the answer in words, and the open socket if the server accepts it."""
     address = f"127.0.{1 + number // OF_AN_ADDRESS // 250}.{1 + number // OF_AN_ADDRESS % 250}"
     async with slots:
         try:
@@ -102,7 +102,7 @@ async def _stream(port: int, number: int, slots: asyncio.Semaphore) -> tuple[str
 
 
 def _load(root: Path, server: ServerProcess, submissions: int, clients: int) -> list[float]:
-    """How long accepting each took, in seconds."""
+    """The seconds that accepting each submission took."""
     load = Load(root, server.url, clients, "leaderboard")
     threads = load.begin(submissions)
     for thread in threads:

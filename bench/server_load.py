@@ -47,8 +47,8 @@ STAND_IN = "bench.stand_in"
 
 @dataclass
 class Found:
-    """What came of a load: seconds of accepting each, what was accepted by whom, seconds until all was judged, and
-    for how many the server itself (since its last start, without the judge) had a processor."""
+    """The results of a load: seconds to accept each submission, accepted submissions with their authors, seconds until
+    all were judged, and the server's own processor seconds (since its last start, without the judge)."""
 
     accept_s: list[float] = field(default_factory=list)
     accepted: dict[int, str] = field(default_factory=dict)
@@ -60,8 +60,8 @@ class Found:
 
 
 class ServerProcess:
-    """A server in a process of its own, which can be killed and started anew at the same address. `module` serves where
-    the judge is not real."""
+    """A server in its own process, which can be killed and restarted at the same address. `module`: the program to run
+    if the judge is not the real one."""
 
     def __init__(
         self,
@@ -105,29 +105,29 @@ class ServerProcess:
 
     @property
     def processor_s(self) -> float:
-        """For how many seconds this process had a processor."""
+        """The processor seconds of this process."""
         ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     @property
     def memory_mb(self) -> float:
-        """What it holds in memory, in 10^6 bytes."""
+        """Its resident memory in 10^6 bytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     @property
     def files(self) -> int:
-        """How many files it has open."""
+        """The number of its open files."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def kill(self) -> None:
-        """kill -9, and start it anew."""
+        """kill -9, and restart."""
         self.process.kill()
         self.process.wait()
         self._start()
 
     def end(self) -> None:
-        """As Ctrl-C does."""
+        """End it as Ctrl-C does."""
         self.process.terminate()
         try:
             self.process.wait(60)
@@ -137,7 +137,8 @@ class ServerProcess:
 
 
 def prepare(root: Path) -> None:
-    """A root with the problem kv_replicate, the configuration and one competition without limits that matter."""
+    """Make a root with the problem kv_replicate, the configuration, and one competition whose limits are out of
+    reach."""
     for name in ("configs", "problems", "reference", "submissions"):
         shutil.copytree(ROOT / name, root / name)
     (root / "results").mkdir()
@@ -148,7 +149,7 @@ def prepare(root: Path) -> None:
 
 
 def send(url: str, client: str, source: str, mode: str) -> int:
-    """The number of an accepted submission. Raises OSError, urllib.error.HTTPError."""
+    """Send a submission. Returns its number. Raises OSError, urllib.error.HTTPError."""
     edge = "0123456789abcdef"
     body = (
         f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="mine.py"\r\n\r\n{source}\r\n--{edge}--\r\n'
@@ -160,7 +161,7 @@ def send(url: str, client: str, source: str, mode: str) -> int:
 
 
 class Load:
-    """`clients` people who each send one submission after another to `url`; `found` is what came of it."""
+    """`clients` people who each send one submission after another to `url`. `found`: the results."""
 
     def __init__(self, root: Path, url: str, clients: int, mode: str, database: str | None = None) -> None:
         self.database = Database(database or str(root / "results" / "server" / "podium.sqlite"))
@@ -169,7 +170,7 @@ class Load:
         self.found, self._telling, self.stopped = Found(), threading.Lock(), threading.Event()
 
     def begin(self, submissions: int) -> list[threading.Thread]:
-        """Send so many in all, in a thread a person."""
+        """Send `submissions` in all, with one thread per person."""
         left = iter(range(submissions))
         threads = [threading.Thread(target=self._send_all, args=(person, left)) for person in self.people]
         for thread in threads:
@@ -190,7 +191,10 @@ class Load:
             except urllib.error.HTTPError as error:
                 with self._telling:
                     found.refused.append(f"{error.code}: {error.read()[:200]!r}")
-            except (OSError, http.client.HTTPException):  # it was killed: sent again, and if need be judged twice
+            except (
+                OSError,
+                http.client.HTTPException,
+            ):  # the server was killed: send again, even if it is judged twice
                 time.sleep(0.05)
                 continue
             else:
@@ -200,7 +204,7 @@ class Load:
             number = None
 
     def await_verdicts(self) -> None:
-        """Raises AssertionError after PATIENCE_S."""
+        """Wait for all verdicts. Raises AssertionError after PATIENCE_S."""
         until = time.monotonic() + PATIENCE_S
         while self.database.queue.totals().keys() & {"pending", "running"}:
             assert time.monotonic() < until, f"no verdict after {PATIENCE_S:g} s: {self.database.queue.totals()}"
@@ -217,9 +221,9 @@ def load(
     delay_s: float = 0.02,
     database: str | None = None,
 ) -> Found:
-    """Send `submissions` by `clients` at once while the server is killed `kills` times; wait for every verdict.
+    """Send `submissions` by `clients` at once while the server is killed `kills` times, and wait for every verdict.
 
-    root: as `prepare` makes it. Raises AssertionError where something was lost, doubled or out of order.
+    root: as `prepare` makes it. Raises AssertionError if something was lost, doubled or out of order.
     """
     server = ServerProcess(root, delay_s, real, database)
     sending = Load(root, server.url, clients, "test" if real else "leaderboard", database)
@@ -247,7 +251,8 @@ def load(
 
 
 def check(root: Path, database: Database, found: Found, real: bool = False, ordered: bool = True) -> None:
-    """Nothing lost, nothing judged or stored twice, everyone's order kept (if `ordered`: several cards keep none)."""
+    """Check that nothing is lost, judged twice or stored twice, and that everyone's order is kept (if `ordered`:
+    several cards keep no order)."""
     for number in found.accepted:
         row = database.queue.submission(number)
         assert row is not None, f"submission {number} was accepted and is not there"
@@ -283,7 +288,7 @@ def _database(url: str | None) -> Iterator[str | None]:
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Print the results."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--submissions", type=int, default=1000)
     words.add_argument("--clients", type=int, default=50)

@@ -51,10 +51,10 @@ CASES: list[tuple[int, int | list[int], str]] = [
     (2, 1024, "shuffled"),
 ]
 LONG_CASES = {(4, 8192, "plain"): 5, (64, 1024, "plain"): 8}
-"""One seed of so many."""
+"""One seed in this many is run."""
 
 LEAST_TOKENS = 128
-"""Of the calls in the canaries' table: in shorter ones less is left out."""
+"""The fewest tokens of a call in the canaries' table. In shorter calls less is left out."""
 
 CANARIES = {
     "zeros": "zeros",
@@ -72,12 +72,12 @@ CANARIES = {
     "the previous call's output": "previous_output",
     "the half of the keys that scores best by half of the dims": "better_half_of_keys",
 }
-"""By the control that computes it."""
+"""Names in the table, by the control that computes them."""
 
 
 @dataclass
 class Range:
-    """The least and the greatest of some calls' elements missed, rel L2 and worst row."""
+    """The least and the greatest of some calls' figures: elements missed, rel L2 and worst row."""
 
     least: list[float] = field(default_factory=lambda: [math.inf] * 3)
     most: list[float] = field(default_factory=lambda: [0.0] * 3)
@@ -101,7 +101,7 @@ def _case(batch_size: int, lengths: int | list[int], scores: str) -> Case:
 
 
 def measured(problem: Problem, reference: Reference, seed: int, case: Case, entries: Sequence[Entry]) -> dict[str, Any]:
-    """By the name of each entry: elements missed by the strictest tolerance, rel L2 and the worst row of a call."""
+    """For each entry: elements missed by the strictest tolerance, rel L2 and the worst row of a call."""
     tolerances = problem.tolerances_for(case)
     strictest = next(iter(tolerances))
     found = {}
@@ -113,7 +113,7 @@ def measured(problem: Problem, reference: Reference, seed: int, case: Case, entr
     )
     for entry in entries:
         if isinstance(entry, Kernel):
-            entry.answered(first)  # some remember it
+            entry.answered(first)  # some remember the first call
         held, outcome = entry.answered(second)
         (difference, *_) = differences(held, *outcome, tolerances)
         missed = difference.mismatches.get(strictest, 0) / max(difference.elements, 1)

@@ -31,7 +31,7 @@ SIZES = (
     *(62_000_000, 62_620_000, 63 * MIB, 66_437_776, 64 * MIB - 16_384, 64 * MIB, 64 * MIB + 16_384),
     *(67_310_188, 67_779_952, 66 * MIB, 32 * MIB, 33_722_204),
 )
-"""Bytes read, and as many written. Some are multiples of 16 KiB, some of 4 bytes only."""
+"""Bytes read; as many are written. Some are multiples of 16 KiB, some only of 4 bytes."""
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _row(size: int, processes: np.ndarray) -> dict[str, object]:
-    """`processes`: of each the judge's figure, the events' and that of null calls, in us."""
+    """`processes`: for each, the judge's figure, the events' and that of null calls, in us."""
     judge, events, null = processes.T
     error = processes.std(axis=0, ddof=1) / len(processes) ** 0.5
     return {

@@ -65,7 +65,7 @@ SHAPES: dict[str, list[Parameters]] = {
     "prefill": [
         attend(1, 129, (4, 2), 128, True),
         attend(2, 300, (4, 4), 64, False),
-        attend(3, 1100, (8, 2), 128, True),  # 216 tiles of queries: on an H200 a program has two
+        attend(3, 1100, (8, 2), 128, True),  # 216 tiles of queries: on an H200 one program has two
     ],
 }
 
@@ -74,11 +74,11 @@ OPTIONS: dict[str, list[Parameters]] = {
     "mla/gluon_bf16": [{"short": False}],
     "mla/gluon_fp8": [{"short": False}],
 }
-"""Of `launch`, besides what it chooses by itself; with the first two shapes."""
+"""Further options of `launch`, beyond its own choice. They run with the first two shapes."""
 
 
 def names() -> list[str]:
-    """All bundled files with kernels of their own for NVIDIA's GPUs."""
+    """All bundled files with their own kernels for NVIDIA's GPUs."""
     files = sorted((ROOT / "submissions").glob("*/*.py"))
     others = ("torch_", "aiter_", "hip_mfma")
     mine = [f"{file.parent.name}/{file.stem}" for file in files if not file.stem.startswith(others)]
@@ -98,12 +98,12 @@ def main() -> None:
                 torch.cuda.synchronize()
                 error = wrongness(moved(got, "cpu"), expected)
                 print(name, shape, options, f"relative L2 error {error:.2g}", flush=True)
-                if not error <= 2 * REL_L2.get(name, REL_L2[problem]):  # of few keys each counts for more
+                if not error <= 2 * REL_L2.get(name, REL_L2[problem]):  # with few keys each counts for more
                     raise ValueError(f"{name} is wrong on {shape} with {options}: relative L2 error {error:.2g}")
 
 
 def moved(x: Any, device: str) -> Any:
-    """A copy of all tensors there."""
+    """A copy of all tensors on `device`."""
     if torch.is_tensor(x):
         return torch.empty_like(x, device=device).copy_(x)
     if isinstance(x, tuple):

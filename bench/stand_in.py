@@ -47,11 +47,11 @@ from harness.progress import Narrate, Step, tell
 
 DELAY_S = 0.02
 LOG = "stand-in.log"
-"""In the root: a line for each time that something was judged, its path."""
+"""A file in the root with the path of each judged submission, one line each time."""
 
 
 class StandIn:
-    """Takes the place of `judges.judge_apart`. Its process is started by the first request and kept."""
+    """Replaces `judges.judge_apart`. The first request starts its process, which is kept."""
 
     def __init__(self, delay_s: float = DELAY_S) -> None:
         self._command = [sys.executable, "-m", "bench.stand_in", "judge", "--delay", str(delay_s)]
@@ -91,7 +91,7 @@ def _device(root: Path) -> Device:
 
 
 def run_of(request: Request, times: int = 0) -> Run:
-    """What the source asks for; `times` says how often it was judged before."""
+    """The run that the source asks for. `times`: how often it was judged before."""
     submission = request.submission
     asked = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"# stand-in: (.*)", submission.text))))
     verdict = Verdict(asked.get("verdict", "accepted"))
@@ -146,7 +146,7 @@ def run_of(request: Request, times: int = 0) -> Run:
 
 
 def answer(delay_s: float) -> None:
-    """Answer what comes on stdin until it ends."""
+    """Answer requests from stdin until it ends."""
     times: Counter[str] = Counter()
     for line in sys.stdin:
         request = Request.model_validate_json(line)
@@ -160,7 +160,7 @@ def answer(delay_s: float) -> None:
 
 
 def main() -> None:
-    """Serve or judge, as the words say."""
+    """Serve or judge, by the arguments."""
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("what", choices=["serve", "judge"])
     words.add_argument("root", nargs="?", type=Path)

@@ -25,13 +25,15 @@ Outcome = tuple[CallReply, Snapshot]
 
 @dataclass
 class Standing:
-    """Where answers stand: per tolerance the worst call's value over its limit, and what each group comes to."""
+    """How answers meet the tolerances: for each tolerance the worst call's value over its limit, and each group's
+    tally."""
 
     worst: dict[str, Excess] = field(default_factory=dict)
     groups: dict[str, tuple[Tally, dict[str, Tolerance]]] = field(default_factory=dict)
 
     def add(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], *outputs: Tensor) -> None:
-        """One call's outputs, as the judge compares them, into the groups called `what`: none of a probe."""
+        """Add one call's outputs, compared as the judge does, to the groups named in `what`. A probe belongs to no
+        group."""
         self.hold(what, call, tolerances, in_memory(*outputs))
 
     def hold(self, what: Sequence[str], call: Call, tolerances: dict[str, Tolerance], outcome: Outcome) -> None:
@@ -54,7 +56,7 @@ class Standing:
         return max((excess.ratio for excess in found if excess is not None), default=0.0)
 
     def limits(self, name: str) -> dict[str, float]:
-        """Each limit over all calls: the worst group's value over it."""
+        """For each limit over all calls: the worst group's value over it."""
         found: dict[str, float] = {}
         for tally, tolerances in self.groups.values():
             for each in tally.figures(tolerances[name]):
@@ -62,7 +64,7 @@ class Standing:
         return found
 
     def nearest(self, name: str) -> Excess:
-        """The limit that it comes closest to, or is furthest beyond: of a call's and of those over all calls."""
+        """The limit that is closest or furthest exceeded, among the limits on one call and over all calls."""
         over_all = [Excess(limit=limit, ratio=ratio) for limit, ratio in self.limits(name).items()]
         return max([self.worst[name], *over_all], key=lambda excess: excess.ratio)
 
@@ -71,7 +73,7 @@ class Standing:
 
 
 def in_memory(*outputs: Tensor) -> Outcome:
-    """A worker's reply that it left `outputs`, and the memory where they are."""
+    """A worker's reply with `outputs`, and the memory that holds them."""
     specs = [TensorSpec(dtype_name(output.dtype), tuple(output.shape), number) for number, output in enumerate(outputs)]
     described = [
         OutputDescription(

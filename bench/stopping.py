@@ -47,8 +47,8 @@ Array = NDArray[np.float64]
 
 
 class Runs(NamedTuple):
-    """Of each trial the mean of its logarithms, how many there are, and the variance for the interval with its degrees
-    of freedom."""
+    """For each trial: the mean of its logarithms, their number, and the variance for the interval with its degrees of
+    freedom."""
 
     mean: Array
     count: Array
@@ -83,7 +83,7 @@ def number_by_first(logs: Array, sampling: Sampling, confidence: float) -> Runs:
 
 
 def number_and_spread_by_first(logs: Array, sampling: Sampling, confidence: float) -> Runs:
-    """`stats.enough` and `stats.estimate`, of many trials at once."""
+    """`stats.enough` and `stats.estimate`, for many trials at once."""
     made = _of(logs, _enough(logs, sampling, confidence))
     first = first_alone(logs, sampling, confidence)
     return Runs(made.mean, made.count, first.variance, first.freedom)
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def simulate(sampling: Sampling, confidence: float, trials: int, seed: int) -> list[dict[str, str | float]]:
-    """A row a scatter and rule. All rules see the same draws."""
+    """One row per scatter and rule. All rules use the same draws."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, str | float]] = []
     for scatter in SCATTERS:
@@ -148,7 +148,7 @@ def _enough(logs: Array, sampling: Sampling, confidence: float) -> NDArray[np.in
 
 
 def _of(logs: Array, counts: NDArray[np.int64]) -> Runs:
-    """Of each trial its first so many logarithms."""
+    """Each trial's first `counts` logarithms."""
     taken = np.arange(logs.shape[1]) < counts[:, None]
     mean = logs.mean(axis=1, where=taken)
     variance = logs.var(axis=1, ddof=1, where=taken)

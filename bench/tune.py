@@ -42,16 +42,17 @@ sys.path.insert(0, str(ROOT))
 Variant = dict[str, Any]
 
 SHARES = {"kv_replicate": 0.15, "fmha": 0.2, "kv_decode": 0.15, "mla": 0.25, "prefill": 0.25}
-"""Of --budget, what a problem may spend if all are asked for."""
+"""The share of --budget that a problem may use if all are run."""
 
 WORKERS = {"kv_replicate": 14, "fmha": 5, "kv_decode": 10, "mla": 8, "prefill": 12}
-"""Compiling processes at once; each holds the inputs of a case, which take up to 17 GB in fmha."""
+"""Compiling processes at once. Each holds the inputs of a case, which take up to 17 GB in fmha."""
 
 MIN_SAMPLES, MAX_SAMPLES, SAMPLING_S = 6, 24, 0.25
 """A variant and case is sampled for SAMPLING_S seconds, within these bounds."""
 
 HANG_S = 45
-"""A variant that compiles and runs for longer hangs: its process ends, and counts as killed by it."""
+"""A variant that compiles and runs longer than this hangs. Its process is ended, and the variant counts as the
+cause."""
 
 REL_L2 = {
     "kv_replicate": 0.0,
@@ -140,7 +141,7 @@ def main() -> None:
 
 
 def tune(problem: str, only: list[str], out: Path, budget_s: float, spaced_s: float = 0.0) -> None:
-    """Both steps for one problem, within `budget_s` seconds."""
+    """Compile and measure one problem, within `budget_s` seconds."""
     began = time.monotonic()
     workers = max(min((os.cpu_count() or 1) - 2, WORKERS[problem]), 1) if all_variants(problem, only) else 0
     command = [sys.executable, __file__, problem, "--out", str(out), *(f"--only={word}" for word in only)]
@@ -182,7 +183,7 @@ def tune(problem: str, only: list[str], out: Path, budget_s: float, spaced_s: fl
 
 
 def compile_variants(problem: str, only: list[str], worker: int, workers: int) -> None:
-    """Run this worker's share of the variants on every benchmark case. RUN, OK and BROKEN lines on stdout."""
+    """Run this worker's share of the variants on every benchmark case. Prints RUN, OK and BROKEN lines on stdout."""
     import torch
 
     reference, cases = load_problem(problem)
@@ -217,7 +218,7 @@ def compile_variants(problem: str, only: list[str], worker: int, workers: int) -
 
 
 def measure(problem: str, only: list[str], out: Path, budget_s: float, spaced_s: float) -> None:
-    """Time what is not broken, case by case, and print the tables."""
+    """Time the variants that are not broken, case by case, and print the tables."""
     import torch
     from rivals import prepare
 
@@ -307,7 +308,7 @@ def timed(call: Any, timer: Any, reset: Any, expected: Any, limit: float, spaced
 
     from harness.ranking.stats import interquartile_mean
 
-    for _ in range(2):  # the second one finds its code loaded
+    for _ in range(2):  # the second call finds its code loaded
         reset()
         got = call()
     torch.cuda.synchronize()
@@ -390,7 +391,8 @@ def load(path: Path) -> Any:
 
 
 def resetter(problem: str, data: Any) -> Any:
-    """What brings inputs back that a call changes: kv_decode's lengths. (The slots that it fills are free ones.)"""
+    """A function that restores inputs that a call changes: kv_decode's lengths. (The slots that it fills are free
+    ones.)"""
     if problem != "kv_decode":
         return lambda: None
     seq_lens, before = data[5], data[5].clone()
@@ -409,7 +411,7 @@ def expectation(problem: str, reference: Any, data: Any) -> Any:
 
 
 def wrongness(got: Any, expected: Any) -> float:
-    """The relative L2 error; of a pair of replicated tensors 0 or infinite."""
+    """The relative L2 error. For a pair of replicated tensors 0 or infinite."""
     import torch
 
     if isinstance(got, tuple):
@@ -423,7 +425,7 @@ def wrongness(got: Any, expected: Any) -> float:
 
 
 def floor_us(reference: Any, case: Any, device: Any, name: str) -> float:
-    """The floor of the format that the submission reads, or of the cheapest one."""
+    """The floor of the format that the submission reads, or of the cheapest format."""
     from harness.ranking.roofline import floor
 
     cost = reference.cost(**case.parameters)

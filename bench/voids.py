@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def of_stored(results: Path) -> None:
-    """What the runs under `results` say, for those that the judge's clock timed."""
+    """Print the counts for the runs under `results` that the judge's clock timed."""
     runs: dict[str, list[Run]] = {}
     for path in sorted(results.glob("*/*/*/*.json")):
         try:
@@ -111,7 +111,7 @@ def of_stored(results: Path) -> None:
 
 
 def by_manner(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """A row a manner of timing: sittings (a case in a process), calls, and of them the void ones by reason."""
+    """One row per manner of timing: sittings (a case in a process), calls, and the void calls by reason."""
     rows: dict[str, dict[str, Any]] = {}
     reasons: dict[str, Counter[str]] = {}
     for measurement in (measurement for run in runs for measurement in run.measurements):
@@ -151,13 +151,13 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def at_most(found: int, of: int) -> float:
-    """The highest rate of which so few are found in so many with a chance of 5 % (Clopper and Pearson, one-sided)."""
+    """The highest rate at which so few are found in so many with a chance of 5 % (Clopper and Pearson, one-sided)."""
     return 1.0 if found >= of else float(betaincinv(found + 1, of - found, CONFIDENCE))
 
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """So many processes that compute and do nothing else, for as long as it lasts, and no longer than this process."""
+    """Run `count` processes that only compute, during the block, and never longer than this process."""
     program = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     started = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     try:

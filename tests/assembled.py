@@ -26,7 +26,7 @@ END = """
     global_store_dword v1, v5, s[10:11]
     s_endpgm
 """
-"""Around one instruction: v2, v3 and v4 are the inputs of a lane, v5 its output, v1 its byte offset."""
+"""The lines around one instruction: v2, v3 and v4 are a lane's inputs, v5 its output, v1 its byte offset."""
 
 TEXT = """
     .amdgcn_target "amdgcn-amd-amdhsa--{target}"
@@ -102,13 +102,13 @@ def code_object(
 
 
 def refused(lines: Sequence[str], target: str) -> dict[str, str]:
-    """What LLVM's assembler says of those lines that it does not take for a chip."""
+    """The messages of LLVM's assembler for the lines that it refuses for a chip."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()
     text = "\n".join([f'.amdgcn_target "amdgcn-amd-amdhsa--{target}"', *lines, ""])
     with tempfile.TemporaryFile() as said:
-        kept = os.dup(2)  # LLVM writes there, and goes on
+        kept = os.dup(2)  # LLVM writes its messages there and goes on
         os.dup2(said.fileno(), 2)
         try:
             amd.assemble_amdgcn(text, target, "")
@@ -140,7 +140,7 @@ def launched(
 
 
 def computed(instruction: str, a: np.ndarray, b: np.ndarray | None = None, c: np.ndarray | None = None) -> np.ndarray:
-    """What instructions make of v2, v3 and v4 in v5, for uint32 inputs whose number is a multiple of 64."""
+    """The value of v5 after instructions on v2, v3 and v4, for uint32 inputs. Their number must be a multiple of 64."""
     given = [np.ascontiguousarray(one if one is not None else a, np.uint32) for one in (a, b, c)]
     out = np.zeros_like(given[0])
     outcome = launched(BEGIN + instruction + END, [*given, out], grid=out.size // 64)

@@ -1,4 +1,4 @@
-"""A cluster of two nodes on loopback, and what happens to it: run by test_cluster in namespaces of its own.
+"""A cluster of two nodes on loopback, and the events of its test. test_cluster runs it in its own namespaces.
 
     unshare -n -p --fork --mount-proc python -m tests.cluster_scene ROOT FOLDER      writes FOLDER/found.json
 
@@ -47,7 +47,7 @@ from harness.server.store import Database  # noqa: E402
 
 
 def processes(word):
-    """Those whose command line has `word` in it, by number."""
+    """The ids of processes whose command line contains `word`."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ def judges():
 
 
 def gone(look, within_s=60):
-    """Whether `look` finds nothing any more."""
+    """True once `look` finds nothing; False after `within_s` seconds."""
     until = time.monotonic() + within_s
     while look() and time.monotonic() < until:
         time.sleep(0.2)
@@ -70,7 +70,7 @@ def gone(look, within_s=60):
 
 
 def until(look, within_s):
-    """What `look` finds, as soon as it is anything."""
+    """The first non-empty result of `look`."""
     end = time.monotonic() + within_s
     while not (found := look()) and time.monotonic() < end:
         time.sleep(0.2)
@@ -78,7 +78,7 @@ def until(look, within_s):
 
 
 def ports():
-    """All on which anything listens here."""
+    """All ports on which a process listens here."""
     listening = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -104,7 +104,7 @@ class Scene:
         return len(list((ROOT / "results" / "local").glob(f"double/*/*-{name}.json")))
 
     def judged(self, name, source, act=lambda line: None):
-        """One submission, judged by a quick look; `act` is told each line in a thread of its own."""
+        """Judge one submission by a quick look. `act` gets each line, in its own thread."""
         self.lines = []
 
         def told(line):
@@ -197,7 +197,7 @@ class Scene:
         return {"before": before, "code": code, "judges_gone": gone(judges), "stored": self.stored("interrupted")}
 
     def confined(self):
-        """What a submission reaches of Ray, and what is reached from outside the sandbox."""
+        """What a submission can reach of Ray, and what can be reached from outside the sandbox."""
         session = Path(self.placement.ray._private.worker._global_node.get_session_dir_path())
         token, sessions = str(FOLDER / "home" / ".ray" / "auth_token"), str(session.parent)
         listening = ports()
@@ -234,7 +234,7 @@ def custom_kernel(data):
         return self.judged("confined", source) | {"ports": listening, "open_here": open_here, "there": there}
 
     def pinned(self):
-        """Pins that no node has, and pins that a node sees to be others only as the job arrives."""
+        """Pins that no node has, and pins that a node finds to differ only when the job arrives."""
         torch = self.placement.nodes()[0].facts.torch
         found = {}
         for name, pinned in (("nobody", "1.0"), ("refused", torch.replace("+", "-") + "-")):
@@ -251,7 +251,7 @@ def custom_kernel(data):
         return {"code": done.returncode, "said": json.loads(done.stdout or "{}"), "err": done.stderr[-1000:]}
 
     def strange(self):
-        """Somebody with another token."""
+        """A user with another token."""
         strange = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64}
         done = podium("cluster", "--address", ADDRESS, environment=strange)
         joined = podium("node", "--address", ADDRESS, environment=strange)
@@ -259,7 +259,7 @@ def custom_kernel(data):
         return {"code": done.returncode, "err": done.stderr[-1000:], "join": join}
 
     def served(self):
-        """A server that judges on the cluster: a verdict, a node that joins late, and an end in mid-run."""
+        """A server that judges on the cluster: a verdict, a node that joins late, and an end during a run."""
         folder = ROOT / "configs" / "competitions"
         folder.mkdir(exist_ok=True)
         (folder / "double.yml").write_text("title: Twice\nproblem: double\n")
@@ -300,8 +300,8 @@ def custom_kernel(data):
         }
 
     def node_died(self):
-        """Of two nodes that judge, the one is killed that is not this process's own: its raylet and its worker. With
-        the raylet alone Ray's worker goes on, and its result counts."""
+        """Of two judging nodes, kill the one that is not this process's own: its raylet and its worker. If only the
+        raylet is killed, Ray's worker goes on, and its result counts."""
         killed, begun = [], []
         own = f"--raylet_socket_name={self.placement.ray._private.worker._global_node.raylet_socket_name}\0"
 
@@ -337,7 +337,7 @@ def custom_kernel(data):
 
 
 def serve(log_file):
-    """A server's address and its process."""
+    """Start a server. Returns its address and its process."""
     words = ["--root", str(ROOT), "serve", "--cluster", ADDRESS, "--port", "8123"]
     with open(FOLDER / log_file, "w") as log:
         return "http://127.0.0.1:8123", subprocess.Popen(
@@ -346,9 +346,9 @@ def serve(log_file):
 
 
 def head_died():
-    """kill -9 of the head while `eval` and a server judge. `eval` is typed again when there is another head, and the
-    server goes on by itself."""
-    os.environ.update({"RAY_gcs_rpc_server_reconnect_timeout_s": "5"})  # as Ray's 60 s, in less time
+    """kill -9 of the head while `eval` and a server judge. `eval` is started again with the new head; the server goes
+    on by itself."""
+    os.environ.update({"RAY_gcs_rpc_server_reconnect_timeout_s": "5"})  # instead of Ray's 60 s
     begin_cluster()
     folder = ROOT / "submissions" / "double"
     names = ("headless_quick", "headless_slow")
@@ -362,7 +362,7 @@ def head_died():
     (ROOT / "configs" / "competitions" / "double.yml").write_text(f"title: Twice\nproblem: double\n{limits}")
     database = Database(str(ROOT / "results" / "server" / "podium.sqlite"))
     client = database.people.add("grace")
-    with database.connections.reading() as rows:  # "served" leaves one that takes longer than this scene
+    with database.connections.reading() as rows:  # "served" leaves a submission that takes longer than this scene
         earlier = {number for (number,) in rows("SELECT id FROM submissions")}
     url, server = serve("headless.txt")
     said = {}
@@ -445,7 +445,7 @@ def play():
 
 
 def played(name, scene):
-    """What the scene found, or how it failed."""
+    """The scene's result, or its traceback."""
     began = time.monotonic()
     try:
         return scene()

@@ -1,4 +1,6 @@
-"""A PostgreSQL of the tests' own, over a socket in a temporary folder. It refuses root, which starts it as postgres."""
+"""A PostgreSQL for the tests, on a socket in a temporary folder. PostgreSQL refuses root, so root starts it as
+postgres.
+"""
 
 import os
 import shutil
@@ -16,8 +18,8 @@ def programs():
 
 
 class Postgres:
-    """One cluster. `url` is that of its database; `stop` and `start` take it away and give it back. `fsync` as its
-    setting: tests need no disk that keeps what it is told, measurements do."""
+    """One cluster. `url`: its database. `stop` and `start`: shut it down and restart it. `fsync`: the setting; tests
+    need no durable disk, measurements do."""
 
     def __init__(self, fsync="off"):
         self._fsync = fsync
@@ -47,7 +49,7 @@ class Postgres:
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def empty(self):
-        """Away with all tables."""
+        """Drop all tables."""
         import psycopg
 
         until = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""Stands in the place of harness.cluster.driver: the first process dies of the first job, the next ones judge it."""
+"""Replaces harness.cluster.driver: the first process dies of its first job, the next ones judge it."""
 
 import contextlib
 import json

@@ -1,6 +1,6 @@
 """A GEMM whose tiles Triton loads directly to shared memory, in the emulator: `python -m tests.emulated_direct gfx950`.
 
-Prints a line of JSON: the largest error, and which loads to shared memory LLVM chose.
+Prints a line of JSON: the largest error, and the loads to shared memory that LLVM chose.
 """
 
 import json

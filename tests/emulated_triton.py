@@ -1,9 +1,9 @@
 """Ten Triton kernels as machine code in the emulator, each against torch on the CPU; and kernels with a planted fault.
 
-    python -m tests.emulated_triton gfx942 [NAME ..]      one line of JSON a kernel: name, seconds, what went wrong
+    python -m tests.emulated_triton gfx942 [NAME ..]      one line of JSON per kernel: name, seconds, what went wrong
 
-The ten stand for what people write, and none is of a bundled file. The driver that launches them is put in place for
-the whole process, so tests run this as a program.
+The ten are typical user kernels, and none is from a bundled file. The driver that launches them is installed for the
+whole process, so tests run this as a program.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def scaled_dot_kernel(
     tl.store(c + i[:, None] * BN + j[None, :], total)
 
 
-# Faults, and beside each a clean twin.
+# Faults, each with a clean twin beside it.
 
 
 @triton.jit
@@ -338,7 +338,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, 
 
 
 def small_floats(seed: int, rows: int, depth: int, kind: str) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Codes as a kernel takes them, their values, and how many codes a byte has."""
+    """Codes in the form that a kernel takes, their values, and the number of codes per byte."""
     if kind == "e2m1":
         codes = whole(seed, 0, 16, rows, depth)
         return (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), E2M1[codes], 2
@@ -406,14 +406,14 @@ def random_code(image: bytes, code: bytes, generator: np.random.Generator) -> by
 
 
 def random_part(image: bytes, code: bytes, generator: np.random.Generator) -> bytes:
-    """A few words of the code are random: what follows runs on."""
+    """Randomize a few words of the code. The instructions after them are executed as well."""
     words = np.frombuffer(code, np.uint32).copy()
     words[generator.integers(0, words.size, 3)] = generator.integers(0, 2**32, 3, np.uint32)
     return image.replace(code, words.tobytes())
 
 
 def lying_metadata(image: bytes, code: bytes, generator: np.random.Generator) -> bytes:
-    """Damage anywhere but in the code: registers, LDS, arguments, symbols, the line table."""
+    """Damage anything except the code: registers, LDS, arguments, symbols, the line table."""
     hostile = bytearray(image)
     at = image.index(code)
     for place in generator.integers(0, len(hostile), 80):
@@ -423,7 +423,7 @@ def lying_metadata(image: bytes, code: bytes, generator: np.random.Generator) ->
 
 
 def jumps(image: bytes, code: bytes, generator: np.random.Generator) -> bytes:
-    """s_branch, somewhere: its low half says how many words forward or back."""
+    """Insert s_branch somewhere. Its low half is the number of words to jump forward or back."""
     words = np.frombuffer(code, np.uint32).copy()
     branch = 0xBF820000 if image_target(image) != "gfx1100" else 0xBFA00000
     words[generator.integers(0, 8)] = branch | int(generator.integers(0, 1 << 16))
@@ -438,7 +438,7 @@ def image_target(image: bytes) -> str:
 
 
 def hostile(binary: bytes) -> list[dict[str, object]]:
-    """A kernel's code object, damaged in many ways, each run on small allocations."""
+    """Damage a kernel's code object in many ways, and run each on small allocations."""
     kernel = CodeObject(binary).kernel("softmax_kernel")
     assert binary.count(kernel.code) == 1
     x, y = np.zeros(1024, np.float32), np.zeros(1024, np.float32)
@@ -473,7 +473,7 @@ def main(target: str, *names: str) -> None:
     emulated = triton_driver.present(target, launches)
     launches.limit = 100_000
     tried: dict[str, Callable[[], None]] = {name: functools.partial(call, target) for name, call in KERNELS.items()}
-    if target == "gfx950":  # the one chip that has the instruction
+    if target == "gfx950":  # the only chip that has the instruction
         tried["scaled dot"] = functools.partial(scaled_dot, target)
     tried["sum of floats by atomics"] = functools.partial(float_sum, target)
     tried |= {f"{name}, {'clean' if clean else 'planted'}": functools.partial(call, clean)

@@ -1,16 +1,16 @@
-"""One vector instruction at a time in the emulator, by its name and the kinds of its operands, against a model.
+"""Runs one vector instruction at a time in the emulator, by its name and the kinds of its operands, against a model.
 
     Row("v_fma_f16", "hhh>h", model)      hold(rows, "gfx942")
 
-The letters say how a model sees an operand's bits: as one number of the lane, or several.
+The letters say how a model sees an operand's bits: as one number per lane, or several.
 
     h f d       float16, float32, float64             w s  u i  U I    unsigned and signed of 16, 32 and 64 bits
     H W S       two of 16 bits: float16, u, i         F                two of float32
     p P         one and two of bfloat16, as their bits
     B C  b c    four bytes; eight halves of a byte: unsigned, signed
 
-Before the last operand a + says that it is the result's own register. After each instruction all 64 bits of the result
-are held against the model, those that are to stay as well, and VCC where the model has two results.
+A + before the last operand means that it is the result's own register. After each instruction all 64 bits of the result
+are compared with the model, including the bits that must stay, and VCC if the model has two results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[Any, int]] = {
     "B": (np.uint8, 4), "C": (np.int8, 4), "b": (np.uint8, 8), "c": (np.int8, 8),
 }  # fmt: skip
 BEFORE = 0x5C5C333396963C3C
-"""VCC before each instruction, by lane of its wave; its lower half where a wave has 32."""
+"""VCC before each instruction, by lane of its wave. Waves of 32 use the lower half."""
 
 BEGIN = """
     s_load_dwordx8 s[4:11], s[0:1], 0x0
@@ -78,9 +78,9 @@ def vcc_before(chip: str) -> np.ndarray:
 
 
 def ran(texts: Sequence[str], given: Sequence[np.ndarray], chip: str) -> tuple[np.ndarray, np.ndarray]:
-    """What each instruction leaves of v[10:11], uint64 [texts, LANES], and of VCC, by lane.
+    """The contents of v[10:11] after each instruction, uint64 [texts, LANES], and of VCC, by lane.
 
-    v[2:3], v[4:5] and v[6:7] hold the operands, v[10:11] the third of them before.
+    v[2:3], v[4:5] and v[6:7] hold the operands. v[10:11] holds the third operand before.
     """
     out = np.zeros((len(texts), LANES, 4), np.uint32)
     body = BEGIN + "".join(EACH.format(text.replace("\n", "\n    ")) for text in texts) + "    s_endpgm\n"
@@ -93,7 +93,7 @@ def ran(texts: Sequence[str], given: Sequence[np.ndarray], chip: str) -> tuple[n
     return np.ascontiguousarray(out[:, :, :2]).view(np.uint64)[:, :, 0], out[:, :, 2].astype(bool)
 
 
-# Operands: pairs of awkward numbers, and random bits
+# Operands: pairs of special numbers, and random bits
 
 FLOATS = {
     16: [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x3BFF, 0x3E00, 0xC100, 0x37FF, 0x7BFF, 0xFBFF, 0x7C00,
@@ -115,7 +115,8 @@ INTEGERS = {
 
 @functools.cache
 def operands(kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three, uint64 [LANES]: each special number with each other, with a third; then random bits and near sizes."""
+    """Three operands, uint64 [LANES]: each pair of special numbers with a third; then random bits and numbers of
+    similar size."""
     dtype, _ = KINDS[kind]
     bits = max(np.dtype(dtype).itemsize * 8, 16)
     special = np.array((FLOATS if np.dtype(dtype).kind == "f" else INTEGERS)[bits], np.uint64)
@@ -151,7 +152,7 @@ def typed(raw: np.ndarray, kind: str) -> np.ndarray:
 
 
 def bits_of(values: Any, kind: str) -> np.ndarray:
-    """Numbers of a kind ─► their bytes, uint8 [LANES, size]; integers wrap."""
+    """Numbers of a kind ─► their bytes, uint8 [LANES, size]. Integers wrap."""
     dtype, count = KINDS[kind]
     if np.dtype(dtype).kind == "f":
         with np.errstate(over="ignore"):
@@ -164,7 +165,7 @@ def bits_of(values: Any, kind: str) -> np.ndarray:
     return array.reshape(LANES, -1).view(np.uint8)
 
 
-# Models and what they are held against
+# Models and comparisons
 
 
 def registers(number: int, kind: str) -> str:
@@ -175,8 +176,8 @@ def registers(number: int, kind: str) -> str:
 
 KEEPS_UPPER_HALF = ("v_mad_f16", "v_mad_u16", "v_mad_i16", "v_fma_f16", "v_div_fixup_f16", "v_fma_mixlo_f16",
                     "v_bitop3_b16")  # fmt: skip
-"""Of gfx9's instructions with a result of 16 bits those that leave the rest of the register (LLVM,
-GCNSubtarget::zeroesHigh16BitsOfDest); on RDNA3 all do."""
+"""The 16-bit instructions of gfx9 that leave the rest of the result's register (LLVM,
+GCNSubtarget::zeroesHigh16BitsOfDest). On RDNA3 all do."""
 
 
 def expected_bits(name: str, kind: str, values: Any, old: np.ndarray, chip: str) -> np.ndarray:
@@ -190,7 +191,7 @@ def expected_bits(name: str, kind: str, values: Any, old: np.ndarray, chip: str)
 
 
 def differing(kind: str, found: np.ndarray, expected: np.ndarray, any_zero: bool = False) -> np.ndarray:
-    """Lanes whose bits differ, but for which NaN a NaN is."""
+    """Lanes whose bits differ. Any NaN equals any NaN."""
     dtype, count = KINDS[kind]
     if np.dtype(dtype).kind == "f" or kind in "pP":
         mine, theirs = (typed(one.view(np.uint64)[:, 0], kind).reshape(LANES, -1) for one in (found, expected))
@@ -205,7 +206,7 @@ def differing(kind: str, found: np.ndarray, expected: np.ndarray, any_zero: bool
 
 
 def modelled(row: Row, kinds: str, given: Sequence[np.ndarray], vcc: np.ndarray | None) -> Any:
-    """A model on arrays where a float is among its operands, else lane by lane on Python's integers."""
+    """The model's result: on arrays if one operand is a float, else lane by lane on Python's integers."""
     model = row.model
     values = [typed(raw, kind) for raw, kind in zip(given, kinds)]
     if vcc is not None:
@@ -218,9 +219,9 @@ def modelled(row: Row, kinds: str, given: Sequence[np.ndarray], vcc: np.ndarray 
 
 @dataclass(frozen=True)
 class Row:
-    """One instruction and its model. carry: "in", "out" or both, where VCC is the model's last operand, or the second
-    part of what it returns. any_zero: the sign of a zero is not compared. given: operands of its own.
-    arrays: the model takes arrays of all lanes, though its operands are integers."""
+    """One instruction and its model. carry: "in", "out" or both, if VCC is the model's last operand, or the second part
+    of its result. any_zero: do not compare the sign of a zero. given: special operands. arrays: the model takes arrays
+    of all lanes although its operands are integers."""
 
     name: str
     signature: str
@@ -232,8 +233,9 @@ class Row:
     arrays: bool = False
 
     def spelt(self, low: bool = False) -> str:
-        """With registers. In `text` a[0], a[1] and a[2] are the operands, s those before a +; signed is s, -|x| first.
-        low: 16 bits are named as the half of a register, as LLVM will have it for some of RDNA3's instructions."""
+        """The instruction's text with registers. In `text` a[0], a[1] and a[2] are the operands, and s those before a
+        +. `signed` is s with -|x| first. low: name a 16-bit operand as half of a register, as LLVM requires for some of
+        RDNA3's instructions."""
         kinds, result = self.signature.split(">")
         half = {kind: ".l" if low and kind in "hwsp" else "" for kind in KINDS}
         sources = [registers(2 + 2 * number, kind) + half[kind] for number, kind in enumerate(kinds.replace("+", ""))]
@@ -245,7 +247,7 @@ class Row:
 
 
 def hold(rows: Sequence[Row], chip: str) -> None:
-    """Run the instructions of a chip, and hold each against its model; says of all that differ where."""
+    """Run the instructions of a chip and compare each with its model. The error lists all differences."""
     wrong = []
     for kind in dict.fromkeys(row.signature[0] for row in rows):
         alike = [row for row in rows if row.signature[0] == kind]
@@ -261,7 +263,7 @@ def hold(rows: Sequence[Row], chip: str) -> None:
 
 
 def compare(row: Row, given: Sequence[np.ndarray], result: np.ndarray, vcc: np.ndarray, chip: str) -> list[str]:
-    """What differs, at most three lanes of it."""
+    """The differences, at most three lanes."""
     kinds, kind = row.signature.split(">")
     plain = kinds.replace("+", "")
     wanted = [*given[: len(plain) - 1], given[2]] if "+" in kinds else given[: len(plain)]
@@ -284,5 +286,5 @@ def compare(row: Row, given: Sequence[np.ndarray], result: np.ndarray, vcc: np.n
 
 
 def of_chip(rows: Sequence[Row], chip: str) -> list[Row]:
-    """Those that are emulated for a chip."""
+    """The rows that are emulated for a chip."""
     return [row for row in rows if of_target(chip).get(row.name)]

@@ -1,4 +1,4 @@
-"""A server for tests, on loopback: in a thread of this process, with a judge that answers in a moment."""
+"""A server for tests, on loopback: in a thread of this process, with a judge that answers at once."""
 
 import json
 import socket
@@ -32,7 +32,8 @@ def saying(**words):
 
 
 class Judge:
-    """Stands in the real one's place. While `held` it begins and does not end; `judged` lists what it has judged."""
+    """Replaces the real judge. While `held` it begins but does not finish. `judged`: the requests that it has
+    judged."""
 
     def __init__(self):
         self.judged, self.free = [], threading.Event()
@@ -137,7 +138,7 @@ class Server:
 
 
 def until(happened):
-    """Wait until it has happened."""
+    """Wait until `happened()` is true."""
     end = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < end
@@ -153,7 +154,7 @@ def multipart(source, name="mine.py", field="file"):
 
 
 def raw(port, data, timeout=30):
-    """What the server answers to these bytes: status, body; status 0 if it hangs up without a word."""
+    """The server's answer to these bytes: status and body. Status 0 if it closes the connection without an answer."""
     with socket.create_connection(("127.0.0.1", port), timeout) as connection:
         connection.sendall(data)
         answer = b""

@@ -106,7 +106,7 @@ def test_every_shipped_problem_is_good(pytestconfig):
         (
             "title:",
             "sampled_rows: {output_axis: 0, parameter: row, longer_than: 4, rows: 2, timed_rows: 2}\ntitle:",
-            ["sampled_rows.parameter: row is no parameter", "did you mean rows?"],
+            ["sampled_rows.parameter: row is not a parameter", "did you mean rows?"],
         ),
         (
             "title:",

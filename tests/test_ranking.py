@@ -367,7 +367,7 @@ def test_the_table_shows_ranks_ratios_and_reasons(problem):
     rank_shown, name, score, ratio, share = [cell.strip() for cell in row.strip("│ ").split("│")][:5]
     assert (rank_shown, name, ratio, share) == ("1", "mine", "2.00", "40\xa0%") and score.startswith("50.00 ±")
     assert f"{notes.OF_THE_LIMIT}, here for bf16 data." in text
-    for words in ("a quick look with one process", "interpreted time is no measurement", "left out (1)", "a note"):
+    for words in ("a quick look with one process", "interpreted times are not measurements", "left out (1)", "a note"):
         assert words in text
     assert "integrity violation" in next(line for line in text.splitlines() if "liar" in line)
 

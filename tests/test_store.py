@@ -296,7 +296,7 @@ class TestReading:
     @pytest.mark.parametrize("part", ["x", "wo", "wo-x", "-x", ""])
     def test_any_other_part_of_an_id_is_no_run(self, root, part):
         put(root, make_run("two-x"))
-        with pytest.raises(UsageError, match="there is not a run"):
+        with pytest.raises(UsageError, match="there is no run"):
             Store(root).read(part)
 
     def test_a_submission_s_name_stands_for_its_latest_run(self, root):
@@ -310,12 +310,12 @@ class TestReading:
         assert Store(root).read("fp8").id == "20260101-aa-fp8"
         assert Store(root).read(other).id == "20260102-bb-fp8"
         (folder(root) / "20260101-aa-fp8.json").unlink()
-        with pytest.raises(UsageError, match="there is not a run fp8"):
+        with pytest.raises(UsageError, match="there is no run fp8"):
             Store(root).read("fp8")
 
     def test_a_reproduction_is_no_run_of_that_name_and_stands_for_its_submission_only_alone(self, root):
         put(root, make_run("20260102-bb-mine-repro", unranked_because=Unranked.REPRODUCED, started_at="2026-01-02"))
-        with pytest.raises(UsageError, match="there is not a run repro"):
+        with pytest.raises(UsageError, match="there is no run repro"):
             Store(root).read("repro")
         assert Store(root).read("mine").id == "20260102-bb-mine-repro"
         put(root, make_run("20260101-aa-mine"))
@@ -367,7 +367,7 @@ class TestReading:
         with pytest.raises(UsageError) as caught:
             Store(root).read("20260102-mine")
         assert caught.value.hint == "did you mean 20260101-mine?"
-        with pytest.raises(UsageError, match="there is not a run"):
+        with pytest.raises(UsageError, match="there is no run"):
             Store(root / "elsewhere").read("x")
 
     def test_an_unknown_name_suggests_the_nearest_name(self, root):
@@ -387,7 +387,7 @@ class TestReading:
     def test_a_spoilt_file_is_that_of_no_name_that_only_ends_as_its_own(self, root):
         put(root, make_run("20260101-aa-my-fp8", submission="my-fp8"))
         (folder(root) / "20260101-aa-my-fp8.json").write_text("{")
-        with pytest.raises(UsageError, match="there is not a run fp8"):
+        with pytest.raises(UsageError, match="there is no run fp8"):
             Store(root).read("fp8")
         with pytest.raises(InfrastructureError, match="my-fp8"):
             Store(root).read("my-fp8")

@@ -1,9 +1,9 @@
-"""The interpreter's tests with each Triton version that is supported: `make test-triton`.
+"""Runs the interpreter's tests with each supported Triton version: `make test-triton`.
 
     python -m tests.triton_versions [VERSION ...]
 
-Each version gets a virtual environment of its own under ~/.cache/podium/triton (0.5 GB, kept for the next time), which
-has that Triton and takes all else from this one. Prints a table; exit code 1 if a test failed.
+Each version gets its own virtual environment under ~/.cache/podium/triton (0.5 GB, kept for the next time). It has that
+Triton and takes everything else from this one. Prints a table; exit code 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-VERSIONS = ("3.6.0", "3.7.1", "3.9.0")  # the oldest that is supported, the one that is pinned, the newest tried
+VERSIONS = ("3.6.0", "3.7.1", "3.9.0")  # the oldest supported version, the pinned one, and the newest tried
 ROOT = Path(__file__).resolve().parents[1]
 REST = site.getsitepackages()
 TESTS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_interpreter*.py"))
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def tested(version: str) -> tuple[str, str]:
-    """Whether the tests pass with a version, and what pytest said last."""
+    """The result of the tests with a version, and pytest's last line."""
     python = environment(version) / "bin" / "python"
     ask = [python, "-c", "import triton; print(triton.__version__)"]
     found = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
@@ -46,7 +46,7 @@ def tested(version: str) -> tuple[str, str]:
 
 
 def environment(version: str) -> Path:
-    """The environment of a version, made if need be."""
+    """The environment of a version, made if needed."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "podium" / "triton"
     folder = base / f"{version}-python{sys.version_info.major}.{sys.version_info.minor}"
     if not (folder / "ready").exists():

@@ -1,10 +1,10 @@
-"""The two surfaces that read untrusted bytes, and inputs that try them.
+"""The two surfaces that read untrusted bytes, and hostile inputs for them.
 
-    ProtocolSurface   what a worker sends ─► Channel ─► Session ─► compare ─► mismatch report
+    ProtocolSurface   a worker's frames   ─► Channel ─► Session ─► compare ─► mismatch report
     ResultsSurface    a file in results/  ─► load_run ─► show; index ─► boards
 
-`make(rng)` gives one input, `take(input)` hands it to the real code and names what came of it. Whatever the input, that
-is a refusal or a value that holds; anything else escapes as an exception, which is a bug of ours.
+`make(rng)` gives one input. `take(input)` passes it to the real code and names the outcome, which must be a refusal or
+a consistent value. Anything else escapes as an exception, which is a bug of ours.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CPU = Device(
     kind="cpu", name="CPU", slug="cpu", arch="x86_64", torch_device="cpu", memory_bytes=1 << 34, flush_bytes=1 << 20
 )
 NONCE, SECOND_NONCE = b"0123456789abcdef", b"fedcba9876543210"
-"""Stand in a stream for the nonces of the call and of the question what came of it."""
+"""Placeholders in a stream for the nonces of the call and of the question about its aftermath."""
 
 SENSIBLE = {Verdict.INTEGRITY_VIOLATION, Verdict.TIMEOUT, Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR}
 
@@ -85,7 +85,7 @@ EXTREMES: list[Any] = [
 
 
 class ProtocolSurface:
-    """A call of a real problem whose right answer lies in the arena: accepted are only replies that say where."""
+    """A call of a real problem whose right answer lies in the arena. Only replies that point to it are accepted."""
 
     name = "protocol"
 
@@ -124,7 +124,8 @@ class ProtocolSurface:
         )
 
     def make(self, rng: random.Random) -> list[bytes]:
-        """The pieces in which a stream of one to three frames arrives, most often between the two that are due."""
+        """A stream of one to three frames, in the pieces in which it arrives. Most often it is between the two expected
+        frames."""
         stream = b"".join(self._frame(rng) for _ in range(rng.choice((1, 1, 1, 2, 3))))
         if rng.random() < 0.9:
             stream = READY + stream
@@ -187,7 +188,7 @@ class ProtocolSurface:
 
 
 class ResultsSurface:
-    """Files called run-1.json in `root`/results, read by whoever lists, shows and ranks."""
+    """Files called run-1.json in `root`/results, read by the code that lists, shows and ranks."""
 
     name = "results"
 
@@ -221,7 +222,7 @@ class ResultsSurface:
             assert str(error)
             str(error).encode()
             return "refused"
-        # NaN is unequal to itself; the text that it is written as is not.
+        # NaN is unequal to itself; its text is not.
         written = run.model_dump_json()
         assert Run.model_validate_json(written).model_dump_json() == written
         for written in (document.text, document.markdown):
@@ -232,7 +233,7 @@ class ResultsSurface:
         return "loaded"
 
     def flush(self) -> None:
-        """Have the boards made of what was loaded since the last time."""
+        """Make the boards of the runs loaded since the last call."""
         loaded, self._loaded = self._loaded, []
         try:
             self._show(loaded)
@@ -268,7 +269,7 @@ AFTERMATH = frame(json.dumps({"nonce": SECOND_NONCE.decode(), "reply": {"inside_
 
 
 class _Wire:
-    """Stands for a socket: gives `pieces` as they are, the requests' nonces put in, then silence or the end."""
+    """A stand-in for a socket: gives `pieces` with the requests' nonces inserted, then silence or the end."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = deque(pieces)
@@ -315,7 +316,7 @@ _NEVER_READABLE = os.pipe()[0]
 
 
 class _SessionWithoutWorker(Session):
-    """The judge's end of a session, the worker's being written by hand."""
+    """The judge's end of a session. The worker's end is synthetic."""
 
     def __init__(self, problem: Problem, channel: Channel) -> None:
         self.limits, self._channel, self.deadline = problem.limits, channel, None
@@ -330,7 +331,7 @@ class _SessionWithoutWorker(Session):
 
 
 def _mutated_json(rng: random.Random, document: Any, values: list[Any]) -> bytes:
-    """`document` as JSON with something changed: values, keys, the text, or the bytes."""
+    """`document` as JSON with a change: of values, keys, the text, or the bytes."""
     document = json.loads(json.dumps(document))
     marks: list[bytes] = []
     for _ in range(rng.choice((0, 1, 1, 1, 2, 5))):
@@ -352,7 +353,7 @@ def _mutated_json(rng: random.Random, document: Any, values: list[Any]) -> bytes
     text = json.dumps(document).encode()
     for number, raw in enumerate(marks):
         text = text.replace(f'"RAW{number}!"'.encode(), raw)
-    if rng.random() < 0.05:  # a key that is there twice
+    if rng.random() < 0.05:  # a repeated key
         text = text.replace(b"{", b'{"nonce": "other", "id": "other", ', 1)
     if rng.random() < 0.15:
         text = _mutated_bytes(rng, text)
@@ -380,7 +381,8 @@ def _mutated_bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 def _place(rng: random.Random, document: Any) -> tuple[Any, Any]:
-    """A member of some dict or list in `document`, as its holder and its key; None for the key where that is empty."""
+    """A random member of a dict or list in `document`, as its holder and its key. The key is None if the holder is
+    empty."""
     holder = document
     while holder:
         key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
@@ -412,7 +414,7 @@ _TEXTS = ["", "\0", "\x1b[2J", "\u202eabc", "a\nb\tc", "x" * 3000, "é\U0001f600
 
 
 def _of_the_same_shape(rng: random.Random, node: Any) -> Any:
-    """`node` with some of its leaves replaced by extreme ones of their kind, and some of its lists longer or empty."""
+    """`node` with some leaves replaced by extreme ones of their kind, and some lists longer or empty."""
     if isinstance(node, dict):
         return {key: value if key == "id" else _of_the_same_shape(rng, value) for key, value in node.items()}
     if isinstance(node, list):

@@ -37,9 +37,9 @@ from dataclasses import dataclass
 class Target:
     """A chip to compile for.
 
-    lds_bytes: the most shared memory that a block can have. separate_agprs: registers for accumulation have a file of
-    their own. capability, multiprocessors, memory_bytes, l2_bytes, device, features: what the card tells host code; the
-    last stands behind the chip's name (LLVM's AMDGPU usage guide, "Target ID").
+    lds_bytes: the most shared memory per block. separate_agprs: AGPRs, the registers for accumulation, have their own
+    file. capability, multiprocessors, memory_bytes, l2_bytes, device, features: the properties that the card reports to
+    host code. `features` follows the chip's name (LLVM's AMDGPU usage guide, "Target ID").
     """
 
     vendor: str
@@ -67,7 +67,7 @@ class Target:
 
     @property
     def gcn_arch(self) -> str:
-        """What torch calls the chip, on AMD."""
+        """torch's name of an AMD chip; "" for others."""
         return f"{self.arch}{self.features}" if self.vendor == "amd" else ""
 
 
@@ -86,7 +86,7 @@ class Occupancy:
 
 
 SWITCHED = ":sramecc+:xnack-"
-"""Of chips that have these features to switch."""
+"""The features of chips that can switch these."""
 
 TARGETS = {
     "gfx942": Target(

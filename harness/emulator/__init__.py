@@ -5,12 +5,12 @@
     outcome = run(code_object, "scale", grid=(4, 1, 1), block=(256, 1, 1), kernargs=[..], memory=[..])
     outcome.clean, outcome.findings, outcome.not_emulated, outcome.instructions
 
-    launch        a launch, once it is loaded, in batches ─► machine   waves, barriers, limits; executions counts
-    program       a kernel's instructions, each made a step once
+    launch        a loaded launch, in batches ─► machine   waves, barriers, limits; executions counts
+    program       a kernel's instructions, each turned into a step once
     code_object   ELF, descriptor, metadata (message_pack), lines
     decoding      bytes to instructions, by tinygrad's tables
-    chips         those that are emulated: whose tables are theirs, and which instructions of them they lack
-    pseudocode    AMD's pseudocode to numpy, of tokens, expressions, terms, calls and bitfields
+    chips         the emulated chips: their tables, and the instructions of these that they lack
+    pseudocode    AMD's pseudocode to numpy, by tokens, expressions, terms, calls and bitfields
     semantics     what an instruction does: the pseudocode or a correction, by handwritten, division and conversions
     vector, moves, scalar, matrix, dual, atomics, lanes   what each kind of instruction does
     memory, shared_memory                               allocations with bounds; LDS with races

@@ -1,10 +1,10 @@
-"""The chips that are emulated: how a code object names them, whose tables theirs are, and what those have too much.
+"""The emulated chips: their numbers in code objects, their tables, and the instructions of these that they lack.
 
     lacks("gfx1100", "s_add_f32")  ─► True: the scalar floats came with RDNA 3.5
 
-A table serves a family of chips, and has the instructions of its later ones. So says LLVM's assembler for each chip
-("instruction not supported on this GPU"), which is asked for every mnemonic of the tables in
-tests/test_emulator_chips.py.
+A table serves a family of chips and includes instructions of later ones. The source for the missing instructions is
+LLVM's assembler ("instruction not supported on this GPU"). tests/test_emulator_chips.py asks it for every mnemonic of
+the tables.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EmulatedChip:
-    """machine: e_flags & 0xff of its code objects (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h). tables: which
-    of tinygrad's are its own. lds_bytes: what a block may have of shared memory. lacking: a regular expression that
-    begins the mnemonics that it does not have."""
+    """machine: e_flags & 0xff of its code objects (EF_AMDGPU_MACH_AMDGCN_*, LLVM's BinaryFormat/ELF.h). tables: the
+    name of its tables in tinygrad. lds_bytes: the most shared memory per block. lacking: a regular expression for the
+    beginning of the mnemonics that it lacks."""
 
     machine: int
     tables: str
@@ -45,7 +45,7 @@ CHIPS = {
         machine=0x4F,
         tables="cdna",
         lds_bytes=160 << 10,
-        lacking=r"v_mfma_f32_\w+_xf32 | s_set_valu_coexec_mode",  # xf32 is of the earlier chip
+        lacking=r"v_mfma_f32_\w+_xf32 | s_set_valu_coexec_mode",  # the earlier chip has xf32
     ),
     "gfx1100": EmulatedChip(
         machine=0x41,
@@ -58,11 +58,11 @@ CHIPS = {
 
 
 def called(machine: int) -> str | None:
-    """The chip that a code object is for, if it is emulated."""
+    """The emulated chip with this machine number, or None."""
     return next((name for name, chip in CHIPS.items() if chip.machine == machine), None)
 
 
 @functools.cache
 def lacks(target: str, mnemonic: str) -> bool:
-    """Whether a chip has no such instruction, though its table does."""
+    """True if a chip lacks an instruction that its table has."""
     return re.match(CHIPS[target].lacking, mnemonic, re.VERBOSE) is not None

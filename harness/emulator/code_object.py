@@ -70,8 +70,8 @@ class KernelCode:
 
 @dataclass(frozen=True)
 class _Descriptor:
-    """The words of a kernel's descriptor (LLVM's AMDGPU usage guide, "Kernel Descriptor"). entry: from the descriptor
-    to the code, in bytes."""
+    """The words of a kernel's descriptor (LLVM's AMDGPU usage guide, "Kernel Descriptor"). entry: the offset of the
+    code from the descriptor, in bytes."""
 
     lds: int
     scratch: int
@@ -92,7 +92,7 @@ class _Descriptor:
 
     @property
     def enabled(self) -> frozenset[str]:
-        """What a wave finds in its scalar registers as it begins."""
+        """The values in a wave's scalar registers when it begins."""
         found = {word for bit, word in enumerate(_USER_REGISTERS) if self.properties >> bit & 1}
         found |= {word for bit, word in enumerate(_SYSTEM_REGISTERS) if word and self.rsrc2 >> bit & 1}
         return frozenset(found)
@@ -115,11 +115,11 @@ _SYSTEM_REGISTERS = (
     "workgroup_id_z",
     "workgroup_info",
 )
-"""By the bits of a descriptor."""
+"""The names of these registers, by the descriptor's bits."""
 
 
 def _arguments(entry: dict[str, Any]) -> tuple[Argument, ...]:
-    """Of a kernel, by its metadata."""
+    """The arguments of a kernel, from its metadata."""
     return tuple(
         Argument(int(one[".offset"]), int(one[".size"]), str(one[".value_kind"]), str(one.get(".name", "")))
         for one in entry.get(".args", [])
@@ -127,8 +127,8 @@ def _arguments(entry: dict[str, Any]) -> tuple[Argument, ...]:
 
 
 class CodeObject:
-    """An ELF file for one of `CHIPS`. image: its loadable segments as they lie in memory, from address 0 on.
-    variables: addresses and sizes of those that a kernel may write."""
+    """An ELF file for one of `CHIPS`. image: its loadable segments as in memory, from address 0. variables: addresses
+    and sizes of the segments that a kernel may write."""
 
     def __init__(self, data: bytes) -> None:
         """Raises Malformed, or NotEmulated for another chip."""
@@ -203,13 +203,13 @@ class CodeObject:
             raise Malformed(f"{name} ends outside the image")
         arguments = _arguments(entry)
         if any(one.offset < 0 or one.size < 0 or one.offset + one.size > said.kernarg for one in arguments):
-            raise Malformed(f"{name} has arguments outside its {said.kernarg} bytes of them")
+            raise Malformed(f"{name} has arguments outside its {said.kernarg} bytes for them")
         if said.lds > 160 << 10 or said.scratch > 16 << 20 or said.kernarg > 1 << 16:
             asked = f"{said.lds:,} bytes of LDS, {said.scratch:,} of scratch, {said.kernarg:,} of arguments"
             raise Malformed(f"{name} asks for {asked}")
         cdna = not CHIPS[self.target].rdna
         wave_size = 64 if cdna else 32 if said.properties >> 10 & 1 else 64
-        granule = 8 if cdna or wave_size == 32 else 4  # of gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
+        granule = 8 if cdna or wave_size == 32 else 4  # gfx90a and later CDNA; RDNA in wave32 (LLVM, as above)
         return KernelCode(
             name=name,
             target=self.target,

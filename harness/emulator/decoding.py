@@ -81,7 +81,7 @@ def decode(kernel: KernelCode) -> list[Instruction]:
         line = kernel.lines.get(at, line)
         try:
             instruction = _placed(kernel.code[at : at + 24], at, CHIPS[kernel.target].tables, line)
-        except Exception:  # the tables raise what they like at bytes that they do not know
+        except Exception:  # the tables raise various errors for unknown bytes
             word = int.from_bytes(kernel.code[at : at + 4], "little")
             what = f"the word 0x{word:08x} at 0x{at:x} of {kernel.name} is not a known instruction"
             raise NoInstruction(what, word, at) from None

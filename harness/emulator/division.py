@@ -1,4 +1,4 @@
-"""The three instructions that LLVM builds a division of, added to WRITTEN. Half precision has the last alone.
+"""The three instructions of LLVM's division sequence. They are added to WRITTEN. Half precision uses only the last.
 
 v_div_scale scales an operand if the quotient or its reciprocal would leave the normal numbers, and reports it in VCC.
 v_div_fmas undoes the scaling when it rounds. v_div_fixup handles special cases. `semantics.CORRECTIONS` lists the
@@ -101,8 +101,8 @@ def _scaled64(a: Array, b: Array, c: Array, power: Array, wanted: Array) -> Arra
 
 
 def _fixup(dtype: Any, lost: int | None = None) -> Apply:
-    """`lost`: exponents so much apart give zero, and an estimate that is no number is a quotient that overflowed. In
-    half precision the estimate is made in single precision, where neither happens."""
+    """`lost`: the difference of exponents from which a quotient is zero; with it, a NaN estimate means an overflowed
+    quotient. In half precision the estimate is made in single precision, so neither happens."""
 
     def apply(S0: Any, S1: Any, S2: Any, **_: Any) -> dict[str, Any]:
         s0, s1, s2 = (_viewed(one, dtype) for one in (S0, S1, S2))
@@ -120,7 +120,7 @@ def _fixup(dtype: Any, lost: int | None = None) -> Apply:
         if lost is not None:
             chosen += [
                 (ar.exponent(s2) - ar.exponent(s1) < -lost, zero),
-                (np.isnan(s0), infinite),  # the estimate was an infinity, and the residual of that is none
+                (np.isnan(s0), infinite),  # the estimate was infinite, so its residual is NaN
             ]
         cases = [np.broadcast_to(case, shape) for case, _ in chosen]
         results = [np.broadcast_to(result, shape) for _, result in chosen]

@@ -86,14 +86,14 @@ def run(
         outcome.refused = str(why)
     except (NotEmulated, Malformed) as reason:
         outcome.not_emulated = str(reason)
-    except Exception as error:  # bytes that nobody foresaw: a verdict, and never a crash
+    except Exception as error:  # an unforeseen failure must be a result, never a crash
         outcome.not_emulated = f"the emulator failed at {running.at or kernel}: {type(error).__name__}: {error}"
     running.add_up()
     return outcome
 
 
 def _batches(loaded: LoadedLaunch, order: Order | None) -> Iterator[Array]:
-    """The numbers of all workgroups, so many at a time that their registers fit into STATE_BYTES."""
+    """The numbers of all workgroups, in batches whose registers fit into STATE_BYTES."""
     total, waves = loaded.workgroups, loaded.waves
     batch = max(1, STATE_BYTES // (loaded.registers_bytes + (3 + 8 * waves * loaded.heard) * loaded.lds + 1))
     batch = batch if order is None else min(batch, order.together(total))
@@ -104,7 +104,7 @@ def _batches(loaded: LoadedLaunch, order: Order | None) -> Iterator[Array]:
 
 @dataclasses.dataclass(frozen=True)
 class _Watching:
-    """Who steps the waves of a launch, and who is told of what they do."""
+    """The order of a launch's waves, and the observers of their accesses."""
 
     order: Order | None
     witness: Witness | None
@@ -113,14 +113,14 @@ class _Watching:
     conflicts: bool
 
     def put_into(self, state: State, heard: bool) -> None:
-        """Tells the waves' state whom to tell; where nobody is to be told, the inner loops may be those in C."""
+        """Attach the observers to the waves' state. Without observers the inner loops in C may be used."""
         state.witness = self.witness.saw if self.witness else None
         state.watch, state.encounter = self.watch, self.encounter
         if not (self.witness or self.watch or self.encounter or self.conflicts or heard):
             state.doors = _doors(state)
 
     def put_onto(self, machine: Machine, state: State, outcome: LaunchOutcome) -> None:
-        """Tells each of them which machine it is that runs, and has accesses counted."""
+        """Give each observer the current machine, and attach the counters of accesses."""
         target = machine.program.kernel.target
         if self.conflicts and target in BANKS:
             state.conflicts = _counting(outcome.lds, machine, passes, BANKS[target])
@@ -131,7 +131,7 @@ class _Watching:
 
 
 class _Running:
-    """A launch that runs: what it has come to stays in `outcome` wherever it ends."""
+    """A running launch. Its results so far are in `outcome`, wherever it ends."""
 
     def __init__(self, outcome: LaunchOutcome, watching: _Watching) -> None:
         self._outcome, self._watching = outcome, watching
@@ -143,11 +143,11 @@ class _Running:
 
     @property
     def at(self) -> str:
-        """Where it is; "" before its first instruction."""
+        """The current instruction; "" before the first."""
         return self._program.instructions[self._machine.at].where() if self._program and self._machine else ""
 
     def run(self, loaded: LoadedLaunch, numbers: Array, fill: int, limit: int, limit_s: float) -> None:
-        """One batch of workgroups. Raises what ends the launch."""
+        """Run one batch of workgroups. Raises the error that ends the launch."""
         waves, groups = loaded.waves, loaded.groups(numbers)
         state = State(loaded.kernel, len(numbers) * waves, waves, loaded.lds, fill)
         state.memory = loaded.space
@@ -164,7 +164,7 @@ class _Running:
             self._take(machine)
 
     def _take(self, machine: Machine) -> None:
-        """What one machine has counted and found; of several findings of a kind the first."""
+        """Add one machine's counts and findings. Of several findings of a kind only the first is kept."""
         outcome = self._outcome
         self._counts += machine.counts
         outcome.longest = max(outcome.longest, int(machine.done.max()))
@@ -173,7 +173,7 @@ class _Running:
         outcome.remarks = outcome.remarks or list(machine.remarks.values())
 
     def add_up(self) -> None:
-        """The counts of all batches, by source line."""
+        """Sum the counts of all batches by class and source line."""
         if self._program is not None:
             outcome = self._outcome
             outcome.instructions, outcome.by_line, outcome.atomics = tally(self._program, self._counts)

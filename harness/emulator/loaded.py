@@ -1,4 +1,4 @@
-"""A launch that can run: its code, arguments and packet lie in memory, and it asks for no more than there may be."""
+"""A launch that is ready to run: its code, arguments and packet are in memory, and its resources are within limits."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from harness.emulator.program import DecodedProgram
 from harness.emulator.witness import Witness
 
 MOST_OF_A_GROUP = 1 << 30
-"""Bytes of one workgroup's registers, scratch and shared memory: a kernel may ask for 16 MiB of scratch a lane."""
+"""The most bytes of one workgroup's registers, scratch and shared memory. A kernel may ask for 16 MiB of scratch per
+lane."""
 
 MOST_WORKGROUPS = 1 << 24
-"""Of a launch: more would take hours here."""
+"""The most workgroups of a launch. More would take hours here."""
 
 MOST_WORK_ITEMS = 2**32 - 1
-"""In one dimension of a launch: the dispatch packet has 32 bits for them (HSA)."""
+"""The most work items in one dimension of a launch: the dispatch packet has 32 bits for the number (HSA)."""
 
 MAX_THREADS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedLaunch:
-    """A launch whose code, arguments and packet lie in memory. `lds`: bytes a workgroup; `waves`: of one workgroup."""
+    """A launch whose code, arguments and packet are in memory. `lds`: bytes per workgroup. `waves`: per workgroup."""
 
     kernel: KernelCode
     program: DecodedProgram
@@ -52,17 +53,17 @@ class LoadedLaunch:
 
     @property
     def registers_bytes(self) -> int:
-        """Of one workgroup, with its scratch."""
+        """The bytes of one workgroup's vector registers and scratch."""
         lane_bytes = self.kernel.vgprs * 4 + self.kernel.scratch_bytes
         return self.waves * lane_bytes * self.kernel.wave_size
 
     @functools.cached_property
     def heard(self) -> bool:
-        """Whether flags and atomics may order what its waves do in shared memory."""
+        """True if flags and atomics may order the waves' accesses to shared memory."""
         return self.waves > 1 and self.lds > 0 and hears(self.program.instructions, self.program.polls)
 
     def groups(self, numbers: Array) -> Array:
-        """The x, y and z of workgroups."""
+        """The x, y and z of the workgroups with these numbers."""
         x, y, _ = self.grid
         return np.stack([numbers % x, numbers // x % y, numbers // (x * y)], axis=1)
 
@@ -78,7 +79,7 @@ def load(
     assembly: str | None,
     witness: Witness | None,
 ) -> LoadedLaunch:
-    """Raises LaunchRefused, NotEmulated, Malformed."""
+    """Put a launch into memory and check its limits. Raises LaunchRefused, NotEmulated, Malformed."""
     kernel = image.kernel(name)
     lds, threads = kernel.lds_bytes + shared_bytes, math.prod(block)
     _check(kernel.name, kernel.target, grid, block, lds, min(kernel.max_threads, MAX_THREADS))
@@ -104,7 +105,7 @@ def load(
 
 
 def _program(image: CodeObject, kernel: str, base: int, assembly: str | None) -> DecodedProgram:
-    """Kept with the code object: a kernel is decoded once, however often it is launched."""
+    """The decoded program, cached in the code object: a kernel is decoded once, however often it is launched."""
     kept: dict[tuple[str, int], DecodedProgram] = image.__dict__.setdefault("programs", {})
     if (kernel, base) not in kept:
         kept[kernel, base] = DecodedProgram(image.kernel(kernel), base, assembly)

@@ -1,4 +1,4 @@
-"""The metadata of a code object, as bytes: MessagePack."""
+"""Reads the metadata of a code object, which are in MessagePack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from harness.emulator.findings import Malformed
 
 
 class MessagePack:
-    """The part of MessagePack that metadata use: maps, arrays, strings, integers, booleans, nil (msgpack.org, spec)."""
+    """The part of MessagePack that the metadata use: maps, arrays, strings, integers, booleans, nil (msgpack.org,
+    spec)."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

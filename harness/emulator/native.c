@@ -1,8 +1,8 @@
-/* The emulator's inner loops: what `native` may do in the place of numpy, and with the same bits.
+/* The emulator's inner loops: what `native` may do instead of numpy, with the same bits.
 
-   A function that moves memory does an instruction wholly, or returns DECLINED and has changed nothing: whatever is out
-   of bounds, or may be a race, is left to numpy, which says what is wrong. Arrays are as `state` has them:
-   vector[register][wave][lane], lanes[wave][lane]; `rows` are the numbers of the waves that step. */
+   A function that moves memory does an instruction completely, or returns DECLINED and has changed nothing. It leaves
+   accesses out of bounds and possible races to numpy, which reports them. Arrays have `state`'s layout:
+   vector[register][wave][lane], lanes[wave][lane]. `rows` holds the numbers of the waves that step. */
 
 #include <math.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ typedef uint64_t u64;
 
 enum { DONE = 0, DECLINED = 1, NOBODY = 0, MANY = 255, ALIKE = 253, MOST_BYTES = 16 };
 
-/* Arithmetic. rows x columns; of each operand its steps between rows and columns, 0 where one value serves all. */
+/* Arithmetic on rows x columns. Each operand has its steps between rows and columns; 0 broadcasts one value. */
 
 void fused(i64 rows, i64 columns, const float *a, i64 a_row, i64 a_column, const float *b, i64 b_row, i64 b_column,
            const float *c, i64 c_row, i64 c_column, float *out)
@@ -29,7 +29,7 @@ void fused(i64 rows, i64 columns, const float *a, i64 a_row, i64 a_column, const
                 out[j] = __builtin_fmaf(a[j * a_column], b[j * b_column], c[j * c_column]);
 }
 
-/* total[n][i][j] += sum over ascending k of a[n][i][k] b[n][k][j], each step rounded once. */
+/* total[n][i][j] += sum over ascending k of a[n][i][k] b[n][k][j], each addition rounded once. */
 void product_f32(i64 count, i64 lines, i64 depth, i64 columns, const float *a, const float *b, float *total)
 {
     for (i64 n = 0; n < count; n++, b += depth * columns)
@@ -47,7 +47,7 @@ void product_i32(i64 count, i64 lines, i64 depth, i64 columns, const u32 *a, con
                 for (i64 j = 0; j < columns; j++) total[j] += a[k] * b[k * columns + j];
 }
 
-/* v_perm_b32: bytes of first:second by selector; 8 to 11 repeat a sign, 12 is 0, above is 0xff. */
+/* v_perm_b32: bytes of first:second by selector; 8 to 11 repeat a sign, 12 gives 0, higher ones 0xff. */
 void permuted(i64 rows, i64 columns, const u32 *a, i64 a_row, i64 a_column, const u32 *b, i64 b_row, i64 b_column,
               const u32 *c, i64 c_row, i64 c_column, u32 *out)
 {
@@ -68,11 +68,11 @@ void permuted(i64 rows, i64 columns, const u32 *a, i64 a_row, i64 a_column, cons
 /* Memory */
 
 typedef struct {
-    i64 size, sign, half; /* bytes; whether they are signed; 1 or 2: which half of the register they are put in */
+    i64 size, sign, half; /* bytes; 1 if signed; 1 or 2: the half of the register that is written */
 } Shape;
 
 typedef struct {
-    u32 *vector; /* of register 0 */
+    u32 *vector; /* begins with register 0 */
     i64 register_step, lane_count;
     const u8 *lanes;
     const i64 *rows;
@@ -106,7 +106,7 @@ static void collect(const u32 *cell, i64 step, u8 *to, Shape shape)
     memcpy(to, &word, (size_t)shape.size);
 }
 
-/* LDS: bytes, and who wrote and read each since the last barrier; no marks where races are not looked for. */
+/* LDS: bytes, and the writer and reader of each since the last barrier; NULL if races are not checked. */
 typedef struct {
     u8 *bytes, *writer, *reader;
     i64 size, waves_per_group;
@@ -153,13 +153,13 @@ i64 shared_load(const Waves *waves, const Shared *shared, const Shape *shape, i6
     return DONE;
 }
 
-/* One part of a store. Declines at any byte that another wave used, also in this very step. */
+/* One part of a store. Declines if another wave used a byte, also in this very step. */
 i64 shared_store(const Waves *waves, const Shared *shared, const Shape *shape, i64 address, i64 data, i64 offset)
 {
     i64 size = shape->size, count = waves->lane_count, done = 0, verdict = DONE;
     i64 *before = shared->writer ? malloc((size_t)(waves->row_count * count * size) * sizeof *before) : NULL;
     if (shared->writer && !before) return DECLINED;
-    for (int doing = 0; doing < 3 && verdict == DONE; doing++) /* bounds; marks, which can be taken back; values */
+    for (int doing = 0; doing < 3 && verdict == DONE; doing++) /* bounds; marks, which can be undone; values */
         for (i64 w = 0; w < waves->row_count && verdict == DONE; w++) {
             i64 row = waves->rows[w], first = row * count, base = row / shared->waves_per_group * shared->size;
             u8 mine = (u8)(row % shared->waves_per_group + 1);
@@ -187,7 +187,7 @@ i64 shared_store(const Waves *waves, const Shared *shared, const Shape *shape, i
     return verdict;
 }
 
-/* Global memory: allocations in ascending order, none overlapping; `bytes` is where each lies here. */
+/* Global memory: allocations in ascending order, none overlapping. `bytes`: their addresses in this process. */
 typedef struct {
     const u64 *starts, *ends, *bytes;
     const u8 *writable;
@@ -213,8 +213,8 @@ static u8 *find(const Global *memory, u64 address, i64 size, int writing, i64 *l
     return (u8 *)(uintptr_t)(memory->bytes[low] + (address - memory->starts[low]));
 }
 
-/* goals: where each lane of each wave reads or writes. moved, records: a buffer's offset of each lane, and how many
-   bytes each wave's descriptor grants, by dwords; NULL where there is no descriptor. */
+/* goals: the address of each lane's access. moved, records: a buffer's offset for each lane, and the number of bytes
+   that each wave's descriptor grants, by dwords; NULL without a descriptor. */
 i64 global_access(const Waves *waves, const Global *memory, const Shape *shape, const u64 *goals, const u64 *moved,
                   const u64 *records, i64 writing, i64 data)
 {

@@ -1,9 +1,9 @@
-"""HIP's 16-bit floats, `__half` and `__half2`, for a clang that has no ROCm headers.
+"""HIP's 16-bit floats, `__half` and `__half2`, for a clang without ROCm's headers.
 
-`vocabulary` says how its names are defined. Semantics are those of ROCm's amd_hip_fp16.h: operators round to float16
-after each operation, and an operation on a `__half` and a float is ambiguous there as well. Quotients and functions are
-computed in float and rounded once. hipRTC brings all of these itself, and not `__hip_bfloat16` (HIPRTC.cmake of
-ROCm/clr), so that type is not here.
+See `vocabulary` for how names are defined. Semantics are those of ROCm's amd_hip_fp16.h: operators round to float16
+after each operation, and an operation on a `__half` and a float is ambiguous there too. Quotients and functions are
+computed in float and rounded once. hipRTC defines all of these itself, but not `__hip_bfloat16` (HIPRTC.cmake of
+ROCm/clr), so that type is missing here.
 """
 
 from __future__ import annotations

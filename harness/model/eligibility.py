@@ -37,10 +37,10 @@ def read_again(run: Run) -> Run:
 
 
 def objection(run: Run) -> Unranked | None:
-    """The first reason that the data of an accepted run with a score give not to rank it."""
+    """The first reason not to rank an accepted run with a score. None if its data give no reason."""
     sampling = _sampling(run)
     processes, most_half_width = (_number(sampling.get(name)) for name in ("processes", "most_half_width"))
-    sound = run.schema_version > 1  # one of version 1 was taken under other rules, and has no judge's clock anyhow
+    sound = run.schema_version > 1  # a run of version 1 was measured under other rules, and was timed by the worker
     holds = {
         Unranked.SKIPPED: bool(run.skipped),
         Unranked.QUICK: processes is not None and any(len(m.samples_ns) < processes for m in run.measurements),

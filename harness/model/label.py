@@ -1,7 +1,7 @@
 """The marks of a run: the labels of its cases, and the reason why it is not ranked. Files store them by value.
 
-Which of them a run earns: judge/marks. A stored run may hold others, of an older Podium (`tick-limited`): those stay
-the text that they are.
+judge/marks decides which marks a run gets. A stored run of an older Podium may hold others (`tick-limited`). They stay
+plain text.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ _WORKER_TIMED = "the submission's own process timed it"
 
 
 class _Mark(enum.StrEnum):
-    """A word with what it means: `why`, how a case or a run comes by it."""
+    """A word and its meaning: `why` a case or a run gets it."""
 
     why: str
 
     def __new__(cls, word: str, why: str = "") -> _Mark:
         if not why:
-            raise TypeError(f"{cls.__name__}: say of {word} how a run comes by it")
+            raise TypeError(f"{cls.__name__}: give the reason why a run gets {word}")
         mark = str.__new__(cls, word)
         mark._value_, mark.why = word, why
         return mark
 
 
 class Label(_Mark):
-    """What to know of one case's latency."""
+    """A remark on one case's latency."""
 
     HOST_BOUND = "host-bound", "the call waits for the device, so the host's work is in its latency"
     COPIED = "copied", "an output was not allocated by torch in the call, so it was copied within the timed interval"
     CROWDED = "crowded", _CROWDED
     VOIDED = "voided", _VOIDED
-    IMPRECISE = "imprecise", "its processes differ by more than a score may that is ranked"
+    IMPRECISE = "imprecise", "its processes differ by more than a ranked score allows"
     LATENCY_BOUND = "latency-bound", "a launch alone takes as long as half the floor"
     TOO_SHORT = "too-short", "it takes less than the clock's bound on a CPU, 150 µs, and counts with that"
     WORKER_TIMED = "worker-timed", _WORKER_TIMED
 
 
 class Unranked(_Mark):
-    """Why a run is not ranked. Of several reasons a run has the first that holds, in this order.
+    """Why a run is not ranked. If several reasons hold, a run has the first one in this order.
 
-    unjudged: this machine cannot judge it, a kernel that cannot be interpreted, say; no verdict on the submission, but
-    judging again here would end the same way. repro: the last that a judge gives, since `repro` asks what else there
-    was. noisy: of schema version 1 only. of an older revision: a board says so, no run does.
+    unjudged: this machine cannot judge the run, for example because a kernel cannot be interpreted. This is not a
+    verdict on the submission, but judging again here would end the same way. repro: the last reason that a judge gives,
+    because `repro` needs any other reason. noisy: schema version 1 only. of an older revision: shown by boards, never
+    stored in a run.
     """
 
     UNJUDGED = "unjudged", "this machine cannot judge it"
-    INTERPRETED = "interpreted", "verified through Triton's interpreter; interpreted time is no measurement"
-    EMULATED = "emulated", "verified in the emulator, which tells nothing of time"
+    INTERPRETED = "interpreted", "verified through Triton's interpreter; interpreted times are not measurements"
+    EMULATED = "emulated", "verified in the emulator, which does not model time"
     CHOSEN = "chosen cases", "only the cases that were asked for were judged"
     SKIPPED = "skipped", "some cases do not fit this device's memory and were left out"
     QUICK = "quick", "a quick look with one process"
@@ -70,7 +71,7 @@ class Unranked(_Mark):
 
     @classmethod
     def first(cls, holds: Mapping[Unranked, bool]) -> Unranked | None:
-        """The reason that a run has of those that hold."""
+        """The first reason that holds, or None."""
         return next((reason for reason in cls if holds.get(reason)), None)
 
 
@@ -78,4 +79,5 @@ DISTURBED = (Unranked.CROWDED, Unranked.NOISY, Unranked.UNSTABLE, Unranked.VOIDE
 """Reasons that are the machine's fault: another attempt may be ranked."""
 
 OLDER_SOURCE = "older source"
-"""The mark on boards of a run whose file has changed since it was judged. It stays ranked: it is true of its source."""
+"""The mark that boards show if a submission's file has changed since it was judged. The run stays ranked: it is true of
+the source that it judged."""

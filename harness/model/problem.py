@@ -18,8 +18,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OF_EACH_CALL = ("max_mismatch", "rel_l2", "row_rel_l2")
 OF_MANY_CALLS = ("row_rms", "dim_rel_l2")
 BANDS = ("gain", "row_gain", "head_gain", "dim_gain")
-"""The limits of a Tolerance by what they hold for. judge/difference has the figures of the first, judge/tally those of
-the others."""
+"""The limits of a Tolerance: on each call, on many calls, and as bands. judge/difference computes the figures of the
+first group, judge/tally those of the others."""
 
 
 class Tolerance(Value):
@@ -84,17 +84,17 @@ class Tolerance(Value):
 
     @property
     def of_each_call(self) -> dict[str, float]:
-        """What a figure of each output may come to, by the figure's name."""
+        """The limits on figures of each output, by the figure's name."""
         return self._given(OF_EACH_CALL)
 
     @property
     def of_many_calls(self) -> dict[str, float]:
-        """What an error over many calls may come to, by the error's name."""
+        """The limits on errors over many calls, by the error's name."""
         return self._given(OF_MANY_CALLS)
 
     @property
     def limits_many_calls(self) -> bool:
-        """Whether anything is limited over many calls."""
+        """True if there is a limit over many calls."""
         return bool(self.bands or self.spreads or self.of_many_calls)
 
     def _given(self, names: Sequence[str]) -> dict[str, Any]:

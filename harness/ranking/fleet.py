@@ -8,7 +8,7 @@ of a run on some card about its kernel's mean over the fleet is sqrt(var(card) +
 component.
 
 It is estimated by the analysis of variance of two crossed factors without replication (Searle, Casella and McCulloch,
-Variance Components, 1992, chapter 4). The mean spread of a kernel over the cards is
+Variance Components, 1992, chapter 4). The mean variance of a kernel over the cards is
 
     (MS_card + (kernels - 1) MS_rest) / kernels = var(card) + var(pair) + var(error)
 

@@ -109,7 +109,7 @@ class Index:
     ) -> set[str]:
         """The sha256 of every source that has a verdict here from the problem's present files. Some accepted runs count
         only on request: quick runs with `quick`, runs unranked for lack of a sandbox with `unsandboxed`, worker-timed
-        runs with `worker_timed`. Accepted runs on a disturbed machine and reproductions never count."""
+        runs with `worker_timed`. Reproductions never count, and neither do accepted runs on a disturbed machine."""
         query = f"""SELECT DISTINCT sha256 FROM runs
                     WHERE problem = ? AND device = ? AND revision = ? AND problem_sha256 = ?
                     AND (verdict != 'infrastructure_error' OR unranked IS '{Unranked.UNJUDGED}')
