@@ -8,7 +8,6 @@ from harness.catalog.config import Sampling
 from harness.judge import bounds, marks
 from harness.judge.null_calls import constant
 from harness.judge.reference import Reference
-from harness.judge.sitting import too_many_void
 from harness.judge.trial import Timings, Trial
 from harness.model import Constant, Device, Estimate, Manner, Measurement
 from harness.ranking import roofline, stats
@@ -22,13 +21,12 @@ def measurement(
     latency = stats.estimate(centres, confidence, sampling.processes)
     floor = roofline.floor(reference.cost(timings.case), device)
     pace, taken = timings.pace, trial.entrant.caller.constants
-    voided = too_many_void(each.sittings for each in trial.timings)
     return Measurement(
         case=timings.case,
         samples_ns=tuple(timings.samples_ns),
         latency=latency,
         floor=floor,
-        labels=marks.labels(timings, latency, floor, device, taken.launch_ns, sampling.most_half_width, voided),
+        labels=marks.labels(timings, trial, latency, floor, device, sampling.most_half_width),
         manner=pace.manner,
         bound_ns=bounds.of(pace, taken, device, latency.latency_ns, timings.sittings),
         inside_ns=pace.inside_ns,

@@ -1,7 +1,7 @@
 """The pages of one person: signing in, the upload form, and their submissions.
 
 A person signs in with the id that popcorn-cli keeps in ~/.popcorn.yaml. The browser then holds a session. Each form
-carries a token of that session (`sessions`). Uploads pass through `entry`, as those of popcorn-cli do.
+carries a token of that session (`sessions`). Uploads pass through `admission`, as those of popcorn-cli do.
 """
 
 from __future__ import annotations
