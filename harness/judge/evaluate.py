@@ -1,4 +1,4 @@
-"""One evaluation: from a submission to a run, which says what happened whatever the submission does."""
+"""One evaluation turns a submission into a run. The run says what happened, whatever the submission does."""
 
 from __future__ import annotations
 
@@ -73,15 +73,18 @@ def evaluate(
     spare: Spare | None = None,
     baselines: Sequence[Submission] = (),
 ) -> Run:
-    """Judge `submission` on `device`. `timed=False` stops after the test cases, or where `profiles` are asked for takes
-    those (`profiled`); `stop_at_first` after the first that is wrong. `chosen`: `problem` has only some of its cases,
-    and the run is not ranked. `threads` is how many a worker on a CPU may compute in (default: one a processor),
-    `emulation` what becomes there of kernels that need a GPU, `isolation` what confines it (default: the strongest that
-    holds). A run that nothing confines is ranked only if `allow_unsandboxed`; one with the `master_seed` of another
-    never. What must have the device to itself is done within `exclusive`. Of a `spare` the first worker is taken, if it
-    fits. `baselines` are timed in turns with it.
+    """Judge `submission` on `device` and return the run.
 
-    Raises only what is not the submission's doing: ProblemError, InfrastructureError, OSError.
+    `timed=False` ends after the test cases. With `profiles` as well, profiles are taken next (`profiled`).
+    `stop_at_first` ends after the first wrong test case. `chosen`: `problem` holds only some of its cases; the run is
+    not ranked. `threads`: how many threads a worker on a CPU may compute in (default: one for each processor).
+    `emulation`: how kernels that need a GPU run on a CPU. `isolation`: the confinement of the worker (default: the
+    strongest that works here). An unconfined run is ranked only with `allow_unsandboxed`. A run with a given
+    `master_seed` is never ranked. Work that needs the device for itself is done within `exclusive`. `spare`: its first
+    worker is used if it fits. `baselines` are timed in turns with the submission.
+
+    Raises ProblemError, InfrastructureError or OSError for failures that the submission did not cause, and nothing
+    else.
     """
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     isolation = isolation or tiers.strongest(device)
@@ -115,7 +118,7 @@ def evaluate(
             if device.kind != "cpu" and entrant.clocks.why_not:
                 surroundings |= {"worker_timed_because": entrant.clocks.why_not}
         except Fault as fault:
-            check_answers(device)  # a submission is not to blame for a device that is gone
+            check_answers(device)  # if the device is gone, the submission is not to blame
             ending = _named(fault.ending, entrant.folder, submission)
     accepted = ending.verdict is Verdict.ACCEPTED
     safe = isolation.confines or allow_unsandboxed
@@ -165,7 +168,7 @@ def replay(
     seed: int,
     emulation: Emulation = EMULATION,
 ) -> CaseCheck:
-    """Judge one call of `case` with the inputs of `seed`, to look at a mismatch again. Raises Fault."""
+    """Judge one call of `case` with the inputs of `seed`, to reproduce a mismatch. Raises Fault."""
     if device.kind == "cpu":
         emulation.prepare(submission.text)
     sampling = config.sampling(device.kind, quick=True)
@@ -182,7 +185,8 @@ def replay(
 
 
 def _in_a_path(name: str) -> str:
-    """A submission's name, as a file may be called. That of a stored run, which is judged again, may be anything."""
+    """Return a submission's name in a form that a file may have. A stored run that is judged again may have any
+    name."""
     return "".join(each if each.isprintable() else "_" for each in name.rpartition("/")[2])
 
 
@@ -221,18 +225,18 @@ def _measurement(
 
 
 def _constants(trial: Trial) -> tuple[Constant, ...]:
-    """What was subtracted: on a GPU measured once, on a CPU among the calls."""
+    """The times that were subtracted: on a GPU measured once, on a CPU among the calls."""
     measured = tuple(trial.entrant.caller.constants.by_manner.values())
     null_ns = [ns for timings in trial.timings for sitting in timings.sittings for ns in sitting.null_ns]
     return measured or ((constant(Manner.STOPPED, null_ns),) if null_ns else ())
 
 
 def _ending(trial: Trial, reference: Reference) -> Ending:
-    """The verdict where nothing ended the trial early."""
+    """Return the ending of a trial that no Fault ended early."""
     failed = [check for check in trial.checks if check.verdict is not Verdict.ACCEPTED]
     if failed:
         shown = most_telling(failed, reference.most_bytes)
-        reasons = (shown.report or "").splitlines()[1:]  # below the case
+        reasons = (shown.report or "").splitlines()[1:]  # without the line that names the case
         count, untried = len(trial.entrant.tests), len(trial.entrant.tests) - len(trial.checks)
         cases = "test case" if count == 1 else "test cases"
         wrong, which = ("is wrong", "it is") if len(failed) == 1 else ("are wrong", "the one shown is")
@@ -255,7 +259,7 @@ def _ending(trial: Trial, reference: Reference) -> Ending:
 
 
 def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
-    """With the submission's own path where a traceback has that of its copy in the worker's scratch `folder`."""
+    """Replace the path of the submission's copy in the worker's scratch `folder` by the submission's own path."""
     texts = {
         name: text.replace(str(folder / "submission.py"), submission.path).replace(
             "(submission.py, line", f"({Path(submission.path).name}, line"
@@ -267,7 +271,7 @@ def _named(ending: Ending, folder: Path, submission: Submission) -> Ending:
 
 
 def _crowded(timings: Timings) -> bool:
-    """Whether others took the processors in most of its processes."""
+    """Whether other programs took the processors in most of the worker processes."""
     return 2 * sum(sitting.crowded for sitting in timings.sittings) > len(timings.sittings)
 
 
@@ -296,19 +300,19 @@ def _unranked_because(
         Unranked.BELOW_FLOOR: any(eligibility.is_below_floor(measurement) for measurement in measurements),
         Unranked.UNSANDBOXED: not safe,
         Unranked.WORKER_TIMED: trial.entrant.clocks.whose is ClockOwner.WORKER,
-        Unranked.REPRODUCED: reproduced,  # last: `repro` asks what else there was, and then says this of every run
+        Unranked.REPRODUCED: reproduced,  # last: it holds for every run of `repro`, which needs the other reasons
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _score(measurements: Sequence[Measurement], confidence: float, first: int, ranking: str) -> Estimate:
-    """The mean over the cases that `ranking` names, with its interval over the processes."""
+    """The mean over the cases, as `ranking` defines it, with its interval over the processes."""
     centres = [[stats.interquartile_mean(samples) for samples in m.samples_ns] for m in measurements]
     processes = [stats.centre_of_cases(process, ranking) for process in zip(*centres, strict=True)]
     return stats.estimate(processes, confidence, first)
 
 
 def _loosest(checks: Sequence[CaseCheck | Total], problem: Problem) -> str | None:
-    """Of the tolerances that the checks met, the loosest: the one that the whole run meets."""
+    """Return the loosest tolerance that a check met. The whole run meets that one."""
     met = [check.tolerance for check in checks if check.tolerance is not None]
     return max(met, key=list(problem.tolerances).index, default=None)
