@@ -273,4 +273,4 @@ def test_where_all_is_wrong_together_each_figure_has_its_noise_and_what_moves_it
     assert by_name["tail"].endswith("the tail is left out") and "too large" in by_name["gain"]
     assert by_name["head"].endswith("no further from 1 than noise")
     by_part = meaning(found, {"close": Tolerance(rel_l2=1, parts={"tail": (0.9, 1.1)})}, known)
-    assert "tail is how much of a part of the expected outputs is there: too little" in by_part
+    assert "tail is the share of a part of the expected outputs that is there: too little" in by_part

@@ -61,7 +61,7 @@ def constant_answer(inputs: Leaves, answer: Any, case: Case) -> str | None:
         if elements is not None and bool((elements == elements[0]).all()):
             for name, tensor in inputs:
                 if tensor.shape == output.shape and tensor.dtype == output.dtype and _alike(tensor, output):
-                    return f"{name} and the answer hold one value in all places, in {case.label}"
+                    return f"{name} and the answer hold one value in all elements, in {case.label}"
     return None
 
 

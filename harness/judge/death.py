@@ -8,7 +8,7 @@ from harness.errors import InfrastructureError
 
 _HINTS = {
     -signal.SIGSEGV: ": a load or store out of bounds, perhaps one without a mask, does this",
-    -signal.SIGABRT: ": where the C library finds its heap overwritten, a store out of bounds did it",
+    -signal.SIGABRT: ": if the C library found its heap overwritten, a store out of bounds did it",
     -signal.SIGKILL: ": the system kills a process that takes too much memory",
 }
 

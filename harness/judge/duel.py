@@ -141,7 +141,7 @@ class _Match:
                         raise side.entrant.failed or Fault(Verdict.WRONG_ANSWER, wrong, check.report)
                 if side.entrant.caller.untimed:
                     hint = "a duel needs a device that runs its kernels"
-                    raise UsageError(f"{side.name} is interpreted or emulated here: that time is no measurement", hint)
+                    raise UsageError(f"{side.name} is interpreted or emulated here, so its time means nothing", hint)
                 session.finish()
 
     def pilot(self, stack: ExitStack) -> None:
@@ -209,7 +209,7 @@ class _Match:
         """Warm up on one case, then take its blocks of samples."""
         paces = [paces[case.key] for paces in self.paces]
         sittings = tuple(side.entrant.new_sitting(pace) for side, pace in zip(self._sides, paces, strict=True))
-        count = math.ceil(min(pace.count for pace in paces) / 2)  # as often as the judge can afford for either
+        count = math.ceil(min(pace.count for pace in paces) / 2)  # a block has two calls of each side
         null = self._null if self._device.kind == "cpu" else None
         with ExitStack() as stack:
             series = [stack.enter_context(side.entrant.series(phase, case)) for side in self._sides]

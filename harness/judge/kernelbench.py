@@ -103,12 +103,12 @@ class TaskReference(FolderReference):
         plain, exact = self._answers(data)
         outputs = members(output)
         if len(outputs) != len(plain):
-            return Opinion(False, f"forward gives {len(plain)} outputs, and not {len(outputs)}")
+            return Opinion(False, f"Model.forward gives {len(plain)} outputs; this one gives {len(outputs)}")
         for number, (want, truth, got) in enumerate(zip(plain, exact, outputs, strict=True)):
             which = f"output {number}" if len(plain) > 1 else "the output"
             if (got.shape, got.dtype) != (want.shape, want.dtype):
                 due = f"{want.dtype} {tuple(want.shape)}"
-                return Opinion(False, f"{which} is {got.dtype} {tuple(got.shape)}, and {due} is due")
+                return Opinion(False, f"{which} is {got.dtype} {tuple(got.shape)}; expected {due}")
             far, worst = _far(want, truth, got)
             if far:
                 return Opinion(False, f"{far:,} of {want.numel():,} elements of {which} are off, by most at {worst}")
@@ -203,7 +203,7 @@ class TaskReference(FolderReference):
             except (Exception, SystemExit) as error:
                 raise self._failed("Model.forward", error) from error
         if not all(isinstance(member, torch.Tensor) for member in members(found)):
-            raise ProblemError(f"{self._foreign.path}: Model.forward returns what is no tensor")
+            raise ProblemError(f"{self._foreign.path}: Model.forward returns something that is no tensor")
         if any(member.is_complex() for member in members(found)):
             raise ProblemError(f"{self._foreign.path}: Model.forward gives complex numbers, which are not judged")
         return found
@@ -246,7 +246,7 @@ class TaskReference(FolderReference):
         if alike:
             more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
             whatever = "begin with one value in all elements: a ModelNew that leaves them out may be right"
-            self.notes += (f"Of Model's state {', '.join(alike[:MOST_NAMED])}{more} {whatever}.",)
+            self.notes += (f"In Model's state {', '.join(alike[:MOST_NAMED])}{more} {whatever}.",)
 
     def _twice(self, inputs: Any) -> tuple[torch.Tensor, ...]:
         """The outputs of a model's second call."""

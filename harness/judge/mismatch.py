@@ -95,7 +95,7 @@ def _lines(
     tolerance = tolerances[name]
     bitwise = tolerance.bitwise or difference.is_state or not difference.expected.is_floating_point()
     axes = problem.axes.get(difference.name, ("",) * difference.expected.dim())
-    # A tolerance without a rule for elements borrows that of the next stricter one, to say which of them are worst.
+    # A tolerance without a rule for elements uses the rule of the next stricter one to find the worst elements.
     ruled = [t for t in tolerances.values() if t.max_mismatch is not None]
     wrong, score = _wrong_elements(difference, ruled[-1] if ruled else tolerance, bitwise)
     rows = _rows(difference) if not bitwise and tolerance.row_rel_l2 is not None else None
@@ -124,7 +124,7 @@ def _lines(
             return [*lines, f"{HINT}{hint}"]
     if difference.is_state:
         return lines
-    with contextlib.suppress(torch.OutOfMemoryError):  # the report does without
+    with contextlib.suppress(torch.OutOfMemoryError):  # the report then has no hint
         near = BITWISE_NEAR if bitwise else tolerance.rel_l2 or hints.NEAR
         found = hints.hints(called, difference.expected, difference.actual, previous, sampled, near)
         lines += [f"{HINT}{hint}" for hint in found]
@@ -148,7 +148,7 @@ def _headline(
         return f"{difference.name}: {share} {what}"
     reasons, rest = [], ""
     if difference.bad_specials:
-        stray = "NaN or Inf where none belong or other ones do"
+        stray = "NaN or Inf that differ from the expected values"
         if difference.bad_specials == difference.elements:
             return f"{difference.name}: all {difference.elements:,} elements are {stray}; tolerance {name}"
         reasons, rest = [f"{difference.bad_specials:,} {stray}"], " of the others"

@@ -70,7 +70,7 @@ class OpaqueDealer(Dealer):
         }
         size, most = len(json.dumps(request)), MAX_FRAME_BYTES // 2
         if size > most:
-            said = f"its data take {size:,} characters beside what tensors hold; {most:,} can be passed to a worker"
+            said = f"its data without the tensors take {size:,} characters; a worker can be sent {most:,}"
             raise ProblemError(f"{self._reference.problem.name}: generate_input: {said}")
         self._let_the_device_finish()
         names = tuple(name for name, _ in leaves)
@@ -278,7 +278,7 @@ def _ours(reference: FolderReference, case: Case, expected: list[torch.Tensor] |
     lines = mismatch.report(problem, case, compared, "").splitlines()[1:-1]
     foreign = reference.problem.foreign
     if not lines and foreign is not None and "reference" in foreign.modules:
-        return ["beside ref_kernel's own output it is within the tolerance that reference.py states"]
+        return ["compared with ref_kernel's own output it is within the tolerance that reference.py states"]
     return lines
 
 

@@ -99,7 +99,7 @@ class Reference:
         own."""
         outputs = members(self._run("ref_kernel", data, **_rows(selection)))
         if len(outputs) != len(self.problem.outputs):
-            raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, not as stated")
+            raise ProblemError(f"{self.problem.name}: ref_kernel returns {len(outputs)} outputs, unlike problem.yml")
         return outputs
 
     def exact(self, data: Any, selection: Selection | None) -> tuple[torch.Tensor, ...] | None:
@@ -143,7 +143,7 @@ class Reference:
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise InfrastructureError(
                 f"{self.problem.name}: no memory left for {function}: {error}",
-                "end what else takes memory (nvidia-smi and rocm-smi list it for GPUs) and judge again",
+                "end other programs that use memory (nvidia-smi and rocm-smi list those on GPUs), then judge again",
             ) from error
         except (Exception, SystemExit) as error:
             path = self.problem.folder / "reference.py"

@@ -287,7 +287,7 @@ class Session:
         message = f"{self._doing} took longer than the limit of {limit_s:g} s"
         if self.allowance.left_s() == 0.0:
             whole_s = self.allowance.limit_s
-            message = f"{self._doing}: with it the process took longer than the limit of {whole_s:g} s on all its calls"
+            message = f"in {self._doing} the process took longer than the limit of {whole_s:g} s on all its calls"
         own = self._own_frames()
         try:
             if self.deadline is not None:

@@ -31,8 +31,8 @@ Sides = tuple[str, str]
 """The cause that moves a figure below 1, and the cause that moves it above."""
 
 OUTPUTS: Sides = (
-    "outputs are too small: a scale is, or something is left out",
-    "outputs are too large: a scale is, or something is counted twice",
+    "outputs are too small: a scale is too small, or something is left out",
+    "outputs are too large: a scale is too large, or something is counted twice",
 )
 SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain"), OUTPUTS)
 OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
@@ -273,7 +273,7 @@ def meaning(tally: Tally, tolerances: Mapping[str, Tolerance], sides: Mapping[st
     if worst.low > 0:
         much = worst.value > worst.high
         if worst.limit in tally.parts:
-            what = f"how much of a part of the expected outputs is there: too {'much' if much else 'little'}"
+            what = f"the share of a part of the expected outputs that is there: too {'much' if much else 'little'}"
         else:
             what = f"the size of the outputs over the expected size: they are too {'large' if much else 'small'}"
         said = f"{worst.limit} is {what}. Look for a wrong scale, or for keys, heads or dims that are left out"

@@ -100,7 +100,7 @@ def last_of(found: list[tuple[int, str]], path: Path, interprets: bool, smallest
     the problem's smallest case."""
     line, name = found[-1]
     slowly = interprets and is_kernel(name, path)
-    said = ", which Triton's interpreter runs here, and slowly: " if slowly else ""
+    said = ", which Triton's interpreter runs slowly here: " if slowly else ""
     if slowly and smallest:
         said += "look for a loop that does not end, for this is the smallest case"
     elif slowly:

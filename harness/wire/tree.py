@@ -33,7 +33,7 @@ def flatten(data: Any, names: Sequence[str] | None, owners: Collection[str] = ()
         if names is None:
             tree = _flatten(data, "", (), found, owners)
             for name, tensor in found:
-                if tensor.is_meta:  # with names it may be: a problem's own inputs are described without storage
+                if tensor.is_meta:  # allowed with names: Podium describes a problem's inputs without storage
                     raise TypeError(f"{name or 'data'} is a tensor on meta, which cannot be passed to a worker")
             return tree, [(f"input {name}".strip(), tensor) for name, tensor in found]
         if not isinstance(data, tuple | list) or len(data) != len(names):

@@ -78,7 +78,7 @@ def load(
         with tokenize.open(path) as file:  # decodes as Python does: in UTF-8, or in the encoding that the file names
             source = file.read()
     except (UnicodeDecodeError, SyntaxError) as error:
-        raise Unloadable("the file is not UTF-8, and names no other encoding that is known") from error
+        raise Unloadable("the file is not UTF-8 and names no other known encoding") from error
     everything = "\n".join([source, *modules.values()])
     around, launches = _cpu_stand_ins(everything) if interpreted else (contextlib.nullcontext, lambda: 0)
     if "task" not in modules:
@@ -129,7 +129,7 @@ def describe_failure(error: BaseException, path: Path) -> dict[str, Any]:
     try:
         return _described(error, path)
     except BaseException:  # __str__, __class__ and __traceback__ may be the submission's own code
-        message = "the submission raised an exception that raises another when it is looked at"
+        message = "the submission raised an exception whose own code raises another"
         return {"kind": "runtime_error", "message": message, "detail": ""}
 
 
