@@ -9,13 +9,15 @@ evaluate, duel ─► trial ─► entrant    one submission: its workers, test 
 
 one call      session (the exchange with one worker), stage (its memory), reply, structure, printed, worker_program
 the clock     clocks (the choice), clock (CPU), sandwich and hold (GPU), worker_clock (where neither works),
-              constants, clock_calibration and null_worker (the fixed cost of timing), pace, sitting, timed_process,
-              bounds, anchor, conditions
+              null_calls, clock_calibration and null_worker (the fixed cost of timing), pace, sitting, timed_process,
+              bounds, anchor
 the answer    reference, inputs, seeds, secret_cases, selection; difference (one tensor), checked_call, tally and
-              ratios (all calls), mismatch and hints (the report), death (how a process ended)
+              ratios (all calls), mismatch, ranges and hints (the report), death (how a process ended)
+the run       measured (latencies, the score), marks (labels; why it is not ranked), ending (the verdict, in words)
 limits        deadline (an evaluation's and a process's; that of a single call is `Limits.call_s`, kept by session)
-other forms   foreign (the choice), gpumode, kernelbench, guest (limits on their code), checker, opaque (who decides),
-              opinion (a folder's own checker), copies, canaries, scope, baselines; emulation, profiled
+other forms   foreign (the choice), gpumode, kernelbench, guest (limits on their code), conditions (the random numbers
+              and fresh memory of that code), checker and opaque (who decides), opinion (a folder's own checker),
+              copies, canaries, scope, baselines; emulation, profiled
 around it     assembly, spare; examination (the test cases), precompilation (compiling ahead); exemplar (which wrong
               case is shown), mistakes (a problem's known mistakes)
 """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.judge.constants import Constants
+from harness.judge.null_calls import Constants
 from harness.judge.pace import Pace
 from harness.judge.sitting import Sitting
 from harness.model import Device, Manner
@@ -23,6 +23,10 @@ seem to take no time."""
 CPU_NS_A_BYTE = 0.1
 """Time to copy a new output to the judge's memory. A submission that finds this memory and writes there saves it: 1.3
 ms for 16.8 MB (AMD EPYC, 2026-11-22)."""
+
+CPU_NS_AN_OUTPUT, CPU_NS_A_MODEL = 15e3, 75e3
+"""Time of the worker's own steps for each output after the first, and for the call of a module. A submission that
+avoids these steps saves it: 12 and 65 us with emptied caches (AMD EPYC, 2 busy processors, 2026-11-24)."""
 
 GATED_NS, LONG_NS = 1e3, 5e3
 """Added to the bound of gated and of long calls. The gate's constant differs by GATED_NS from worker to worker. The
@@ -40,7 +44,9 @@ def of(
         low, high = np.quantile(null_ns, (0.25, 0.75)).tolist() if null_ns else (0.0, 0.0)
         # The submission may have slowed the null calls since it came: that gain is added to the bound.
         more_ns = max((sitting.subtracted_ns - constants.null_ns for sitting in sittings), default=0.0)
-        return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + max(more_ns, 0.0) + CPU_NS_A_BYTE * pace.copied_bytes
+        steps_ns = CPU_NS_A_BYTE * pace.copied_bytes + CPU_NS_AN_OUTPUT * max(pace.outputs - 1, 0)
+        steps_ns += CPU_NS_A_MODEL * pace.of_a_model
+        return CPU_SHARE * latency_ns + max(CPU_NS, high - low) + max(more_ns, 0.0) + steps_ns
     bound_ns = GPU_SHARE * latency_ns + GPU_NS
     gated, long = pace.manner.gated and (pace.own_constant or pace.manner.long), pace.manner.long
     if gated or long:

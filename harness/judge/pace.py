@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.judge.clock import Answer, Void
-from harness.judge.constants import GATED_ABOVE_NS, LONG_ABOVE_NS
+from harness.judge.null_calls import GATED_ABOVE_NS, LONG_ABOVE_NS
 from harness.model import Manner
 
 
@@ -16,7 +16,8 @@ class Pace:
 
     `inside_ns`: the time of a call by the worker's own events. `own_constant`: subtract the manner's own constant;
     otherwise the smallest one, because a submission must gain nothing from a manner that it causes itself. `copied`: an
-    output is copied within the timed interval. `copied_bytes`: the most bytes copied so, over all outputs.
+    output is copied within the timed interval. `copied_bytes`: the most bytes copied so, over all outputs. `outputs`:
+    the number of returned values. `of_a_model`: a call runs a torch module.
     """
 
     count: int
@@ -25,6 +26,8 @@ class Pace:
     own_constant: bool = True
     copied: bool = False
     copied_bytes: int = 0
+    outputs: int = 1
+    of_a_model: bool = False
 
 
 _LONGER = {Manner.SANDWICH: Manner.LONG, Manner.GATED: Manner.GATED_LONG}

@@ -4,7 +4,8 @@ set_up     write guards beside the inputs; put zeros in place of integer inputs 
 pour       copy the inputs to their places
 flush      empty the caches
 snapshot   copy the outputs, and the inputs that a submission may change; freeze: the same in host memory
-look       compare the other inputs with the poured ones; changed: those that differ
+look       compare the other inputs with the poured ones, and check the guards
+changed    the compared inputs that differ
 misplaced  whether the worker names a place for an output where it cannot lie
 overrun    the inputs beside which something was written
 """
@@ -84,13 +85,14 @@ class Stage:
         self._guards = torch.empty(0, dtype=torch.int64)
         self._kept = torch.empty(0, dtype=torch.uint8)
         self._looked: tuple[Sequence[int], torch.Tensor] = ((), _NONE)
+        self._beside: torch.Tensor | None = None
         self.arena: Arena | None = None
 
     def set_up(self, arena: Arena, places: list[tuple[torch.Tensor, TensorSpec]]) -> None:
         """Prepare the next call. `places` has each input and its place."""
         self.arena = arena
         self._poured = [(arena.view(spec), tensor) for tensor, spec in places]
-        self._looked = ((), _NONE)
+        self._looked, self._beside = ((), _NONE), None
         starts = [start for _, spec in places for start in (spec.offset - GUARD_BYTES, spec.offset + spec.nbytes)]
         guards = np.add.outer(np.array(starts, dtype=np.int64), np.arange(GUARD_BYTES)).reshape(-1)
         self._guards = torch.from_numpy(guards).to(arena.bytes.device)
@@ -132,10 +134,12 @@ class Stage:
         return Snapshot(regions, copies)
 
     def look(self, read_only: Sequence[int]) -> None:
-        """Compare these inputs with the poured ones, bit for bit. On a GPU this is only enqueued: the result is in host
-        memory when the stream has reached it."""
+        """Compare these inputs with the poured ones, bit for bit, and check the guards of all inputs. This is done now
+        because a submission could restore overwritten guards after its call. On a GPU it is only enqueued: the result
+        is in host memory when the stream has reached it."""
         found = [self._differs(*self._poured[number]) for number in read_only]
         self._looked = (read_only, torch.stack(found).to("cpu", non_blocking=True) if found else _NONE)
+        self._beside = self._written_beside().to("cpu", non_blocking=True)
 
     def changed(self) -> list[int]:
         """The numbers of the compared inputs that differ from the poured ones."""
@@ -153,14 +157,15 @@ class Stage:
         return found
 
     def overrun(self) -> list[int]:
-        """The numbers of the inputs beside which bytes were written since `set_up`."""
+        """The numbers of the inputs beside which bytes had been written at the last `look`, or until now without
+        one."""
+        beside = self._beside if self._beside is not None else self._written_beside()
+        return [number for number, written in enumerate(beside.tolist()) if written]
+
+    def _written_beside(self) -> torch.Tensor:
+        """For each input whether bytes beside it were written; on a GPU the result is on the device."""
         assert self.arena is not None
-        if not self._guards.numel():
-            return []
-        wrong = self.arena.bytes[self._guards] != GUARD_BYTE
-        if not bool(wrong.any()):
-            return []
-        return sorted({number // (2 * GUARD_BYTES) for number in wrong.nonzero().flatten().tolist()})
+        return (self.arena.bytes[self._guards] != GUARD_BYTE).view(-1, 2 * GUARD_BYTES).any(1)
 
     def clear(self) -> None:
         """Free the inputs of the last call."""

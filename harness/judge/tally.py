@@ -38,17 +38,11 @@ SIDES = dict.fromkeys(("gain", "row_gain", "head_gain", "dim_gain"), OUTPUTS)
 OF_A_PART: Sides = ("too little of this part is there", "too much of this part is there")
 
 ERRORS_OF_THE_FURTHEST = 5
-"""The furthest of several figures of one name shows a mistake only if it is this many of its own standard errors off.
-"""
+"""The furthest of several figures of one name shows a mistake only if it is this many of its own standard errors
+off."""
 
 SPREAD = "_spread"
 """Suffix of a figure's name: the scatter of rows about that figure."""
-
-
-def wanted(tolerance: Tolerance) -> bool:
-    """Whether `tolerance` limits any figure over all calls."""
-    others = (tolerance.dim_rel_l2, tolerance.row_rms)
-    return bool(tolerance.bands or tolerance.spreads) or any(limit is not None for limit in others)
 
 
 @dataclass(frozen=True)
@@ -221,12 +215,15 @@ class Tally:
             over = (ratios.spread / bounds).nan_to_num(0.0)
             worst = int(over.argmax())
             yield Figure(name + SPREAD, float(ratios.spread[worst]), 0.0, float(bounds[worst]), float(over[worst]))
-        if tolerance.row_rms is not None and self.row_rms is not None:
-            rms, bound = self.row_rms, tolerance.row_rms * (1 + STANDARD_ERRORS / math.sqrt(2 * self.rows))
-            yield Figure("row_rms", rms, 0.0, bound, rms / bound)
-        if tolerance.dim_rel_l2 is not None and self.dim_rel_l2 is not None:
-            dim, most = self.dim_rel_l2, tolerance.dim_rel_l2
-            yield Figure("dim_rel_l2", dim, 0.0, most, dim / most)
+        for name, most in tolerance.of_many_calls.items():
+            found, bound = self._errors(most)[name]
+            if found is not None:
+                yield Figure(name, found, 0.0, bound, found / bound)
+
+    def _errors(self, most: float) -> dict[str, tuple[float | None, float]]:
+        """Each error over all rows by name, and its bound under a limit of `most`."""
+        wider = most * (1 + STANDARD_ERRORS / math.sqrt(2 * max(self.rows, 1)))
+        return {"row_rms": (self.row_rms, wider), "dim_rel_l2": (self.dim_rel_l2, most)}
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """The worst of `figures`; None if nothing is limited or nothing was added."""

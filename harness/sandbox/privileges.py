@@ -24,6 +24,10 @@ NO_CORE = 1
 would run outside the sandbox and outlive it. The kernel starts that program with a limit of 0, but not with a limit of
 1."""
 
+_PRIORITIES = [getattr(resource, name) for name in ("RLIMIT_RTPRIO", "RLIMIT_NICE") if hasattr(resource, name)]
+"""The limits on raising priority above other processes, such as the judge. On audio machines they may not be 0 by
+default."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,6 +50,8 @@ def limit(max_tasks: int, max_data_bytes: int) -> None:
     _lower(resource.RLIMIT_NPROC, max_tasks)
     # Limits private writable memory. RLIMIT_AS does not work: CUDA reserves terabytes of addresses.
     _lower(resource.RLIMIT_DATA, max_data_bytes)
+    for priority in _PRIORITIES:
+        _lower(priority, 0)
     # If memory runs out nevertheless, the kernel kills this process before the judge.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

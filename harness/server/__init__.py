@@ -1,7 +1,7 @@
 """A competition that others enter: popcorn-cli, our own client and the upload form send; one queue, one judge a card.
 
-    popcorn ─┐                                                             ┌─► verdicts, kept   the run, stored
-    board    ├─► guard ─► app ─► entry ─► store (queue) ─► dispatcher ─────┤
+    popcorn ─┐                                                             ┌─► verdicts, stored_run
+    board    ├─► guard ─► app ─► admission ─► store (queue) ─► dispatcher ─┤
     client ──┘                                                             └─► narration ─► events ─► pages, streams
 
 program       `serve`: one process; serving: what all of its parts are handed

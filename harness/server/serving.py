@@ -1,8 +1,8 @@
 """What every part of the server works with: one value, made by `podium serve` and handed to the routers.
 
 Serving ─┬─► root, database, hub, competitions()
-         ├─► cards           by GPU name, what torch calls the cards of this machine
-         └─► entry.accept    the one way in, for popcorn-cli and for the upload form
+         ├─► cards              by GPU name, what torch calls the cards of this machine
+         └─► admission.accept   the one way in, for popcorn-cli and for the upload form
 """
 
 from __future__ import annotations

@@ -72,19 +72,20 @@ class Calls:
     def between_stops(
         self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready
     ) -> Reply:
-        """Make a call between two stops of this process. An exception of the kernel is raised after the second stop."""
+        """Make a call between two stops of this process. An exception of the kernel is raised after the second stop.
+        `around` is entered before the first stop: with cold caches that may take as long as a short call."""
         data, specs, arena = self._data(request), _specs(request), self.regions["arena"]
         state = {arena.address + specs[index].offset: specs[index].offset for index in request["state"]}
         outputs = self._outputs(request, {}, state)
         self._transport.poison(request["poison"])
-        ready(False)
-        stop()
-        try:
-            with around():
-                output = kernel(data)
-            outputs.put(output)
-        finally:
+        with around():
+            ready(False)
             stop()
+            try:
+                output = kernel(data)
+                outputs.put(output)
+            finally:
+                stop()
         return outputs.describe(output)
 
     def awaited(self, kernel: CustomKernel, request: dict[str, Any], around: Callable[[], Any], ready: Ready) -> Reply:

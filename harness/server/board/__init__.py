@@ -1,12 +1,12 @@
 """The live board: pages made at the server, which need no script; scripts make what runs and waits live.
 
-site       what every page needs          answers   headers, ETags, pages in place of errors
-results    the boards, held in memory     ledger    whose runs they are
-view       what one board's page shows    pages     front, board, run, compare
-made_once  what is made once and kept
-mine       signing in, the upload form, one's own submissions
-live       server-sent events             data      JSON, CSV, Atom, badges
-listing    which run files came or went   same_source   one person's source is one entry
+site        what every page needs          answers      headers, ETags, pages in place of errors
+results     the boards, held in memory     ledger       whose runs they are
+view        which rows of a board, how     pages        front, board, run, compare
+made_once   what is made once and kept     live         server-sent events
+mine        signing in, the upload form, one's own submissions
+file_names  which run files came or went   same_source  one person's source is one entry
+data        JSON, CSV, Atom, badges        templates/   a page each, with a board's columns
 
 board = LiveSite(serving); app.include_router(board.router); board.start() … board.stop()
 """

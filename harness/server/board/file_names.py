@@ -21,7 +21,7 @@ SHORT_S = 0.2
 """A look at all files that takes no longer is had every time."""
 
 
-class Listing:
+class FileNames:
     """The names of the run files under `results`, folder by folder."""
 
     def __init__(self, results: Path) -> None:

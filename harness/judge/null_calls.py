@@ -40,8 +40,8 @@ CUT_NS = 100e3
 
 DISTURBED_NS, DISTURBED_GATED_NS, DISTURBED_SHARE = 20e3, 240e3, 0.03
 """How much longer than usual a pour may take: DISTURBED_NS, or DISTURBED_GATED_NS if gated, plus DISTURBED_SHARE of the
-usual time. An interrupted pour takes at least two switches more, 280 us. A gate at which the worker's stream waits
-takes up to 180 us (H200, 2026-11-22)."""
+usual time, but always less than two switches of the device. An interrupted pour takes these, 280 us, and the time of
+the other process. A gate at which the worker's stream waits takes up to 180 us (H200, 2026-11-22)."""
 
 ASKED_LATE_NS = 15e3
 """Margin for asking for stamp B. Null calls asked for 118 us after A took as long as others. Those asked for after 146
@@ -88,8 +88,7 @@ class Constants:
         if answer.void is not None:
             return answer.void
         usual_ns = self.pour_ns.get(case.key)
-        allowed_ns = DISTURBED_GATED_NS if manner.gated else DISTURBED_NS
-        if usual_ns is not None and answer.pour_ns > usual_ns * (1 + DISTURBED_SHARE) + allowed_ns:
+        if usual_ns is not None and answer.pour_ns > usual_ns + self._more_ns(usual_ns, manner):
             return Void.DISTURBED
         if self.by_manner and answer.elapsed_ns < self.of(Manner.SANDWICH) - NO_SLICE_NS:
             return Void.NO_SLICE
@@ -100,6 +99,13 @@ class Constants:
         if answer.asked_after_ns > answer.elapsed_ns - back_ns - ASKED_LATE_NS > 0:
             return Void.ASKED_LATE
         return None
+
+    def _more_ns(self, usual_ns: float, manner: Manner) -> float:
+        """How much longer than `usual_ns` a pour may take. For a long pour the share alone would leave room for a piece
+        of the call: without a hold, the call's kernels run if the judge's time slice ends during the pour."""
+        more_ns = usual_ns * DISTURBED_SHARE + (DISTURBED_GATED_NS if manner.gated else DISTURBED_NS)
+        switches_ns = self.of(Manner.SANDWICH) - NO_SLICE_NS
+        return min(more_ns, switches_ns) if switches_ns > 0 else more_ns
 
     def took_nothing(self, answer: Answer) -> bool:
         """Whether a call on a GPU took no longer than a null call."""
