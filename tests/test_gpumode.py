@@ -208,7 +208,9 @@ class TestWhatTheJudgeSays:
             (folder / "reference.py").read_text().replace("a, b, out = data", "a, b, _, out = data")
         )
         problem = catalog.load_problem(toy_root, str(folder))
-        with pytest.raises(ProblemError, match=r"generate_input: its data take 600,\d\d\d characters beside"):
+        with pytest.raises(
+            ProblemError, match=r"generate_input: its data without the tensors take 600,\d\d\d characters; a worker"
+        ):
             judge(toy_root, problem, folder / "solutions/correct/plain.py", timed=False)
 
     def test_a_checker_that_takes_an_unwritten_buffer_for_right_judges_all_the_same(self, toy_root, copy_of):

@@ -103,9 +103,9 @@ class Assembly:
 
 KEPT, KEPT_ON_A_CPU = 1 << 20, 32 << 20
 """The judge returns freed blocks of at least this many bytes to the system. On a CPU cases are small and blocks are
-used again: with 1 MiB there, a call of mla took 187 ms of user and 103 ms of system time to make. With 32 MiB, the most
-that glibc takes, it took 185 ms and 2 ms. The judge then holds 50 MB more, and 76 MB more for kv_replicate (AMD EPYC, 2
-processors)."""
+used again. With 1 MiB there, making a call of mla took 187 ms of the judge's own time and 103 ms of the system's. With
+32 MiB, the most that glibc takes, it took 185 ms and 2 ms. The judge then holds 50 MB more, and 76 MB more for
+kv_replicate (AMD EPYC, 2 processors)."""
 
 LEFT_FREE = 256 << 20
 """Bytes at the end of the heap that stay free on a CPU. If they were returned, the next call would have to fault them

@@ -22,8 +22,8 @@ import torch
 from harness.judge.difference import bits, float64
 
 NEAR, NEARER = 0.05, 4.0
-"""An output is close to a pattern if its relative L2 distance is at most NEAR (unless the problem sets a limit), and if
-it is NEARER times closer to the pattern than to the expected values."""
+"""An output is close to a pattern if its relative L2 distance is at most NEAR, or the limit that the problem sets. It
+must also be NEARER times closer to the pattern than to the expected values."""
 
 LEAST = 8
 """The fewest elements of a slice: smaller ones are alike by chance."""

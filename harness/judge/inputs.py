@@ -111,8 +111,8 @@ class Dealer:
     def deal(self, everything: bool, probe: Case | None = None) -> Call:
         """Return the next call, with an arena that is large enough.
 
-        `everything`, for tests: also compare the state of all inputs, not only of those that a submission may write to;
-        compute the oracle's outputs; and check more rows of long outputs. `probe`: a case of the same shapes to use in
+        `everything`, for tests: compare the state of all inputs, also of those that a submission may not write to. Also
+        compute the oracle's outputs, and check more rows of long outputs. `probe`: a case of the same shapes to use in
         place of the dealer's own.
         """
         case, number = probe or self._case, self._dealt

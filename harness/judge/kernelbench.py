@@ -317,9 +317,9 @@ def _in_words(
 
 
 def _noise(exact: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
-    """For each element, Model's largest error against `exact` (in float64) among elements of about its size or smaller:
-    up to ALIKE powers of two above the element or above the median. So errors of a few large elements excuse no others.
-    """
+    """For each element, Model's largest error against `exact` (in float64) among elements of about its size or smaller.
+    About its size: up to ALIKE powers of two above it or the median. So errors of a few large elements excuse no
+    others."""
     off = (mine - exact).abs()
     known = off.isfinite()
     exponents = torch.where((exact != 0) & known, torch.frexp(exact).exponent, -EXPONENTS).long() + EXPONENTS

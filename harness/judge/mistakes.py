@@ -139,8 +139,8 @@ def _data(call: Call) -> Any:
 
 
 def _is_it(outputs: Sequence[Difference], given: Sequence[torch.Tensor], tolerances: dict[str, Tolerance]) -> bool:
-    """Whether the outputs are those of a mistake: within the strictest tolerance of its outputs, and in the rows that
-    it changes NEARER times closer to these than to the right ones."""
+    """Whether the outputs are those of a mistake. They must be within the strictest tolerance of its outputs. In the
+    rows that it changes they must be NEARER times closer to these than to the right ones."""
     name, tolerance = next(iter(tolerances.items()))
     changed = False
     for output, mistaken in zip(outputs, given, strict=True):

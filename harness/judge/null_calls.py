@@ -102,7 +102,7 @@ class Constants:
 
     def _more_ns(self, usual_ns: float, manner: Manner) -> float:
         """How much longer than `usual_ns` a pour may take. For a long pour the share alone would leave room for a piece
-        of the call: without a hold, the call's kernels run if the judge's time slice ends during the pour."""
+        of the call. Without a hold, the call's kernels run if the judge's time slice ends during the pour."""
         more_ns = usual_ns * DISTURBED_SHARE + (DISTURBED_GATED_NS if manner.gated else DISTURBED_NS)
         switches_ns = self.of(Manner.SANDWICH) - NO_SLICE_NS
         return min(more_ns, switches_ns) if switches_ns > 0 else more_ns

@@ -236,7 +236,7 @@ class Session:
         self._enclosure.kill()
 
     def kill(self) -> None:
-        """Kill whatever is left of the worker and its descendants. Raises InfrastructureError if that fails."""
+        """Kill the rest of the worker and its descendants. Raises InfrastructureError if that fails."""
         if self._killed:
             return
         self._killed = True

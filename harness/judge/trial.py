@@ -222,9 +222,8 @@ class Trial:
         return left
 
     def _enough(self, processes: Sequence[dict[str, Sitting]]) -> int:
-        """Decide how many processes the run gets. This is decided once, after the first ones: a run that looked after
-        each further process and stopped at a pleasing interval would stop where it is too narrow by chance
-        (`stats.estimate`)."""
+        """Decide how many processes the run gets, once, after the first ones. A run that decided after each further
+        process would stop at an interval that is too narrow by chance (`stats.estimate`)."""
         sampling = self._sampling
         scores = [
             stats.centre_of_cases(

@@ -4,9 +4,9 @@
 
 Only a parent is told at once that a process has stopped with all its threads (waitpid(2), WUNTRACED). The keeper has
 other work, and in bubblewrap's namespace it is not the parent. So this small process stands between keeper and worker
-in every tier. It starts COMMAND as the leader of a process group of its own and writes one RECORD for each change: a
-letter, the child's process id in this namespace, and the time on the clock that all processes share (CLOCK_MONOTONIC,
-in ns). It ends as COMMAND ended.
+in every tier. It starts COMMAND as the leader of a process group of its own and ends as COMMAND ended. It writes one
+RECORD for each change: a letter, the child's process id in this namespace, and the time on the clock that all processes
+share (CLOCK_MONOTONIC, in ns).
 
 With ALL, the time of a stop is taken when the child's descendants stand still too and all of them have been checked. A
 process in a system call receives a signal only at the end of that call. Until then the kernel may copy data for it.

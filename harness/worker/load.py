@@ -72,7 +72,7 @@ def load(
     problem's modules by name, which the submission may import once they were provided. `models`: the file has a class
     ModelNew.
 
-    Raises Unloadable without a callable `custom_kernel` or a ModelNew, and whatever the import raises.
+    Raises Unloadable without a callable `custom_kernel` or a ModelNew, and any exception of the import.
     """
     try:
         with tokenize.open(path) as file:  # decodes as Python does: in UTF-8, or in the encoding that the file names
