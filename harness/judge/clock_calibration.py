@@ -1,4 +1,4 @@
-"""Measure the fixed cost of timing a call on this device, before a submission is timed: the `constants`.
+"""Measure the fixed cost of timing a call on this device, before a submission is timed: the constants of `null_calls`.
 
 The measurement uses calls of the problem's own cases, made to a worker without a submission.
 """
@@ -22,8 +22,8 @@ TRIES = 2
 measurements (H200, 2026-11-23)."""
 
 OPEN_AT_ONCE = 2
-"""How many cases are held in memory at once during the measurement. The inputs of one may fill a good part of a device.
-"""
+"""How many cases are held in memory at once during the measurement. The inputs of one may fill a good part of a
+device."""
 
 NewSeries = Callable[[str, Case], AbstractContextManager[Series]]
 

@@ -7,7 +7,7 @@
 Two processes share a GPU by time slices. Only the kernels of one run at a time. The other's begin when the first has
 nothing more to do. So the judge's kernels, the call, and the judge's next kernels follow each other in a fixed order. B
 - A is the call plus two switches. The switches take the same time in every call. The judge measures them with null
-calls (`constants`) and subtracts them.
+calls (`null_calls`) and subtracts them.
 
 Manners of timing:
 

@@ -1,4 +1,4 @@
-"""Showing boards and runs. Nothing here decides or measures anything.
+"""Show boards and runs. This room decides and measures nothing.
 
 media       document (a terminal, or Markdown), html, sheet (CSV), junit, github
 subjects    boards (a board's columns), notes (what is said below, and why not ranked), left_out; verdicts (the last

@@ -30,8 +30,8 @@ _HEADERS = [
 
 
 def parts(root: Path, problem: Problem, device: str | None, published: bool = True, cases: bool = False) -> list[Part]:
-    """The boards of `problem`, of one device's folder or of all, with each case of what is ranked if `cases`; below
-    them what runs draw in secret, and figures that others published."""
+    """Return the boards of `problem`, for one device or all, followed by its families of secret cases and the figures
+    that others published. `cases`: include each case of the ranked runs."""
     read = leaderboard.boards(root, problem, device)
     found: list[Part] = []
     for name, ranked in read.boards:
@@ -93,7 +93,7 @@ def _ranked_row(standing: Standing) -> list[object]:
 
 
 def secret_cases(problem: Problem) -> list[Part]:
-    """Below its boards: what runs are checked on besides the stated cases, drawn anew by each."""
+    """Return the part below a problem's boards on the secret cases, which each run draws anew."""
     parts: list[Part] = []
     for where, cases in (("a GPU", problem.cases), ("a CPU", problem.cpu)):
         if cases.secret:
@@ -103,7 +103,7 @@ def secret_cases(problem: Problem) -> list[Part]:
 
 
 def _published(problem: Problem) -> list[Part]:
-    """Figures that others published for the problem, by source, apart from anything measured here."""
+    """Return the figures that others published for the problem, by source, apart from measurements."""
     parts: list[Part] = ["Published by others, not measured here:"]
     for source in dict.fromkeys(figure.source for figure in problem.published):
         rows = [[f.device, f.case, f.value, f.what] for f in problem.published if f.source == source]
@@ -112,7 +112,7 @@ def _published(problem: Problem) -> list[Part]:
 
 
 def _duels(board: Board) -> list[str]:
-    """What to do about neighbours that are too close for their runs to tell apart: of the best three pairs."""
+    """Return advice about neighbours on a board whose runs cannot tell them apart, for the best three pairs."""
     said = []
     if board.between_cards is not None:
         found = board.between_cards

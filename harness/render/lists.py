@@ -16,7 +16,7 @@ NO_FIGURE = "\N{INFINITY}"
 
 
 def runs(entries: Sequence[Entry]) -> list[Part]:
-    """Stored runs, a line each; whose clock it was only where that was not the judge's in all of them."""
+    """Return stored runs, one a line. The clock is shown only if the judge did not time all of them."""
     rows = []
     for entry in entries:
         score = entry.score_ns and Estimate(latency_ns=entry.score_ns, low_ns=entry.low_ns, high_ns=entry.high_ns)
@@ -35,7 +35,7 @@ def runs(entries: Sequence[Entry]) -> list[Part]:
 
 
 def left_alone(faults: Sequence[tuple[str, str]]) -> list[Part]:
-    """What lies in results/ and is no run, and why."""
+    """Return a line for each file in results/ that is not a run, with the reason."""
     return [Prose(f"Left alone in results/: {path}: {fault}") for path, fault in faults]
 
 
@@ -64,7 +64,8 @@ def _on_either(gpu: int, cpu: int) -> str:
 
 
 def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
-    """The controls: the verdict due, the verdict got, and the worst limit's value over the limit, a tolerance each."""
+    """Return a table of the controls: the verdict due, the verdict got, and for each tolerance the largest ratio of an
+    error to its limit."""
     tolerances = list(problem.tolerances)
     rows = [
         [r.name, r.due.words, r.got.words, *(_margin(r.excess.get(t)) for t in tolerances), "NO" if r.faults else "yes"]
@@ -79,5 +80,5 @@ def verification(problem: Problem, results: Sequence[ControlResult]) -> Part:
 
 
 def _margin(excess: Excess | None) -> str:
-    """`450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
+    """Return `450.12 max_mismatch`, or `∞ max_mismatch` over a limit of 0."""
     return ratio(excess) if excess is None or math.isfinite(excess.ratio) else f"{NO_FIGURE} {excess.limit}"

@@ -10,13 +10,13 @@ from harness.model import OLDER_SOURCE, Problem, Unranked
 from harness.ranking.board import Board
 
 OF_THE_LIMIT = "of the limit: floor ÷ latency; 100 % is best. The floor is the least time that the datasheet allows"
-"""Stands below what shows it, with the formats of the floors: the same words everywhere."""
+"""The note below every table with that column, followed by the formats of the floors."""
 WORKERS_OWN = "worker-timed: the submissions' own processes timed these; a submission can change such a time."
-"""Stands below what shows such times."""
+"""The note below such times."""
 SOURCE_CHANGED = (
     f"{OLDER_SOURCE}: the file has changed since this run. The run stays ranked; eval judges the present file."
 )
-"""Stands below a board with such runs."""
+"""The note below a board with such runs."""
 _HINTS = {
     Unranked.NOISY: ": judge it again when nothing else runs",
     Unranked.UNSTABLE: ": see its rounds with `show`",
@@ -28,28 +28,28 @@ _HINTS = {
     Unranked.OLDER: ": judge it again",
     Unranked.UNSANDBOXED: f"; see {page('sandbox')}",
 }
-"""What to do about a run that is not ranked, as it follows the reason."""
+"""Advice on runs that are not ranked, appended to the reason."""
 
 
 def why_unranked(reasons: str | None) -> str:
-    """In words, why a run that was accepted is not ranked: of each reason, with commas between, a sentence."""
+    """Say why an accepted run is not ranked: a sentence for each of the comma-separated reasons."""
     return "; ".join(map(_why_unranked, reasons.split(", "))) if reasons else "it has no score"
 
 
 def _why_unranked(reason: str) -> str:
     if reason not in tuple(Unranked):
-        return reason  # of an older Podium
+        return reason  # from an older Podium
     return Unranked(reason).why + _HINTS.get(Unranked(reason), "")
 
 
 def limit_note(formats: Iterable[str | None]) -> list[str]:
-    """What "of the limit" means where floors of these `formats` are shown; nothing where there is none."""
+    """Explain "of the limit" where floors of these `formats` are shown. Empty if there is none."""
     named = sorted({name for each in formats if each for name in each.split(", ")})
     return [f"{OF_THE_LIMIT}, here for {' and '.join(named)} data."] if named else []
 
 
 def no_baseline(problem: Problem, ranked: Board) -> list[str]:
-    """Why a board has no column `× best baseline`, and how to get it; nothing where it has."""
+    """Say why a board has no column `× best baseline`, and how to get it. Empty if it has the column."""
     if not ranked.standings or any(standing.times_baseline for standing in ranked.standings):
         return []
     if not problem.baselines:
@@ -58,7 +58,7 @@ def no_baseline(problem: Problem, ranked: Board) -> list[str]:
 
 
 def of_another_form(problem: Problem, device_name: str) -> list[str]:
-    """What a board of a problem in another project's form lacks or does otherwise."""
+    """Return notes on how a foreign problem's board differs from others."""
     said = terms(problem, device_name)
     if problem.foreign is not None and not problem.foreign.cost:
         said.append("No floor: the problem states no cost, so no latency is held against what the device allows.")
@@ -68,5 +68,5 @@ def of_another_form(problem: Problem, device_name: str) -> list[str]:
 
 
 def terms(problem: Problem, device_name: str) -> list[str]:
-    """For which devices and until when its competition is, as far as that is not now and here."""
+    """Return notes on the devices and the deadline of the problem's competition, if these do not fit here and now."""
     return problem.foreign.terms(device_name, datetime.now(UTC)) if problem.foreign is not None else []

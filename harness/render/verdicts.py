@@ -14,18 +14,18 @@ from harness.render.figures import in_microseconds, percent
 from harness.render.fit import hanging, shortened
 
 PRINTED_LINES, PRINTED_COLUMNS = 8, 200
-"""Of what a submission printed, as many lines and of each as much."""
+"""The most lines of a submission's output that are shown, and the most characters of each line."""
 
 
 def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = True) -> str:
-    """What a caller wants to read last.
+    """Return the line that is printed last.
 
     `accepted: mine on mla: all 5 test cases are right; 812 µs ±0.5 %, 31 % of the limit (mxfp4), 1.5 × as fast as the
-    best baseline, 0.97 × as fast as the best so far (triton_fp8)`: of `bearings` what there is.
+    best baseline, 0.97 × as fast as the best so far (triton_fp8)`. Facts that `bearings` lacks are left out.
     """
     words = outcome(shown.ending.verdict, shown.unranked_because)
     crowded = any(Label.CROWDED in measurement.labels for measurement in shown.measurements)
-    if bearings and crowded:  # also of a first look, whose reason not to be ranked is another
+    if bearings and crowded:  # also for a quick run, which is unranked for another reason
         bearings = replace(bearings, times_baseline=shown.speed_up, times_best=None)
     figures = []
     if shown.score:
@@ -51,8 +51,8 @@ def verdict_line(shown: Run, bearings: Bearings | None = None, stored: bool = Tr
 
 
 def failure(shown: Run, stored: bool = True, cases: Sequence[str] = (), secret: int = 0) -> Part:
-    """What to know of a run that failed: its cases one by one, the detail, the last of what the submission printed. Of
-    `cases`, labels, those that were not tried are listed too, and how many `secret` ones were not."""
+    """Return the facts on a failed run: its cases one by one, the detail, and the end of the submission's output.
+    `cases`: labels, of which the untried ones are listed too. `secret`: the number of untried secret cases."""
     lines = [f"{shown.submission}:", case_list(shown.checks, cases, secret)] if shown.checks else []
     detail = shown.ending.detail or shown.ending.message
     lines.append(f"{shown.submission}: {hanging(detail) if shown.ending.verdict is Verdict.WRONG_ANSWER else detail}")
@@ -61,7 +61,7 @@ def failure(shown: Run, stored: bool = True, cases: Sequence[str] = (), secret: 
 
 
 def printed(output: str, whole: str) -> str:
-    """The last of what a submission printed and, if that is less than all, what shows the `whole`."""
+    """Return the end of a submission's output. If it is cut, name the command that shows the `whole`."""
     lines = output.strip().splitlines()
     last = [f"  {shortened(line, PRINTED_COLUMNS)}" for line in lines[-PRINTED_LINES:]]
     cut = f"the last {PRINTED_LINES} of {len(lines)} lines" if len(lines) > PRINTED_LINES else ""
